@@ -1,0 +1,1 @@
+"""Hybrid search on the Postgres you already have."""

@@ -1,0 +1,163 @@
+"""Every error that semlex raises, in one tree.
+
+::
+
+    SemlexError
+    ├── ConfigurationError (ValueError)       a parameter out of range, or two that contradict each other
+    ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
+    ├── MissingExtraError (ImportError)       an optional package is needed; the message names the extra
+    ├── ModelError (RuntimeError)             a model cannot do its work
+    │   ├── ModelNotFoundError (LookupError)  a model cannot be loaded; the message says what was tried
+    │   └── ModelMismatchError (ValueError)   another model or dimension than the collection's
+    ├── EmbeddingsMissingError (LookupError)  vector search where no vectors are stored yet
+    ├── SearchTimeoutError (TimeoutError)     no leg answered before the deadline
+    └── StoreError (RuntimeError)             the database
+        ├── ConnectionFailedError (ConnectionError)
+        ├── ReadOnlyError (PermissionError)
+        ├── PrivilegeError (PermissionError)
+        ├── UnsupportedServerError
+        ├── CollectionNotFoundError (LookupError)
+        ├── SchemaVersionError
+        ├── IncompleteWriteError
+        └── EmbeddedServerError
+
+Each class also derives from the builtin that callers expect (in brackets). Messages name what, where and the remedy;
+they never contain document text, vectors, queries or secrets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# More than this many field errors are kept in `ValidationError.errors` but not spelled out in its message.
+SHOWN_ERRORS = 5
+
+
+class SemlexError(Exception):
+    """Base of every error that semlex raises."""
+
+
+class ConfigurationError(SemlexError, ValueError):
+    """A parameter is out of range, or two parameters contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing that is wrong with one field of one row.
+
+    Attributes:
+        row: Position of the row in the call, counted from 0; -1 when the error concerns the whole call.
+        id: The row's id as given (shortened to 80 characters), or None when it has none or the id itself is unusable.
+        field: Name of the field, for example ``"content"`` or ``"metadata"``.
+        code: Stable name of the rule that was broken, for example ``"too_long"``.
+        limit: The bound that was broken, as text, or None.
+        actual: What was found, as text (a length, a dimension, an offset: never the value itself), or None.
+    """
+
+    row: int
+    id: str | None
+    field: str
+    code: str
+    limit: str | None = None
+    actual: str | None = None
+
+    def __str__(self) -> str:
+        place = "call" if self.row < 0 else f"row {self.row}"
+        if self.id is not None:
+            place += f" (id {self.id!r})"
+        text = f"{place}, {self.field}: {self.code}"
+        if self.limit is not None:
+            text += f", limit {self.limit}"
+        if self.actual is not None:
+            text += f", found {self.actual}"
+        return text
+
+
+class ValidationError(SemlexError, ValueError):
+    """Input was refused; nothing was written.
+
+    Attributes:
+        errors: Every error of every row, in row order.
+    """
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        shown = "; ".join(str(error) for error in self.errors[:SHOWN_ERRORS])
+        rest = len(self.errors) - SHOWN_ERRORS
+        more = f"; and {rest} more (see .errors)" if rest > 0 else ""
+        super().__init__(f"{shown}{more}")
+
+
+class MissingExtraError(SemlexError, ImportError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'semlex[{extra}]'")
+
+
+class ModelError(SemlexError, RuntimeError):
+    """A model cannot do its work."""
+
+
+class ModelNotFoundError(ModelError, LookupError):
+    """A model cannot be loaded; the message says what was tried and what helps."""
+
+
+class ModelMismatchError(ModelError, ValueError):
+    """The collection was made with another model or another dimension."""
+
+
+class EmbeddingsMissingError(SemlexError, LookupError):
+    """A vector search on a collection that holds no vectors."""
+
+
+class SearchTimeoutError(SemlexError, TimeoutError):
+    """No leg answered before the deadline."""
+
+
+class StoreError(SemlexError, RuntimeError):
+    """The database refused or failed.
+
+    Attributes:
+        sqlstate: The server's five-character code, or None when the error did not come from the server.
+    """
+
+    def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class ConnectionFailedError(StoreError, ConnectionError):
+    """The server cannot be reached, or the connection was lost."""
+
+
+class ReadOnlyError(StoreError, PermissionError):
+    """The server or the transaction does not accept writes."""
+
+
+class PrivilegeError(StoreError, PermissionError):
+    """The role lacks a right; the message holds the SQL for the owner of the database."""
+
+
+class UnsupportedServerError(StoreError):
+    """The server's version, or pgvector's, is below the floor."""
+
+
+class CollectionNotFoundError(StoreError, LookupError):
+    """There is no collection of that name."""
+
+
+class SchemaVersionError(StoreError):
+    """The tables were made by a newer semlex."""
+
+
+class IncompleteWriteError(StoreError):
+    """The server received another number of rows than were sent; the transaction was rolled back."""
+
+
+class EmbeddedServerError(StoreError):
+    """The embedded Postgres could not be started or stopped."""

@@ -1,0 +1,4 @@
+//! The pure algorithms of semlex: no Python, no SQL, no IO.
+//!
+//! Each stage is one module; each function takes a whole batch and returns arrays or bytes.
+#![forbid(unsafe_code)]

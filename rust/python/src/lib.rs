@@ -1,0 +1,17 @@
+//! `semlex._core`: arguments in, detach, call core, wrap. The module file lists names and nothing else.
+
+mod errors;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    use pyo3::prelude::*;
+
+    /// True for a build without optimisations; benchmarks refuse to run on one.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("DEBUG_BUILD", cfg!(debug_assertions))?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
