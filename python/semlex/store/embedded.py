@@ -45,7 +45,6 @@ from semlex.store.embedded_process import (
     clear_remains,
     make_socket_folder,
     process_mark,
-    read_postmaster,
     running_server,
 )
 
@@ -103,7 +102,7 @@ class EmbeddedServer:
     """
 
     def __init__(self, folder: Path | None = None, *, major: int = 18, start_timeout: float = 600) -> None:
-        self.folder = (default_folder() if folder is None else Path(folder)).resolve()
+        self.folder = Path(os.path.realpath(default_folder() if folder is None else folder))
         self.major = major
         self._timeout = start_timeout
         self._users: int | None = None
@@ -170,9 +169,7 @@ class EmbeddedServer:
             return
         try:
             with contextlib.suppress(FileNotFoundError), self._start_lock():  # missing = the folder has been deleted
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(users, fcntl.LOCK_UN)
-                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_last(users):
                     self._stop()
         finally:
             # Unlocked by name, since closing would leave the lock to a forked child's copy of the descriptor.
@@ -193,16 +190,22 @@ class EmbeddedServer:
         return self.folder / "data"
 
     def _make_folder(self) -> None:
+        if any(ord(character) < ord(" ") for character in str(self.folder)):
+            raise EmbeddedServerError(f"control characters in the folder's name {str(self.folder)!r}: choose another")
+        existing = next(path for path in [self.folder, *self.folder.parents] if path.exists())
+        if not existing.is_dir():
+            raise EmbeddedServerError(f"{existing} is not a folder: choose another (SEMLEX_DATA_DIR)")
+        if is_root():
+            require_traversable(existing, server_account(self._data))
         missing = [path for path in [self.folder, *self.folder.parents] if not path.exists()]
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
             # New, hence ours. Root's server runs as another account, which must get through to its data.
             path.chmod(0o711 if is_root() else 0o700)
-        if not self.folder.is_dir():
-            raise EmbeddedServerError(f"{self.folder} is not a folder: choose another (SEMLEX_DATA_DIR)")
         if self.folder.stat().st_uid != os.geteuid():
             raise EmbeddedServerError(f"{self.folder} belongs to another user: choose another folder (SEMLEX_DATA_DIR)")
-        if not (self.folder / "start.lock").exists() and any(self.folder.iterdir()):
+        names = {path.name for path in self.folder.iterdir()}
+        if names and "start.lock" not in names:  # which is the first file that we make
             raise EmbeddedServerError(
                 f"{self.folder} is not empty and not a folder of the embedded server: choose another (SEMLEX_DATA_DIR)"
             )
@@ -251,8 +254,6 @@ class EmbeddedServer:
 
     def _launch(self, start_lock: int) -> None:
         account = server_account(self._data)
-        if account is not None:
-            require_traversable(self.folder, account)
         programs = self._programs(account)
         if not self._data.exists():
             self._create(programs, account, start_lock)
@@ -262,7 +263,7 @@ class EmbeddedServer:
         settings = {
             "listen_addresses": "",
             "port": str(PORT),
-            "unix_socket_directories": '"{}"'.format(str(socket_folder).replace('"', '""')),
+            "unix_socket_directories": f'"{socket_folder}"',
             "unix_socket_permissions": "0700",
             "cluster_name": process_mark(self.folder),
         }
@@ -270,7 +271,7 @@ class EmbeddedServer:
             settings["dynamic_shared_memory_type"] = "mmap"
         options = " ".join(f"-c {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
         # Relative paths: pg_ctl hands them to a shell between double quotes, where a "$" would be expanded.
-        command = [programs / "pg_ctl", "-D", "data", "-l", "log", "-w", "-t", str(max(1, int(self._timeout)))]
+        command = [str(programs / "pg_ctl"), "-D", "data", "-l", "log", "-w", "-t", str(max(1, int(self._timeout)))]
         result = run_as(account, [*command, "-o", options, "start"], folder=self.folder)
         # After a failure someone else's server may be there: a killed starter's pg_ctl goes on without it.
         if result.returncode != 0 and running_server(self.folder) is None:
@@ -306,14 +307,14 @@ class EmbeddedServer:
         if (programs / "pg_createsubscriber").exists():  # 17 and later know Unicode without the system's locales
             fixed += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         for locale in ("C.UTF-8", "C"):  # not every system has the first
-            command = [programs / "initdb", *fixed, f"--locale={locale}"]
+            command = [str(programs / "initdb"), *fixed, f"--locale={locale}"]
             result = run_as(account, command, folder=self.folder, keep_open=[start_lock])
             if result.returncode == 0:
                 break
         else:
             raise EmbeddedServerError(f"initdb failed in {self.folder}:\n{_tail(result.stdout + result.stderr)}")
         # In single-user mode, before the move: whoever finds the data folder finds the database in it.
-        command = [programs / "postgres", "--single", "-D", "data.new", USER]
+        command = [str(programs / "postgres"), "--single", "-D", "data.new", USER]
         statement = f"CREATE DATABASE {DATABASE}\n"
         result = run_as(account, command, folder=self.folder, text=statement, keep_open=[start_lock])
         if result.returncode != 0 or "ERROR" in result.stderr:
@@ -321,14 +322,18 @@ class EmbeddedServer:
         unfinished.rename(self._data)
 
     def _stop(self) -> None:
-        if running_server(self.folder) is None:
+        server = running_server(self.folder)
+        if server is None:
             return
         account = server_account(self._data)
         major = int((self._data / "PG_VERSION").read_text())
-        command = [find_installations(account)[major] / "pg_ctl", "-D", "data", "-m", "fast", "-w"]
+        command = [str(find_installations(account)[major] / "pg_ctl"), "-D", "data", "-m", "fast", "-w"]
         result = run_as(account, [*command, "-t", str(max(1, int(self._timeout))), "stop"], folder=self.folder)
-        if result.returncode != 0 and (server := running_server(self.folder)) is not None:
+        if result.returncode != 0 and running_server(self.folder) is not None:
             raise self._failure(f"the server, process {server.pid}, did not stop")
+        if server.socket_folder.parent != self.folder:
+            with contextlib.suppress(OSError):
+                server.socket_folder.rmdir()
 
     def _open_log(self, account: Account | None) -> int:
         """Makes the log writable for the server and keeps its size within bounds; returns where new lines begin."""
@@ -350,6 +355,14 @@ class EmbeddedServer:
                 log.seek(log_start)
                 text = ":\n" + _tail(log.read(LOG_BYTES).decode(errors="replace"))
         return EmbeddedServerError(f"{self.folder}: {message} (see {self.folder / 'log'}){text}")
+
+
+def _is_last(users: int) -> bool:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _has_shared_memory() -> bool:

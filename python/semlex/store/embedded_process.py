@@ -8,6 +8,7 @@ import re
 import socket
 import stat
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ SOCKET_NAME = f".s.PGSQL.{PORT}"
 MAX_SOCKET_BYTES = 100
 # How long backends may outlive a killed postmaster; they look for it whenever they wait.
 ORPHAN_SECONDS = 5.0
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,15 @@ class Postmaster:
     socket_folder: Path
 
 
-def read_postmaster(data: Path) -> Postmaster | None:
+def read_postmaster(folder: Path) -> Postmaster | None:
     """Reads ``postmaster.pid`` (lines: pid, data folder, start, port, socket folder, ...); None when there is none."""
     try:
-        lines = (data / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
-        return Postmaster(int(lines[0]), Path(lines[4]))
+        lines = (folder / "data" / "postmaster.pid").read_bytes().split(b"\n")
+        return Postmaster(int(lines[0]), Path(os.fsdecode(lines[4])))
     except FileNotFoundError:
         return None
     except (IndexError, ValueError):
-        return Postmaster(0, Path())  # half written when the machine went down
+        return Postmaster(0, folder / "socket")  # half written when the machine went down
 
 
 def process_mark(folder: Path) -> str:
@@ -66,8 +68,7 @@ def running_server(folder: Path) -> Postmaster | None:
     zombie that nobody collects. The process table alone proves nothing either: the server may run in another
     container. A socket that takes connections is always a live server, a refusing one may still be starting.
     """
-    data = folder / "data"
-    postmaster = read_postmaster(data)
+    postmaster = read_postmaster(folder)
     if postmaster is None:
         return None
     if _accepts(postmaster.socket_folder / SOCKET_NAME):
@@ -88,29 +89,34 @@ def clear_remains(folder: Path) -> None:
     Raises:
         EmbeddedServerError: Processes of the dead server live on and do not end.
     """
-    data = folder / "data"
-    postmaster = read_postmaster(data)
+    postmaster = read_postmaster(folder)
     if postmaster is None:
         return
-    psutil = _psutil()
     # A backend in a long query outlives its postmaster. Two servers on one data folder would destroy it.
-    orphans = [process for process in psutil.process_iter() if _is_ours(process, folder)]
-    _, alive = psutil.wait_procs(orphans, timeout=ORPHAN_SECONDS)
-    for process in alive:
+    orphans = _alive_after_waiting([*_psutil().process_iter()], folder)
+    for process in orphans:
         process.kill()
-    _, alive = psutil.wait_procs(alive, timeout=ORPHAN_SECONDS)
-    if any(_is_ours(process, folder) for process in alive):
-        pids = ", ".join(str(process.pid) for process in alive)
+    if orphans := _alive_after_waiting(orphans, folder):
+        pids = ", ".join(str(process.pid) for process in orphans)
         raise EmbeddedServerError(f"processes {pids} of the last server of {folder} do not end: end them, then retry")
     for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):
         (postmaster.socket_folder / name).unlink(missing_ok=True)
-    (data / "postmaster.pid").unlink(missing_ok=True)
+    (folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+
+def _alive_after_waiting(processes: list[Any], folder: Path) -> list[Any]:
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while (processes := [process for process in processes if _is_ours(process, folder)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(POLL_SECONDS)
+    return processes
 
 
 def make_socket_folder(folder: Path, account: Account | None) -> Path:
     """Makes the private folder (mode 0700) that the server puts its socket in.
 
-    It lies inside ``folder`` where the path is short enough for a socket, else under XDG_RUNTIME_DIR or the
+    It lies inside ``folder`` where the path is short and plain enough for a socket, else under XDG_RUNTIME_DIR or the
     temporary folder, named after the folder and the account.
 
     Raises:
@@ -119,11 +125,12 @@ def make_socket_folder(folder: Path, account: Account | None) -> Path:
     uid = os.geteuid() if account is None else account.uid
     name = f"semlex-{uid}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
     candidates = [folder / "socket"]
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
-    if account is None and runtime.is_absolute() and runtime.is_dir():  # root's own is closed for the server's account
-        candidates.append(runtime / name)
-    candidates += [Path(tempfile.gettempdir()).resolve() / name, Path("/tmp").resolve() / name]  # noqa: S108 - checked below
-    chosen = next(path for path in candidates if len(os.fsencode(path / SOCKET_NAME)) <= MAX_SOCKET_BYTES)
+    if account is None:  # root's own may be closed for the server's account
+        runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+        candidates += [runtime / name] if runtime.is_absolute() and runtime.is_dir() else []
+        candidates.append(Path(tempfile.gettempdir()).resolve() / name)
+    candidates.append(Path("/tmp").resolve() / name)  # noqa: S108 - owner and mode are checked below
+    chosen = next(path for path in candidates if _can_hold_socket(path))
     try:
         chosen.mkdir(mode=0o700)
         if account is not None:
@@ -135,6 +142,12 @@ def make_socket_folder(folder: Path, account: Account | None) -> Path:
                 f"{chosen}, the place of the server's socket, is not a folder of mode 0700 of its account: remove it"
             ) from None
     return chosen
+
+
+def _can_hold_socket(folder: Path) -> bool:
+    # A comma ends a host for libpq, a quote a folder for the server, and the driver decodes addresses as UTF-8.
+    plain = re.fullmatch(r"[A-Za-z0-9/._ +@-]+", str(folder))
+    return plain is not None and len(str(folder / SOCKET_NAME)) <= MAX_SOCKET_BYTES
 
 
 def _accepts(path: Path) -> bool:
@@ -153,7 +166,7 @@ def _is_ours(process: Any, folder: Path) -> bool:
     """Whether the process is a living Postgres of this folder, started by us or by hand."""
     psutil = _psutil()
     try:
-        if process.status() == psutil.STATUS_ZOMBIE or "postgres" not in process.name():
+        if process.name() not in ("postgres", "postmaster") or process.status() == psutil.STATUS_ZOMBIE:
             return False
         command = " ".join(process.cmdline())
     except psutil.Error:
@@ -169,7 +182,7 @@ def _is_ours(process: Any, folder: Path) -> bool:
 
 def _psutil() -> Any:
     try:
-        import psutil  # noqa: PLC0415 - optional
+        import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
     except ImportError as error:
         raise MissingExtraError("psutil", "local", "the embedded Postgres") from error
     return psutil
