@@ -117,7 +117,10 @@ class Transformer:
                     len(rows),
                     self._placement.precision,
                 )
-                self._widen()
+                # Read again rather than widened: the weights themselves may have overflowed.
+                self._requested = (self._placement.device, "float32")
+                self._model = None
+                self._load()
                 self._fill(states, rows, overflowed)
             return states
 
@@ -194,13 +197,6 @@ class Transformer:
             states: NDArray[np.float32] = pooled.float().cpu().numpy()
         return states
 
-    def _widen(self) -> None:
-        from semlex.device import Placement  # noqa: PLC0415 (for the type checker only at the top)
-
-        self._model.float()
-        if self._placement is not None:
-            self._placement = Placement(self._placement.device, "float32")
-
     def _load(self) -> Any:
         if self._closed:
             raise ModelError(f"{self.folder.name} was closed; make a new one")
@@ -214,6 +210,8 @@ class Transformer:
                 "lm": transformers.AutoModelForCausalLM,
                 "classifier": transformers.AutoModelForSequenceClassification,
             }
+            shown = transformers.logging.is_progress_bar_enabled()
+            transformers.logging.disable_progress_bar()  # loading takes a second; the bar would outlive it on the screen
             try:
                 model, report = kinds[self._head].from_pretrained(
                     str(self.folder.path),
@@ -227,9 +225,11 @@ class Transformer:
             except (OSError, ValueError, KeyError, RuntimeError) as error:
                 raise ModelError(
                     f"{self.folder.name} cannot be loaded from {self.folder.path} ({type(error).__name__}); "
-                    "the folder must hold config.json, tokenizer.json and *.safetensors of a Qwen3 model; fetch "
-                    "it again"
+                    "the folder must hold config.json, tokenizer.json and *.safetensors of a Qwen3 model; fetch it again"
                 ) from error
+            finally:
+                if shown:
+                    transformers.logging.enable_progress_bar()
             # transformers fills weights that it does not find with random numbers, and only warns.
             if report["missing_keys"]:
                 raise ModelError(

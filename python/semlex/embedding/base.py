@@ -210,7 +210,8 @@ def normalise(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     norms[norms == 0.0] = 1.0
-    return (vectors / norms[:, None]).astype(np.float32)
+    unit: NDArray[np.float32] = (vectors / norms[:, None]).astype(np.float32)
+    return unit
 
 
 def _refuse(faulty: NDArray[np.bool_], norms: NDArray[np.float64], model: str, fault: str, remedy: str) -> None:

@@ -41,7 +41,8 @@ def choose_reranker(
     Args:
         configured: A reranker; ``none``; the path of a local folder; a hub id; or None to choose by what is installed.
         use_reranking: ``False`` for never; ``True`` for the configured one or Qwen3-Reranker-0.6B, which must then be
-            on this machine; ``auto`` for the configured one, or Qwen3-Reranker-0.6B where it is cached and there is a GPU.
+            on this machine; ``auto`` for the configured one, or Qwen3-Reranker-0.6B where it is cached and there is a
+            GPU.
         device: As for `semlex.reranking.qwen3.Qwen3Reranker`.
         revision: Branch, tag or commit of the hub.
         allow_download: Whether the hub may be asked for the model.
