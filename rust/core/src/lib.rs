@@ -2,3 +2,8 @@
 //!
 //! Each stage is one module; each function takes a whole batch and returns arrays or bytes.
 #![forbid(unsafe_code)]
+
+pub mod fault;
+pub mod json;
+pub mod pgcopy;
+pub mod validate;
