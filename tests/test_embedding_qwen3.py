@@ -202,7 +202,7 @@ def test_the_key_separates_everything_that_changes_a_vector():
     ]
     assert len({identity.key for identity in [base, *variants]}) == len(variants) + 1
     # Stored with collections: a change here makes every stored collection another model's.
-    assert base.key == "org/model@abc/64/last-token/unit/task:1f8f7ee1b89a"
+    assert base.key == "org/model@abc/64/last-token/unit/task:0ebb429fa86d"
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,29 @@ class Transformer:
         return self._model
 
 
+def check_config(folder: ModelFolder, max_length: int) -> int:
+    """Checks that a folder holds a Qwen3 model that can read texts of a length.
+
+    Args:
+        folder: The model.
+        max_length: Most tokens of a text.
+
+    Returns:
+        The hidden size.
+
+    Raises:
+        ModelError: Another kind of model.
+        ConfigurationError: The model has fewer positions than ``max_length``.
+    """
+    config = folder.read_json("config.json")
+    hidden, positions = config.get("hidden_size"), config.get("max_position_embeddings", max_length)
+    if config.get("model_type") != "qwen3" or not isinstance(hidden, int) or not isinstance(positions, int):
+        raise ModelError(f"{folder.name} is not a Qwen3 model (config.json: model_type); choose another model")
+    if max_length > positions:
+        raise ConfigurationError(f"max_length must be from 128 to {positions} for {folder.name}; found {max_length}")
+    return hidden
+
+
 def check_range(name: str, value: object, low: int, high: int) -> None:
     """Checks a whole number.
 

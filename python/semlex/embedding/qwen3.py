@@ -17,7 +17,7 @@ from semlex.device import require_torch
 from semlex.embedding.base import EmbedderIdentity, check_texts, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.tokenizing import TextTokenizer, open_tokenizer
-from semlex.transformer import Transformer, check_range, shown_rows
+from semlex.transformer import Transformer, check_config, check_range, shown_rows
 from semlex.weights import find_model
 
 if TYPE_CHECKING:
@@ -95,14 +95,6 @@ class Qwen3EmbeddingEncoder:
             token_budget=token_budget,
             attention=attn,
         )
-        config = folder.read_json("config.json")
-        hidden, positions = config.get("hidden_size"), config.get("max_position_embeddings", max_length)
-        if config.get("model_type") != "qwen3" or not isinstance(hidden, int) or not isinstance(positions, int):
-            raise ModelError(f"{folder.name} is not a Qwen3 model (config.json: model_type); choose another model")
-        if max_length > positions:
-            raise ConfigurationError(
-                f"max_length must be from 128 to {positions} for {folder.name}; found {max_length}"
-            )
         self._max_length = max_length
         self._prompt = f"Instruct: {instruction or DEFAULT_INSTRUCTION}\nQuery:"
         self._tokenizer: TextTokenizer | None = None
@@ -111,7 +103,7 @@ class Qwen3EmbeddingEncoder:
         self._identity = EmbedderIdentity(
             model=folder.name,
             revision=folder.revision,
-            dimensions=_checked_dimensions(dimensions, hidden, folder.name),
+            dimensions=_checked_dimensions(dimensions, check_config(folder, max_length), folder.name),
             instruction=instruction or DEFAULT_INSTRUCTION,
             pooling="last-token",
             normalised=normalize_embeddings,

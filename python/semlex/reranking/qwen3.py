@@ -17,7 +17,7 @@ from semlex.device import require_torch
 from semlex.embedding.base import check_texts
 from semlex.errors import ConfigurationError, ModelError
 from semlex.tokenizing import TextTokenizer, open_tokenizer
-from semlex.transformer import Transformer, check_range, shown_rows
+from semlex.transformer import Transformer, check_config, check_range, shown_rows
 from semlex.weights import find_model
 
 if TYPE_CHECKING:
@@ -84,10 +84,8 @@ class Qwen3Reranker:
             raise ConfigurationError("instruction must not be blank; None stands for the model card's")
         require_torch("Qwen3 reranking")
         folder = find_model(model_name, revision=revision, allow_download=allow_download)
-        config = folder.read_json("config.json")
-        if config.get("model_type") != "qwen3":
-            raise ModelError(f"{folder.name} is not a Qwen3 model (config.json: model_type); choose another model")
-        architectures = config.get("architectures") or [""]
+        check_config(folder, max_length)
+        architectures = folder.read_json("config.json").get("architectures") or [""]
         self._transformer = Transformer(
             folder,
             head="classifier" if str(architectures[0]).endswith("ForSequenceClassification") else "lm",
