@@ -93,9 +93,7 @@ def test_a_vector_does_not_depend_on_its_neighbours(encoder, texts):
 @pytest.mark.parametrize(("batch_size", "token_budget"), [(1, None), (2, 128), (128, 1 << 20)])
 def test_order_survives_every_batch_plan(folder, encoder, batch_size, token_budget):
     texts = [f"{'word ' * ((7 * i) % 23)}{i}" for i in range(40)]
-    other = Qwen3EmbeddingEncoder(
-        str(folder), "cpu", batch_size, 1024, dtype="float32", token_budget=token_budget
-    )
+    other = Qwen3EmbeddingEncoder(str(folder), "cpu", batch_size, 1024, dtype="float32", token_budget=token_budget)
     assert np.abs(other.embed_documents(texts) - encoder.embed_documents(texts)).max() <= 1e-6
     other.close()
 
