@@ -7,12 +7,12 @@ import threading
 
 import numpy as np
 import pytest
-import tiny_qwen3
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
+import tiny_qwen3
 from semlex.embedding.base import Embedder, EmbedderIdentity, check_vectors
 from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION, Qwen3EmbeddingEncoder
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, ModelNotFoundError, ValidationError
@@ -263,6 +263,27 @@ def test_a_model_with_missing_weights_is_refused_and_not_filled_with_noise(tmp_p
     partial = Qwen3EmbeddingEncoder(str(folder), max_length=1024)
     with pytest.raises(ModelError, match=r"1 weights are missing .*layers\.1\.mlp\.up_proj\.weight"):
         partial.embed_documents(["a"])
+
+
+def test_a_damaged_weights_file_is_refused(tmp_path):
+    folder = tiny_qwen3.write_embedder(tmp_path / "damaged")
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+    damaged = Qwen3EmbeddingEncoder(str(folder), max_length=1024)
+    with pytest.raises(ModelError, match=r"cannot be loaded from .*SafetensorError"):
+        damaged.embed_documents(["a"])
+
+
+def test_a_checkpoint_with_a_language_model_head_is_read_without_it(tmp_path):
+    folder = tiny_qwen3.write_reranker(tmp_path / "causal")
+    body = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = [*tokenizer("a database")["input_ids"], tokenizer.pad_token_id]
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(body(torch.tensor([ids])).last_hidden_state[0, -1], dim=0).numpy()
+    causal = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    assert np.abs(causal.embed_documents(["a database"])[0] - expected).max() <= 1e-6
+    causal.close()
 
 
 def test_folders_that_hold_no_qwen3_model(tmp_path):

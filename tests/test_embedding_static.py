@@ -16,6 +16,7 @@ from semlex.embedding.static import StaticEmbedder
 from semlex.errors import MissingExtraError, ModelError, ModelNotFoundError, ValidationError
 from semlex.testing import HashEmbedder
 
+UNKNOWN = "[UNK]"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
@@ -31,7 +32,7 @@ def tiny_folder(tmp_path_factory):
     """A model of whole words: whatever is not in its vocabulary is unknown."""
     folder = tmp_path_factory.mktemp("tiny-static") / "tiny"
     words = ["[UNK]", "red", "green", "blue", "stone"]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     vectors = np.random.default_rng(7).normal(size=(len(words), 8)).astype(np.float16)
     StaticModel(vectors=vectors, tokenizer=tokenizer, normalize=True).save_pretrained(folder)
@@ -103,7 +104,7 @@ def test_unknown_texts_get_one_fixed_vector_that_is_unlike_every_known_word(tiny
 
 
 def test_a_vocabulary_that_is_centred_exactly(tmp_path):
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "up": 1, "down": 2}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "up": 1, "down": 2}, unk_token=UNKNOWN))
     vectors = np.array([[0, 0], [0, 1], [0, -1]], dtype=np.float32)
     StaticModel(vectors=vectors, tokenizer=tokenizer, normalize=True).save_pretrained(tmp_path / "centred")
     centred = StaticEmbedder(str(tmp_path / "centred"))

@@ -5,12 +5,12 @@ import logging
 
 import numpy as np
 import pytest
-import tiny_qwen3
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import tiny_qwen3
 from semlex.errors import ConfigurationError, ModelError, ModelNotFoundError, ValidationError
 from semlex.reranking.base import Reranker
 from semlex.reranking.qwen3 import DEFAULT_INSTRUCTION, Qwen3Reranker

@@ -1,7 +1,7 @@
 """Tiny Qwen3 models on disk: the real architecture and the real loading code, with random weights of a fixed seed.
 
-The tokenizer has the parts of Qwen's: NFC, its splitting pattern, byte-level BPE, its special tokens, and (for embedding
-models) a post-processor that appends ``<|endoftext|>``.
+The tokenizer has the parts of Qwen's: NFC, its splitting pattern, byte-level BPE, its special tokens, and (for
+embedding models) a post-processor that appends ``<|endoftext|>``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HIDDEN = 64
+END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
 MAX_POSITIONS = 2048
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 # Qwen's splitting pattern, as its tokenizer.json states it.
@@ -33,7 +34,7 @@ TRAINING_TEXT = [
 ] * 4
 
 
-def write_tokenizer(folder: Path, *, end_token: str | None = "<|endoftext|>", special_tokens: list[str] | None = None):
+def write_tokenizer(folder: Path, *, end_token: str | None = END_TOKEN, special_tokens: list[str] | None = None):
     """Trains and saves a tokenizer; `end_token` is what its post-processor appends."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()

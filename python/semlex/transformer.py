@@ -210,8 +210,9 @@ class Transformer:
                 "lm": transformers.AutoModelForCausalLM,
                 "classifier": transformers.AutoModelForSequenceClassification,
             }
-            shown = transformers.logging.is_progress_bar_enabled()
-            transformers.logging.disable_progress_bar()  # loading takes a second; the bar would outlive it on the screen
+            screen: Any = transformers.logging
+            shown = screen.is_progress_bar_enabled()
+            screen.disable_progress_bar()  # reading takes a second or two; the bar would stay on the screen
             try:
                 model, report = kinds[self._head].from_pretrained(
                     str(self.folder.path),
@@ -222,14 +223,15 @@ class Transformer:
                     local_files_only=True,
                     output_loading_info=True,
                 )
-            except (OSError, ValueError, KeyError, RuntimeError) as error:
+            except Exception as error:  # four libraries take part, and each has errors of its own
                 raise ModelError(
                     f"{self.folder.name} cannot be loaded from {self.folder.path} ({type(error).__name__}); "
-                    "the folder must hold config.json, tokenizer.json and *.safetensors of a Qwen3 model; fetch it again"
+                    "the folder must hold config.json, tokenizer.json and *.safetensors of a Qwen3 model; "
+                    "fetch it again"
                 ) from error
             finally:
                 if shown:
-                    transformers.logging.enable_progress_bar()
+                    screen.enable_progress_bar()
             # transformers fills weights that it does not find with random numbers, and only warns.
             if report["missing_keys"]:
                 raise ModelError(

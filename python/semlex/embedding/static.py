@@ -197,7 +197,7 @@ class _Loaded:
 
 
 def _wheel_folder() -> ModelFolder:
-    """The wheel's own folder, found without importing the package (its import would fetch the tokenizer)."""
+    """The wheel's own folder, found without importing the package: two of its files are all that is read."""
     spec = find_spec(WHEEL)
     places = None if spec is None else spec.submodule_search_locations
     if not places:
