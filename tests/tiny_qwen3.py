@@ -16,6 +16,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassifi
 if TYPE_CHECKING:
     from pathlib import Path
 
+# Products this small gain nothing from a second thread, and lose much where other programs are at work.
+torch.set_num_threads(1)
+
 HIDDEN = 64
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
 MAX_POSITIONS = 2048
