@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semlex.errors import ConfigurationError, ModelError, MissingExtraError, SemlexError, StoreError, ValidationError
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, SemlexError, StoreError, ValidationError
 from semlex.presentation import (
     messages,
     output,
@@ -43,14 +43,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Database = Annotated[str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")]
+Database = Annotated[
+    str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
+]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of the embedded Postgres.")]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
-Model = Annotated[str | None, typer.Option("--model", help="Embedding model: name, folder, 'static', or 'none' for keywords only.")]
+Model = Annotated[
+    str | None, typer.Option("--model", help="Embedding model: name, folder, 'static', or 'none' for keywords only.")
+]
 Language = Annotated[str | None, typer.Option("--language", help="Text-search language of a new collection.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
 TopK = Annotated[int, typer.Option("--top-k", "-k", help="Number of results, 1 to 1,000.")]
-Mode = Annotated[str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")]
+Mode = Annotated[
+    str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
+]
 
 
 @contextmanager
@@ -119,7 +125,7 @@ def try_folder(
         results = retriever.search(question, top_k, mode=mode)
         print_results(results, as_json=as_json)
         if not as_json:
-            messages.print(f"[dim]ask again: semlex search \"…\" --collection {collection}[/dim]")
+            messages.print(f'[dim]ask again: semlex search "…" --collection {collection}[/dim]')
 
 
 @app.command()
@@ -127,11 +133,17 @@ def index(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
     collection: CollectionName = None,
-    include: Annotated[list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
+    ] = None,
     recursive: Annotated[bool, typer.Option(help="Enter folders below.")] = True,
     chunk_tokens: Annotated[int | None, typer.Option("--chunk-tokens", help="Most tokens of a chunk.")] = None,
-    overlap_tokens: Annotated[int | None, typer.Option("--overlap-tokens", help="Most tokens that neighbours share.")] = None,
+    overlap_tokens: Annotated[
+        int | None, typer.Option("--overlap-tokens", help="Most tokens that neighbours share.")
+    ] = None,
     database: Database = None,
     data_dir: DataDir = None,
     model: Model = None,
@@ -177,8 +189,12 @@ def search(
     collection: CollectionName = None,
     top_k: TopK = 5,
     mode: Mode = None,
-    filters: Annotated[list[str] | None, typer.Option("--filter", help="name=value; repeatable; all must hold.")] = None,
-    deadline: Annotated[float | None, typer.Option("--deadline", help="Seconds; what has answered by then is the answer.")] = None,
+    filters: Annotated[
+        list[str] | None, typer.Option("--filter", help="name=value; repeatable; all must hold.")
+    ] = None,
+    deadline: Annotated[
+        float | None, typer.Option("--deadline", help="Seconds; what has answered by then is the answer.")
+    ] = None,
     database: Database = None,
     data_dir: DataDir = None,
     model: Model = None,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_ROWS = 5_000
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
+EMBED_PAGE_ROWS = 1_000
 # One way of reading and cutting files. Part of a document's hash: another way re-reads every file.
 PIPELINE_VERSION = b"1"
 
@@ -220,19 +221,25 @@ class Indexer:
         after: Key | None = None
         done = written = 0
         while True:
-            page = await self.database.read(
-                "read chunks", lambda c, after=after: ingestion.unembedded_chunks(c, self.collection, after, 1_000)
-            )
+
+            async def read(connection: Connection, after: Key | None = after) -> list[ingestion.Unembedded]:
+                return await ingestion.unembedded_chunks(connection, self.collection, after, EMBED_PAGE_ROWS)
+
+            page = await self.database.read("read chunks", read)
             if not page:
                 break
-            keys = [(row[0], row[1]) for row in page]
             vectors = await self._embed([preparation.embedded_text(context, text) for *_, context, text in page])
-            hashes = [row[2] for row in page]
-            written += await self.database.write(
-                "write embeddings",
-                lambda c, k=keys, h=hashes, v=vectors: write_embeddings(c, self.collection, k, h, v),
-            )
-            after = keys[-1]
+
+            async def write(
+                connection: Connection,
+                page: list[ingestion.Unembedded] = page,
+                vectors: NDArray[np.float32] = vectors,
+            ) -> int:
+                keys = [(row[0], row[1]) for row in page]
+                return await write_embeddings(connection, self.collection, keys, [row[2] for row in page], vectors)
+
+            written += await self.database.write("write embeddings", write)
+            after = (page[-1][0], page[-1][1])
             done += len(page)
             if progress is not None:
                 progress(Progress("embed", done, total, "chunks"))
@@ -312,6 +319,18 @@ class Indexer:
             progress(Progress("build indexes", 0, None, "rows"))
         await ensure_indexes(self.database, self.collection)
 
+    async def _open_sources(self, roots: set[str]) -> dict[str, tuple[uuid.UUID, dict[uuid.UUID, bytes]]]:
+        """Key of each source, and the content hash of every document that was read from it before."""
+
+        async def work(connection: Connection) -> dict[str, tuple[uuid.UUID, dict[uuid.UUID, bytes]]]:
+            sources = {}
+            for root in sorted(roots):
+                key = await ingestion.write_source(connection, self.collection, root, "folder", utc_now())
+                sources[root] = (key, await ingestion.known_documents(connection, self.collection, key))
+            return sources
+
+        return await self.database.write("open the sources", work)
+
     async def _read_ahead(
         self,
         found: list[FoundFile],
@@ -320,14 +339,7 @@ class Indexer:
         progress: Callable[[Progress], None] | None,
     ) -> AsyncIterator[list[_Prepared]]:
         """Batches of files, read and cut; the next batch is made while the caller writes this one."""
-        sources: dict[str, tuple[uuid.UUID, dict[uuid.UUID, bytes]]] = {}
-        for root in sorted({str(file.root) for file in found}):
-
-            async def open_source(connection: Connection, root: str = root) -> tuple[uuid.UUID, dict[uuid.UUID, bytes]]:
-                key = await ingestion.write_source(connection, self.collection, root, "folder", utc_now())
-                return key, await ingestion.known_documents(connection, self.collection, key)
-
-            sources[root] = await self.database.write("open the source", open_source)
+        sources = await self._open_sources({str(file.root) for file in found})
         position = 0
 
         def next_batch() -> list[_Prepared]:

@@ -102,7 +102,7 @@ def check_documents(
         ),
         ("created_at", "timestamptz", [d.created_at for d in documents], None),
         ("updated_at", "timestamptz", [d.updated_at for d in documents], None),
-        ("parent_id", "text", [d.parent_id for d in documents], {"max_bytes": MAX_ID_BYTES}),
+        ("parent_id", "text", [d.parent_id for d in documents], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
     ]
     if embeddings is not None:
         fields.append(("embedding", "vector", embeddings, None))
@@ -182,8 +182,9 @@ def embedder_version(embedder: Embedder) -> EmbeddingVersion:
 
 
 def given_version(embeddings: NDArray[np.float32], embedder: Embedder | None) -> EmbeddingVersion:
-    """The embedding version of vectors that the caller brings: the configured model's, else one that is only known
-    by its dimension.
+    """The embedding version of vectors that the caller brings.
+
+    It is the configured model's, else one of which only the dimension is known.
 
     Raises:
         ModelMismatchError: They have another dimension than the configured model.

@@ -126,7 +126,13 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
     if not shown or not messages.is_terminal:
         yield None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=messages, transient=True) as bar:
         tasks: dict[str, Any] = {}
 

@@ -1,6 +1,6 @@
-"""Documents out: the only file that knows all stages of a search.
+r"""Documents out: the only file that knows all stages of a search.
 
-    query -> vector -> vector leg   \\
+query -> vector -> vector leg   \
           -> words  -> keyword leg   >-> fuse -> load rows -> rerank -> results
 """
 
@@ -10,13 +10,11 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from semlex import searching
 from semlex.embedding.selection import choose_embedder
-from semlex.errors import ConfigurationError, EmbeddingsMissingError, SemlexError
+from semlex.errors import ConfigurationError, SemlexError
 from semlex.indexer import DEFAULT_BATCH_ROWS, Indexer, IndexReport, Progress
 from semlex.preparation import documents_from_texts, embedder_version
 from semlex.reranking.selection import choose_reranker
@@ -26,7 +24,6 @@ from semlex.store.embedded import EmbeddedServer
 from semlex.store.filters import parse_filters
 from semlex.store.names import Names
 from semlex.store.schema import Collection, CollectionSettings, check_same_model
-from semlex.types import Document, SearchMode, SearchResults
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,6 +39,10 @@ if TYPE_CHECKING:
     from semlex.store.connection import Connection
     from semlex.store.distance import DistanceName
     from semlex.store.indexes import HnswIndex
+    from semlex.types import Document, SearchMode, SearchResults
+
+
+T = TypeVar("T")
 
 
 class DocumentRetriever(ABC):
@@ -113,7 +114,11 @@ class PostgreSQLRetriever(DocumentRetriever):
         self.embedding_choice = ""
         self.reranking_choice = ""
         self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
-        self._embedding_model, self._reranker_model, self._use_reranking = embedding_model, reranker_model, use_reranking
+        self._embedding_model, self._reranker_model, self._use_reranking = (
+            embedding_model,
+            reranker_model,
+            use_reranking,
+        )
         self._settings = CollectionSettings(
             distance=distance, language=language, lexical_engine=lexical, with_context=with_context
         )
@@ -329,7 +334,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     # --- out --------------------------------------------------------------------------------------------------------
 
-    async def search(  # type: ignore[override]  # more than the base asks for, in the same places
+    async def search(
         self,
         query: str | None = None,
         top_k: int = 5,
@@ -450,8 +455,8 @@ class PostgreSQLRetriever(DocumentRetriever):
             "reranker_model": self._reranker.identity if self._reranker else None,
         }
 
-    async def _read(self, doing: str, work: Callable[[Connection], Awaitable[Any]]) -> Any:
+    async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._opened.database.read(doing, work)
 
-    async def _write(self, doing: str, work: Callable[[Connection], Awaitable[Any]]) -> Any:
+    async def _write(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._opened.database.write(doing, work)

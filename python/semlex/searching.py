@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.reranking.base import Reranker
     from semlex.store.connection import Connection, Database
-    from semlex.store.legs import Key
     from semlex.store.schema import Collection
 
 MINIMUM_CANDIDATES = 30
@@ -60,7 +59,9 @@ def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]
     try:
         array = np.ascontiguousarray(values, dtype=np.float32)
     except (ValueError, TypeError) as error:
-        raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]) from error
+        raise ValidationError(
+            [FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]
+        ) from error
     if array.ndim != dimensions or array.shape[-1] == 0:
         expected = "(d,)" if dimensions == 1 else "(n, d)"
         raise ValidationError([FieldError(-1, None, name, "wrong_shape", expected, str(array.shape))])
@@ -144,7 +145,9 @@ class Request:
             raise ConfigurationError(f"deadline must be a positive number of seconds; got {deadline}")
         text = None if query is None else query.strip()
         condition = parse_filters(filters)
-        return cls(text, array, top_k, condition, mode, candidates=candidates, ef_search=ef_search, deadline=deadline, **rest)
+        return cls(
+            text, array, top_k, condition, mode, candidates=candidates, ef_search=ef_search, deadline=deadline, **rest
+        )
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (at least a millisecond), or None without one."""
@@ -265,7 +268,9 @@ class Search:
         except Exception as reason:
             if alone:
                 raise
-            error = reason if isinstance(reason, SemlexError) else ModelError(f"embedding failed: {type(reason).__name__}")
+            error = (
+                reason if isinstance(reason, SemlexError) else ModelError(f"embedding failed: {type(reason).__name__}")
+            )
         else:
             self._timings["embed"] = (time.perf_counter() - started) * 1000
             return np.ascontiguousarray(vector, dtype=np.float32)
@@ -282,9 +287,7 @@ class Search:
                     f"the query vector has {vector.shape[0]} dimensions, the collection's {stored.dimensions}"
                 )
             legs.append(
-                vector_leg(
-                    self._collection, vector, depth, request.condition, exact=exact, ef_search=request.ef_search
-                )
+                vector_leg(self._collection, vector, depth, request.condition, exact=exact, ef_search=request.ef_search)
             )
         if "keyword" in wanted and request.text is not None:
             leg = self._collection.lexical.leg(self._collection.names, request.text, depth, request.condition)

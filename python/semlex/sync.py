@@ -32,7 +32,9 @@ class SyncRetriever:
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         if options.get("pool") is not None or options.get("connection") is not None:
-            raise ConfigurationError("an async pool or connection belongs to its own event loop: use PostgreSQLRetriever")
+            raise ConfigurationError(
+                "an async pool or connection belongs to its own event loop: use PostgreSQLRetriever"
+            )
         self._retriever = PostgreSQLRetriever(*arguments, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

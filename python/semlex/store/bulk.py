@@ -65,9 +65,7 @@ CHUNK_COLUMNS: tuple[tuple[str, str, str, str], ...] = (
 )
 CHUNK_COLUMN_NAMES = tuple(name for name, *_ in CHUNK_COLUMNS)
 # A changed text keeps the time it was first made.
-UPDATED_COLUMNS = tuple(
-    name for name in CHUNK_COLUMN_NAMES if name not in ("document_id", "chunk_id", "created_at")
-)
+UPDATED_COLUMNS = tuple(name for name in CHUNK_COLUMN_NAMES if name not in ("document_id", "chunk_id", "created_at"))
 _COLUMN_LIST = sql.SQL(", ").join(map(sql.Identifier, CHUNK_COLUMN_NAMES))
 
 
@@ -240,11 +238,9 @@ def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Compose
     if embedding is not None and rows.embeddings is not None:
         as_text = HalfVector if embedding.storage == "halfvec" else Vector
         parameters["embedding"] = [None if row is None else as_text(row).to_text() for row in rows.embeddings]
-    arrays = [
-        sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind, _ in CHUNK_COLUMNS  # type: ignore[arg-type]
-    ]
+    arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind, _ in CHUNK_COLUMNS]
     values = [
-        sql.SQL(cast + " AS {}").format(sql.Identifier("a", name), sql.Identifier(name))  # type: ignore[operator]
+        sql.SQL(cast + " AS {}").format(sql.Identifier("a", name), sql.Identifier(name))
         for name, _, _, cast in CHUNK_COLUMNS
     ]
     source = sql.SQL(
@@ -312,9 +308,12 @@ async def _merge(
     return int(row[0]) if row else 0
 
 
-async def write_documents(connection: Connection, collection: Collection, rows: Sequence[DocumentRow], now: datetime) -> None:
-    """Writes the rows of documents, in key order: the first lock that a writer takes, so that two writers of one
-    document come one after the other.
+async def write_documents(
+    connection: Connection, collection: Collection, rows: Sequence[DocumentRow], now: datetime
+) -> None:
+    """Writes the rows of documents, in key order.
+
+    They are the first locks that a writer takes, so that two writers of one document come one after the other.
     """
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
     await connection.execute(

@@ -47,6 +47,8 @@ RETRY_ATTEMPTS = 4
 RETRY_BASE_SECONDS = 0.05
 # Serialization failure, deadlock, shutdown, crash shutdown, cannot connect now.
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
+# Connection, shutdown, resources, login, no such database.
+CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
 # Classes whose primary message quotes the offending value.
 QUOTING_CLASSES = frozenset({"22", "23"})
 
@@ -131,21 +133,20 @@ def translate(error: BaseException, doing: str, url: str | None = None) -> BaseE
         if password:
             message = message.replace(str(password), "***")
     if state is None:
-        if isinstance(error, (PoolTimeout, TooManyRequests)):
-            return ConnectionFailedError(f"{doing}: no connection became free in time: {message}")
-        return ConnectionFailedError(f"{doing}: the connection failed: {message.strip()}")
+        waited = isinstance(error, (PoolTimeout, TooManyRequests))
+        problem = "no connection became free in time" if waited else "the connection failed"
+        return ConnectionFailedError(f"{doing}: {problem}: {message.strip()}")
     if state[:2] in QUOTING_CLASSES:
         message = f"the server refused a value ({type(error).__name__})"
     text = f"{doing}: {message} [{state}]"
-    if state == "25006":
-        return ReadOnlyError(f"{text}; writes need the primary server and a role that may write", sqlstate=state)
-    if state == "42501":
-        return PrivilegeError(text, sqlstate=state)
     if state == "57014":
         return SearchTimeoutError(f"{text}; raise the deadline or the server's statement_timeout")
-    if state.startswith(("08", "57P", "53", "28", "3D")):
-        return ConnectionFailedError(text, sqlstate=state)
-    return StoreError(text, sqlstate=state)
+    if state == "25006":
+        return ReadOnlyError(f"{text}; writes need the primary server and a role that may write", sqlstate=state)
+    kind = PrivilegeError if state == "42501" else StoreError
+    if state.startswith(CONNECTION_CLASSES):
+        kind = ConnectionFailedError
+    return kind(text, sqlstate=state)
 
 
 class Database:
@@ -327,8 +328,10 @@ SEARCH_PATH = "pg_catalog, pg_temp"
 
 async def set_local(connection: Connection, **settings: str | int) -> None:
     """Sets server settings for the rest of the transaction; a double underscore stands for the dot in a name."""
-    calls = sql.SQL(", ").join(sql.SQL("set_config({}, {}, true)").format(name.replace("__", "."), str(value))
-                               for name, value in settings.items())
+    calls = sql.SQL(", ").join(
+        sql.SQL("set_config({}, {}, true)").format(name.replace("__", "."), str(value))
+        for name, value in settings.items()
+    )
     await connection.execute(sql.SQL("SELECT {}").format(calls))
 
 

@@ -34,7 +34,7 @@ class Distance:
 
     def between(self, extension: sql.Identifier, column: sql.Composable, value: sql.Composable) -> sql.Composed:
         """SQL of the distance; the operator is named with its schema, so that no other can take its place."""
-        operator = sql.SQL(self.operator)  # type: ignore[arg-type]  # a constant of the table below
+        operator = sql.SQL(self.operator)
         return sql.SQL("{} OPERATOR({}.{}) {}").format(column, extension, operator, value)
 
     def operator_class(self, extension: sql.Identifier, storage: StorageName) -> sql.Composed:

@@ -28,11 +28,11 @@ class Filter:
     """A condition over a chunk row with the alias ``c``.
 
     Attributes:
-        sql: The condition; TRUE when nothing is filtered.
+        expression: The condition; TRUE when nothing is filtered.
         parameters: Its bound values.
     """
 
-    sql: sql.Composable = sql.SQL("TRUE")
+    expression: sql.Composable = field(default_factory=lambda: sql.SQL("TRUE"))
     parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -62,9 +62,7 @@ def parse_filters(filters: Mapping[str, Any] | None) -> Filter:
     for key, value in filters.items():
         if key in COLUMNS and isinstance(value, str):
             parameters[f"filter_{key}"] = value
-            conditions.append(
-                sql.SQL("c.{} = {}").format(sql.Identifier(key), sql.Placeholder(f"filter_{key}"))
-            )
+            conditions.append(sql.SQL("c.{} = {}").format(sql.Identifier(key), sql.Placeholder(f"filter_{key}")))
         else:
             contained[key] = value
     if contained:

@@ -43,7 +43,9 @@ class HnswIndex:
         if not 2 <= self.m <= 100:  # noqa: PLR2004 - pgvector's bounds, as documented above
             raise ConfigurationError(f"m must be 2 to 100; got {self.m}")
         if not max(4, 2 * self.m) <= self.ef_construction <= 1000:  # noqa: PLR2004 - as above
-            raise ConfigurationError(f"ef_construction must be {max(4, 2 * self.m)} to 1000; got {self.ef_construction}")
+            raise ConfigurationError(
+                f"ef_construction must be {max(4, 2 * self.m)} to 1000; got {self.ef_construction}"
+            )
 
 
 async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswIndex | None = None) -> list[str]:
@@ -100,7 +102,7 @@ async def indexes_wanted(database: Database, collection: Collection) -> bool:
         if row is None or not row[0]:
             return False
         cursor = await connection.execute(
-            sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS some").format(
+            sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded").format(
                 collection.names.chunk, sql.Literal(INDEX_FROM_ROWS)
             )
         )

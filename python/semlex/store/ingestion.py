@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from semlex.store.schema import Collection
 
 
+# document_id, chunk_id, content_hash, context, chunk_text
+Unembedded = tuple[UUID, str, bytes, str, str]
+
+
 def source_id(uri: str) -> UUID:
     """Key of a source."""
     return UUID(bytes=hashlib.sha256(b"source\0" + uri.encode()).digest()[:16])
@@ -90,9 +94,7 @@ async def embedded_hashes(connection: Connection, collection: Collection, keys: 
 
 async def is_empty(connection: Connection, collection: Collection) -> bool:
     """Whether the collection holds no chunk."""
-    cursor = await connection.execute(
-        sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk)
-    )
+    cursor = await connection.execute(sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk))
     row = await cursor.fetchone()
     return bool(row and row[0])
 
@@ -106,7 +108,7 @@ async def count_unembedded(connection: Connection, collection: Collection) -> in
 
 async def unembedded_chunks(
     connection: Connection, collection: Collection, after: Key | None, limit: int
-) -> list[tuple[UUID, str, bytes, str, str]]:
+) -> list[Unembedded]:
     """A page of chunks without a vector, in key order: document_id, chunk_id, content_hash, context, chunk_text."""
     first = (UUID(int=0), "")
     cursor = connection.cursor(binary=True)

@@ -36,9 +36,9 @@ class Leg:
     """
 
     name: str
-    statement: sql.Composable
+    statement: sql.Composed
     parameters: dict[str, Any]
-    terms: sql.Composable | None = None
+    terms: sql.Composed | None = None
     max_terms: int | None = None
     settings: dict[str, str | int] = field(default_factory=dict)
 
@@ -101,11 +101,11 @@ async def run_legs(connection: Connection, legs: list[Leg]) -> dict[str, LegAnsw
     elapsed = (time.perf_counter() - started) * 1000
     answers: dict[str, LegAnswer] = {}
     for leg in legs:
-        cursor, terms = cursors.get(leg.name, (None, None))
-        if cursor is None or not _answered(cursor):
+        if leg.name not in cursors or not _answered(cursors[leg.name][0]):
             if failure is not None:
                 answers[leg.name] = failed(translate(failure, f"{leg.name} leg"), elapsed)
             break
+        cursor, terms = cursors[leg.name]
         rows = await cursor.fetchall()
         count = (await terms.fetchall())[0][0] if terms is not None and _answered(terms) else None
         scores = np.array([row[2] for row in rows], dtype=np.float64)

@@ -103,7 +103,9 @@ def _result(row: Sequence[Any]) -> SearchResult:
     )
 
 
-async def fetch_documents(connection: Connection, collection: Collection, chunk_ids: Sequence[str]) -> dict[str, Document]:
+async def fetch_documents(
+    connection: Connection, collection: Collection, chunk_ids: Sequence[str]
+) -> dict[str, Document]:
     """Chunks by id; missing ones are left out."""
     statement = sql.SQL(
         "SELECT {columns} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
@@ -119,14 +121,16 @@ async def fetch_documents(connection: Connection, collection: Collection, chunk_
 
 async def count_chunks(connection: Connection, collection: Collection, condition: Filter) -> int:
     """Number of chunks that pass a filter."""
-    statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.sql)
+    statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
     cursor = await connection.execute(statement, condition.parameters)
     row = await cursor.fetchone()
     return int(row[0]) if row else 0
 
 
 async def delete_chunks(connection: Connection, collection: Collection, chunk_ids: Sequence[str]) -> int:
-    """Deletes chunks and their vectors by id, in key order (so that two deleters do not deadlock); missing ones are fine.
+    """Deletes chunks and their vectors by id; missing ones are fine.
+
+    They are locked in key order, so that two deleters do not wait for each other.
 
     Returns:
         How many chunks were there.

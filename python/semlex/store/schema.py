@@ -25,12 +25,12 @@ from semlex.store import migrations
 from semlex.store.connection import set_local, translate
 from semlex.store.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
 from semlex.store.lexical import lexical_engine
-from semlex.store.names import Names
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
     from semlex.store.connection import Connection, Database, ServerInfo
     from semlex.store.lexical.base import LexicalEngine
+    from semlex.store.names import Names
 
 # One lock for all set-up in a database: it is short and rare. "semlex" read as a number.
 SETUP_LOCK = 0x73656D6C6578
@@ -77,7 +77,7 @@ class CollectionSettings:
     distance: DistanceName = "cosine"
     language: str = "english"
     lexical_engine: str = "tsvector"
-    token_counter: str = "unicode-words/1"
+    token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
     with_context: bool = True
 
     def counted_by(self, token_counter: str) -> CollectionSettings:
@@ -145,7 +145,8 @@ async def open_collection(
         collection, version = found
         if version > current:
             raise SchemaVersionError(
-                f"collection {names.collection!r} has schema version {version}, this semlex knows {current}: update semlex"
+                f"collection {names.collection!r} has schema version {version}, this semlex knows {current}; "
+                "update semlex"
             )
         if version == current:
             return collection
@@ -195,7 +196,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     await set_local(connection, lock_timeout="60s")
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
     await set_local(connection, lock_timeout="5s")
-    await _ensure_extension(connection, names.schema)
+    await _ensure_extension(connection)
     await _ensure_registry(connection, names)
     found = await _find(connection, names, server)
     version = found[1] if found else 0
@@ -228,7 +229,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     )
 
 
-async def _ensure_extension(connection: Connection, schema: str) -> None:
+async def _ensure_extension(connection: Connection) -> None:
     cursor = await connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'")
     if await cursor.fetchone() is not None:
         return
@@ -277,9 +278,7 @@ async def _ensure_registry(connection: Connection, names: Names) -> None:
     for number, migration in enumerate(migrations.REGISTRY[applied:], start=applied + 1):
         for statement in migration(names.schema):
             await connection.execute(statement)
-        await connection.execute(
-            sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()]
-        )
+        await connection.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()])
 
 
 async def ensure_embedding_version(database: Database, collection: Collection, wanted: EmbeddingVersion) -> Collection:

@@ -84,7 +84,7 @@ def vector_leg(
         "offset": sql.Literal(collection.distance.offset),
         "embedding": names.embedding(embedding.version),
         "chunk": names.chunk,
-        "condition": condition.sql,
+        "condition": condition.expression,
     }
     parameters = {"vector": vector_parameter(query, embedding.storage), "limit": limit, **condition.parameters}
     if exact or not condition.is_empty:

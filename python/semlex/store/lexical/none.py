@@ -40,6 +40,7 @@ class NoEngine:
     def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
         """No answer."""
         del names, query, limit, condition
+        return None
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The beginning of the text; nothing is marked."""

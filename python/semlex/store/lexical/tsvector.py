@@ -26,6 +26,9 @@ LENGTH_NORMALISATION = 1
 
 HEADLINE = 'StartSel="**", StopSel="**", MaxFragments=2, MaxWords=28, MinWords=12, FragmentDelimiter=" … "'
 
+# A lexeme in the syntax of tsquery: between quotes, with quote and backslash doubled.
+QUOTED_LEXEME = sql.SQL("''''' || replace(replace(lexeme, '\\', '\\\\'), ''''', ''''''') || '''''")
+
 
 class TsvectorEngine:
     """Full-text search of Postgres.
@@ -42,7 +45,9 @@ class TsvectorEngine:
 
     def __init__(self, language: str, rank_function: Literal["ts_rank", "ts_rank_cd"] = "ts_rank") -> None:
         if not re.fullmatch(r"[a-z_]{1,63}", language):
-            raise ConfigurationError(f"language must be a text-search configuration such as 'english'; got {language!r}")
+            raise ConfigurationError(
+                f"language must be a text-search configuration such as 'english'; got {language!r}"
+            )
         self.score_name: str = rank_function
         self._rank = sql.SQL(rank_function)
         # A constant regconfig keeps the generated column immutable; the type is never stored in a column, which
@@ -67,13 +72,13 @@ class TsvectorEngine:
         """SQL of the OR of the query's lexemes.
 
         The parser's own query functions are not used: they AND the words, so a question finds nothing, and they fail
-        on hostile text. Each lexeme is quoted for the tsquery syntax (quote and backslash doubled).
+        on hostile text.
         """
         return sql.SQL(
-            "(SELECT coalesce(string_agg('''' || replace(replace(lexeme, '\\', '\\\\'), '''', '''''') || '''', ' | '), '')"
-            "::tsquery FROM (SELECT lexeme FROM unnest(to_tsvector({}, %(query)s)) "
-            "ORDER BY positions[1], lexeme LIMIT {}) AS term)"
-        ).format(self._config, sql.Literal(MAX_TERMS))
+            "(SELECT coalesce(string_agg({quoted}, ' | '), '')::tsquery FROM ("
+            "SELECT lexeme FROM unnest(to_tsvector({config}, %(query)s)) ORDER BY positions[1], lexeme LIMIT {limit}"
+            ") AS term)"
+        ).format(quoted=QUOTED_LEXEME, config=self._config, limit=sql.Literal(MAX_TERMS))
 
     def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
         """Chunks that contain any of the words, best rank first; ties by key."""
@@ -87,7 +92,7 @@ class TsvectorEngine:
             rank=self._rank,
             normalisation=sql.Literal(LENGTH_NORMALISATION),
             chunk=names.chunk,
-            condition=condition.sql,
+            condition=condition.expression,
         )
         terms = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
         return Leg(
