@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from semlex.device import automatic_obstacle
 from semlex.embedding.qwen3 import DEFAULT_MODEL, Qwen3EmbeddingEncoder
-from semlex.embedding.static import StaticEmbedder
+from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
 from semlex.weights import find_model
 
@@ -72,7 +72,7 @@ def choose_embedder(
         return Choice(configured, f"hybrid search with the embedder that was passed, {configured.identity.model}")
     if configured == KEYWORDS_ONLY:
         return Choice(None, "keyword search only, as configured; for hybrid search: --model NAME")
-    if configured == STATIC:
+    if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
         return Choice(StaticEmbedder(), f"hybrid search with static embeddings, as configured; {_BETTER}")
     if "://" in configured:
         raise ConfigurationError(

@@ -27,7 +27,7 @@ LENGTH_NORMALISATION = 1
 HEADLINE = 'StartSel="**", StopSel="**", MaxFragments=2, MaxWords=28, MinWords=12, FragmentDelimiter=" … "'
 
 # A lexeme in the syntax of tsquery: between quotes, with quote and backslash doubled.
-QUOTED_LEXEME = sql.SQL("''''' || replace(replace(lexeme, '\\', '\\\\'), ''''', ''''''') || '''''")
+QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', '''''') || ''''")
 
 
 class TsvectorEngine:
