@@ -95,6 +95,16 @@ impl Fault {
         self
     }
 
+    /// The same, found in one element of an array.
+    #[must_use]
+    pub fn in_element(self, place: usize) -> Self {
+        let actual = match &self.actual {
+            Some(actual) => format!("element {place}: {actual}"),
+            None => format!("element {place}"),
+        };
+        self.actual(actual)
+    }
+
     /// The same fault at its place.
     #[must_use]
     pub fn at(self, row: Option<usize>, field: &str) -> FieldFault {

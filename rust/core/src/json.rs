@@ -118,8 +118,11 @@ impl JsonWriter {
     /// # Errors
     /// `nul`, `too_long`.
     pub fn string(&mut self, text: &str) -> Result<(), Fault> {
-        if let Some(offset) = text.bytes().position(|byte| byte == 0) {
-            return Err(Fault::new(Code::Nul).actual(format!("byte {offset} of a string")));
+        if let Some(place) = text
+            .contains('\0')
+            .then(|| text.chars().take_while(|&letter| letter != '\0').count())
+        {
+            return Err(Fault::new(Code::Nul).actual(format!("character {place} of a string")));
         }
         self.separate()?;
         self.raw(b"\"")?;

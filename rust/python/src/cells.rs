@@ -32,10 +32,7 @@ pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
 pub(crate) fn snapshot<'py>(data: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
     match data.cast::<PyTuple>() {
         Ok(tuple) => Some(tuple.clone()),
-        Err(_) => data
-            .cast::<PyList>()
-            .ok()
-            .map(PyListMethods::to_tuple),
+        Err(_) => data.cast::<PyList>().ok().map(PyListMethods::to_tuple),
     }
 }
 
@@ -65,7 +62,7 @@ pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result
                 if item.is_none() {
                     elements.push_null();
                 } else {
-                    push_scalar(elements, &item).map_err(|fault| in_element(fault, place))?;
+                    push_scalar(elements, &item).map_err(|fault| fault.in_element(place))?;
                 }
             }
             rows.push(Some(start..elements.count()));
@@ -102,14 +99,6 @@ pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result
         OwnedColumn::Sparsevec(_) => return Err(wrong_type(value, "sparse row")), // columns.rs knows the dimension
     }
     Ok(())
-}
-
-fn in_element(fault: Fault, place: usize) -> Fault {
-    let actual = match &fault.actual {
-        Some(actual) => format!("element {place}: {actual}"),
-        None => format!("element {place}"),
-    };
-    fault.actual(actual)
 }
 
 fn push_scalar(scalar: &mut OwnedScalar, value: &Bound<'_, PyAny>) -> Result<(), Fault> {

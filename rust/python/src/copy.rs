@@ -44,6 +44,7 @@ impl CopyEncoder {
                 None
             }
         });
+        let names: Vec<String> = columns.iter().map(|(name, ..)| name.clone()).collect();
         let mut taken = Vec::with_capacity(columns.len());
         for (name, kind, data) in columns {
             match Type::parse(&kind) {
@@ -89,6 +90,7 @@ impl CopyEncoder {
             }),
             Ok(found) => {
                 faults.extend(found.err().unwrap_or_default());
+                faults.sort_by_key(|fault| names.iter().position(|name| *name == fault.field));
                 sort_by_row(&mut faults);
                 Err(encoder.refused(py, faults))
             }

@@ -10,9 +10,11 @@ mod encode;
 mod half;
 mod owned;
 mod reader;
+mod vectors;
 mod writer;
 
-pub(crate) use encode::{half_refused, not_finite, timestamp};
+pub(crate) use encode::timestamp;
+pub(crate) use vectors::{half_refused, not_finite};
 
 pub use column::{Cells, Column, Lists, Rows, ScalarColumn, SparseVectors};
 pub use half::{half_from_single, single_from_half};
