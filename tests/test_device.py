@@ -7,6 +7,19 @@ from semlex import device
 from semlex.errors import ConfigurationError
 
 
+def test_torch_is_not_asked_where_no_driver_is_in_sight(monkeypatch):
+    monkeypatch.setattr(device, "_driver_in_sight", lambda: False)
+    monkeypatch.setattr(device, "automatic_device", lambda: pytest.fail("torch was asked"))
+    assert device.has_accelerator() is False
+
+
+@pytest.mark.parametrize(("found", "expected"), [("cuda", True), ("mps", True), ("cpu", False)])
+def test_a_driver_alone_is_no_gpu(monkeypatch, found, expected):
+    monkeypatch.setattr(device, "_driver_in_sight", lambda: True)
+    monkeypatch.setattr(device, "automatic_device", lambda: found)
+    assert device.has_accelerator() is expected
+
+
 @pytest.mark.parametrize(
     ("torch_version", "expected"),
     [("2.12.1", "float32"), ("2.13.0", "bfloat16"), ("3.0.0a1", "bfloat16")],

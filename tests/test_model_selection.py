@@ -16,7 +16,7 @@ from semlex.embedding import static
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.selection import choose_embedder
 from semlex.embedding.static import StaticEmbedder
-from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
 from semlex.reranking import qwen3 as qwen3_reranking
 from semlex.reranking import selection as reranker_selection
 from semlex.reranking.selection import choose_reranker
@@ -161,6 +161,8 @@ def test_qwen3_is_not_chosen_unasked_without_a_gpu(qwen3_cache, monkeypatch):
     choice = choose_embedder()
     assert isinstance(choice.embedder, StaticEmbedder)
     assert "cached, but slow without a GPU" in one_line(choice.reason)
+    with_gpu(monkeypatch, present=True)
+    assert isinstance(choose_embedder(device="cpu").embedder, StaticEmbedder)
     named = choose_embedder("Qwen/Qwen3-Embedding-0.6B")
     assert isinstance(named.embedder, Qwen3EmbeddingEncoder)
     assert "as configured" in one_line(named.reason)
@@ -178,6 +180,13 @@ def test_static_where_nothing_is_cached(empty_cache):
     assert isinstance(choice.embedder, StaticEmbedder)
     assert "not in the local cache" in one_line(choice.reason)
     assert "--model" in choice.reason
+
+
+@pytest.mark.parametrize("configured", [None, "static", HashEmbedder(256)])
+def test_a_configured_dimension_is_a_check(empty_cache, configured):
+    assert choose_embedder(configured, dimensions=256).embedder.dimensions == 256
+    with pytest.raises(ModelMismatchError, match=r"dimensions=1024 was configured, but .* makes vectors of 256"):
+        choose_embedder(configured, dimensions=1024)
 
 
 @pytest.mark.parametrize("package", ["wordllama", "model2vec"])

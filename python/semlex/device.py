@@ -117,11 +117,12 @@ def check_names(device: str | None, precision: str | None) -> None:
             raise ConfigurationError(f"{name} must be one of {', '.join(allowed)} or None; found {value!r}")
 
 
-def automatic_obstacle(model: str) -> str | None:
+def automatic_obstacle(model: str, device: str | None) -> str | None:
     """Says why a transformer is not chosen unasked; the cheapest question first.
 
     Args:
         model: Hub id.
+        device: The device that was asked for, or None.
 
     Returns:
         What stands in the way, or None: it is in the local cache, its packages are installed, and there is a GPU.
@@ -131,7 +132,7 @@ def automatic_obstacle(model: str) -> str | None:
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             return f"{model} is cached, but the package {package} is missing: pip install 'semlex[torch]'"
-    if not has_accelerator():
+    if device == "cpu" or not has_accelerator():
         return f"{model} is cached, but slow without a GPU"
     return None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from semlex.device import automatic_obstacle
 from semlex.embedding.qwen3 import DEFAULT_MODEL, Qwen3EmbeddingEncoder
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
-from semlex.errors import ConfigurationError, MissingExtraError, ModelError
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError
 from semlex.weights import find_model
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def choose_embedder(
         configured: An embedder; ``none`` for words alone; ``static``; the path of a local folder; a hub id; or None to
             choose by what is installed.
         device: For Qwen3, as for `semlex.embedding.qwen3.Qwen3EmbeddingEncoder`.
-        dimensions: For Qwen3, as there.
+        dimensions: Length of the vectors. Qwen3 cuts its own to it; for every other embedder it is a check.
         revision: Branch, tag or commit of the hub.
         allow_download: Whether the hub may be asked for a configured model.
 
@@ -62,10 +62,28 @@ def choose_embedder(
 
     Raises:
         ConfigurationError: The name is an address, which no embedder here can use.
+        ModelMismatchError: The embedder makes vectors of another length than ``dimensions``.
         ModelNotFoundError: The configured model is not on this machine.
         ModelError: The configured model is of a kind that is not supported.
         MissingExtraError: The configured model needs a package that is not installed.
     """
+    choice = _choose(configured, device, dimensions, revision, allow_download=allow_download)
+    if dimensions is not None and choice.embedder is not None and choice.embedder.dimensions != dimensions:
+        raise ModelMismatchError(
+            f"dimensions={dimensions} was configured, but {choice.embedder.identity.model} makes vectors of "
+            f"{choice.embedder.dimensions}; drop the setting, or name another model"
+        )
+    return choice
+
+
+def _choose(
+    configured: str | Embedder | None,
+    device: str | None,
+    dimensions: int | None,
+    revision: str | None,
+    *,
+    allow_download: bool,
+) -> Choice:
     if configured is None:
         return _automatic_embedder(device, dimensions)
     if not isinstance(configured, str):
@@ -91,7 +109,7 @@ def choose_embedder(
 
 
 def _automatic_embedder(device: str | None, dimensions: int | None) -> Choice:
-    obstacle = automatic_obstacle(DEFAULT_MODEL)
+    obstacle = automatic_obstacle(DEFAULT_MODEL, device)
     if obstacle is None:
         reason = f"hybrid search with {DEFAULT_MODEL} on the GPU, found in the local cache; another model: --model NAME"
         return Choice(Qwen3EmbeddingEncoder(device=device, dimensions=dimensions), reason)

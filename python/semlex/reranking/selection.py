@@ -70,7 +70,7 @@ def choose_reranker(
         name = DEFAULT_MODEL if configured is None else configured
         reranker = Qwen3Reranker(name, device, revision=revision, allow_download=allow_download)
         return RerankerChoice(reranker, f"reranking with {name}, as configured")
-    obstacle = automatic_obstacle(DEFAULT_MODEL)
+    obstacle = automatic_obstacle(DEFAULT_MODEL, device)
     if obstacle is not None:
         return RerankerChoice(None, f"no reranking: {obstacle}")
     reason = f"reranking with {DEFAULT_MODEL} on the GPU, found in the local cache"
