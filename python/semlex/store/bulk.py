@@ -120,8 +120,8 @@ async def copy_rows(
             server).
     """
     encoder = _core.CopyEncoder(columns, ids)
-    buffer = np.empty(max(COPY_BLOCK_BYTES, encoder.largest_row), dtype=np.uint8)
-    view = memoryview(buffer)
+    memory = bytearray(max(COPY_BLOCK_BYTES, encoder.largest_row))
+    buffer, view = np.frombuffer(memory, dtype=np.uint8), memoryview(memory)
     cursor = connection.cursor()
     async with cursor.copy(target) as copy:
         position = 0
@@ -164,7 +164,9 @@ async def write_chunks(
         source, parameters = _arrays_source(collection, rows)
     else:
         source, parameters = await _staged_source(connection, collection, rows), {}
-    return await _merge(connection, collection, source, parameters, on_duplicate, replaced_documents)
+    if replaced_documents:
+        await _delete_others(connection, collection, source, parameters, replaced_documents)
+    return await _merge(connection, collection, source, parameters, on_duplicate)
 
 
 def _copy_columns(rows: ChunkRows) -> list[tuple[str, str, object]]:
@@ -255,26 +257,36 @@ def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Compose
     return source, parameters
 
 
+async def _delete_others(
+    connection: Connection,
+    collection: Collection,
+    source: sql.Composed,
+    parameters: dict[str, Any],
+    documents: Sequence[UUID],
+) -> None:
+    """Deletes the chunks of these documents that are not among the given ones."""
+    tables = [collection.names.chunk]
+    if collection.embedding is not None:
+        tables.append(collection.names.embedding(collection.embedding.version))
+    for table in tables:
+        await connection.execute(
+            sql.SQL(
+                "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
+                "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
+            ).format(table, source),
+            {**parameters, "replaced": list(documents)},
+        )
+
+
 async def _merge(
     connection: Connection,
     collection: Collection,
     source: sql.Composed,
     parameters: dict[str, Any],
     on_duplicate: OnDuplicate,
-    replaced_documents: Sequence[UUID],
 ) -> int:
     names = collection.names
     vectors = names.embedding(collection.embedding.version) if collection.embedding is not None else None
-    if replaced_documents:
-        for table in (names.chunk, vectors):
-            if table is not None:
-                await connection.execute(
-                    sql.SQL(
-                        "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
-                        "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
-                    ).format(table, source),
-                    {**parameters, "replaced": list(replaced_documents)},
-                )
     if vectors is not None and on_duplicate == "update":
         # A text that changed and came without a vector must not keep the old one.
         await connection.execute(

@@ -19,7 +19,8 @@ def checked_identifier(field: str, name: str) -> str:
     Raises:
         ValidationError: It does not; the error names the rule.
     """
-    errors = [FieldError(row, id_, field, *rest) for row, id_, _, *rest in _core.validate_identifier(name)]
+    found = _core.validate_identifier(name)
+    errors = [FieldError(row, chunk_id, field, code, limit, actual) for row, chunk_id, _, code, limit, actual in found]
     if errors:
         raise ValidationError(errors)
     return name
