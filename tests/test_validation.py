@@ -9,7 +9,7 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from semlex._core import (
 )
 from semlex.errors import ValidationError
 
-UTC = timezone.utc
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SURROGATE = "ab\ud800"
 F32_MIN, F32_MAX = float(np.finfo(np.float32).smallest_normal), float(np.finfo(np.float32).max)
@@ -213,7 +212,7 @@ def test_the_largest_halves_are_accepted() -> None:
     buffer = np.zeros(encoder.largest_row, np.uint8)
     _, written = encoder.encode_into(buffer, 0)
     (column,) = decode_copy(buffer[:written].tobytes(), ["halfvec"])
-    assert column[0].tolist() == [65504.0, 65504.0, -65504.0]  # type: ignore[attr-defined]
+    assert column[0].tolist() == [65504.0, 65504.0, -65504.0]
 
 
 def test_an_array_reshaped_in_place_is_refused() -> None:
@@ -275,9 +274,10 @@ def test_buffers_must_be_usable() -> None:
         encoder.encode_into(fixed, 0)
     with pytest.raises(ValueError, match="buffer"):
         encoder.encode_into(np.zeros(1000, np.uint8)[::2], 0)
-    for wrong in (np.zeros(500), np.zeros((5, 100), np.uint8), bytearray(500)):
+    unusable: list[Any] = [np.zeros(500), np.zeros((5, 100), np.uint8), bytearray(500)]
+    for wrong in unusable:
         with pytest.raises(TypeError, match="buffer: expected"):
-            encoder.encode_into(wrong, 0)  # type: ignore[arg-type]
+            encoder.encode_into(wrong, 0)
     shared = np.zeros((40, 16), np.uint8)
     with pytest.raises((ValueError, ValidationError)):
         CopyEncoder([("u", "uuid", shared)]).encode_into(shared.reshape(-1), 0)
@@ -321,9 +321,12 @@ def test_no_bytes_do_more_than_refuse(data: bytes, kind: str) -> None:
     try:
         decode_copy(stream, [kind])
     except ValidationError as error:
-        assert [found.code for found in error.errors] == ["malformed_copy"]  # noqa: PT017
+        codes = {found.code for found in error.errors}
     except json.JSONDecodeError:
-        assert kind == "jsonb"  # noqa: PT017
+        codes = {"malformed_copy"} if kind == "jsonb" else {"JSON in another type"}
+    else:
+        codes = {"malformed_copy"}
+    assert codes == {"malformed_copy"}
 
 
 def test_an_unknown_type_is_refused() -> None:
@@ -508,7 +511,8 @@ def test_identifiers_report_every_rule() -> None:
     codes = [error[3] for error in validate_identifier("pg_É" + "x" * 60)]
     assert codes == ["bad_identifier", "too_long", "reserved_name"]
     assert [error[3] for error in validate_identifier(SURROGATE)] == ["lone_surrogate"]
-    assert [error[3] for error in validate_identifier(3)] == ["wrong_type"]
+    not_text: Any = 3
+    assert [error[3] for error in validate_identifier(not_text)] == ["wrong_type"]
 
 
 # ---- codes, and what a message must not hold ----
@@ -533,7 +537,7 @@ def test_every_code_is_documented_and_reachable() -> None:
 
 
 def test_no_message_holds_the_value() -> None:
-    secret = "sEcReT"
+    secret = "sEcReT"  # noqa: S105
     vectors = float32([123456.0, math.nan])
     columns = [
         ("a", "text", [secret + "\0"]),
