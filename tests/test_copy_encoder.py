@@ -211,10 +211,27 @@ def test_the_largest_halves_are_accepted() -> None:
     assert column[0].tolist() == [65504.0, 65504.0, -65504.0]
 
 
-def test_an_array_reshaped_in_place_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("kind", "array", "bad", "code"),
+    [
+        ("int2", np.zeros(3, np.int64), 40_000, "out_of_range"),
+        ("int4", np.zeros(3, np.int64), 2**40, "out_of_range"),
+        ("timestamptz", np.zeros(3, np.int64), 2**63 - 1, "out_of_range"),
+        ("bit", np.zeros((3, 9), np.uint8), 2, "not_binary"),
+        ("bool", np.zeros(3, np.bool_), 2, "not_binary"),
+    ],
+)
+def test_an_array_changed_after_construction_is_checked_again(kind: str, array: Any, bad: int, code: str) -> None:
+    encoder = CopyEncoder([("field", kind, array)])
+    array.view(np.uint8 if array.itemsize == 1 else array.dtype)[2] = bad
+    assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(2, "field", code)]
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (2, 6), (4, 3)])
+def test_an_array_reshaped_in_place_is_refused(shape: tuple[int, int]) -> None:
     vectors = np.ones((4, 6), np.float32)
     encoder = CopyEncoder([("v", "vector", vectors)])
-    vectors.resize((6, 4), refcheck=False)
+    vectors.resize(shape, refcheck=False)
     assert refusals(encoder.encode_into, np.zeros(1000, np.uint8), 0) == [(-1, "v", "wrong_shape")]
 
 
