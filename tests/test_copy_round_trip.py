@@ -6,7 +6,7 @@ import math
 import random
 import string
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,6 @@ Columns = list[tuple[str, str, Any]]
 SCALARS = ("int2", "int4", "int8", "float4", "float8", "bool", "text", "uuid", "timestamptz")
 BITS = 11
 SPARSE_DIMENSIONS = 500
-UTC = timezone.utc
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MICROSECOND = 3_652_059 * 86_400 * 10**6 - 1  # of the years 1 to 9999, counted from the first
@@ -44,13 +43,12 @@ def encode(columns: Columns, space: int = 0) -> bytes:
     return b"".join(blocks)
 
 
-def column_type(kind: str) -> sql.SQL:
-    return sql.SQL(f"bit({BITS})" if kind == "bit" else kind)  # type: ignore[arg-type]
-
-
 def create_table(connection: psycopg.Connection[Any], columns: Columns) -> None:
-    fields = [sql.SQL("{} {}").format(sql.Identifier(name), column_type(kind)) for name, kind, _ in columns]
-    fields.append(sql.SQL("ordinal int8 GENERATED ALWAYS AS IDENTITY"))
+    names = {"bit": f"bit({BITS})"}
+    fields = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(names.get(kind, kind))) for name, kind, _ in columns
+    ]
+    fields.append(sql.SQL("{} int8 GENERATED ALWAYS AS IDENTITY").format(sql.Identifier("ordinal")))
     connection.execute("DROP TABLE IF EXISTS rows")
     connection.execute(sql.SQL("CREATE TEMP TABLE rows ({})").format(sql.SQL(", ").join(fields)))
 
@@ -71,17 +69,17 @@ def copy_out(connection: psycopg.Connection[Any], names: Sequence[str]) -> bytes
         return b"".join(copy)
 
 
-def same(sent: object, received: object, kind: str) -> bool:
+def same(sent: Any, received: Any, kind: str) -> bool:  # noqa: PLR0911 (one line a type)
     """Equality of one value, as far as the type keeps it."""
     if sent is None or received is None:
         return sent is received
     if isinstance(sent, list) and kind.endswith("[]"):
-        pairs = zip(sent, received, strict=True)  # type: ignore[call-overload]
+        pairs = zip(sent, received, strict=True)
         return all(same(left, right, kind[:-2]) for left, right in pairs)
     if kind in {"vector", "halfvec"}:
-        return bool(np.array_equal(sent.view(np.uint32), received.view(np.uint32)))  # type: ignore[attr-defined]
+        return bool(np.array_equal(sent.view(np.uint32), received.view(np.uint32)))
     if kind == "sparsevec":
-        pairs = zip((SPARSE_DIMENSIONS, *sent), received, strict=True)  # type: ignore[misc,call-overload]
+        pairs = zip((SPARSE_DIMENSIONS, *sent), received, strict=True)
         return all(np.array_equal(left, right) for left, right in pairs)
     if kind == "jsonb":
         return same_json(sent, received)
@@ -255,9 +253,10 @@ def test_arrays_of_every_type(connection: psycopg.Connection[Any], full: bool) -
         for name, _, sent in columns[:6]:
             assert received[name] == sent.tolist()
         assert received["g"] == [uuid.UUID(bytes=row.tobytes()) for row in identifiers]
-        assert [(value - EPOCH) // timedelta(microseconds=1) for value in received["h"]] == micros.tolist()  # type: ignore[operator]
+        assert [(value - EPOCH) // timedelta(microseconds=1) for value in received["h"]] == micros.tolist()
+        sent_by_name = {name: sent for name, _, sent in columns}
         for name in "ij":
-            assert np.array_equal(np.stack(received[name]), dict((n, d) for n, _, d in columns)[name])  # type: ignore[call-overload]
+            assert np.array_equal(np.stack(received[name]), sent_by_name[name])
         assert received["k"] == received["l"] == ["".join(map(str, row)) for row in bits.tolist()]
 
     check()
@@ -324,7 +323,7 @@ def test_what_is_accepted_has_a_cosine(connection: psycopg.Connection[Any]) -> N
     create_table(connection, columns)
     copy_in(connection, columns, encode(columns))
     counts = connection.execute(
-        "SELECT accepted, count(*), count(*) FILTER (WHERE v <=> v = 'NaN') FROM rows GROUP BY accepted ORDER BY accepted"
+        "SELECT accepted, count(*), count(*) FILTER (WHERE v <=> v = 'NaN') FROM rows GROUP BY accepted ORDER BY 1"
     ).fetchall()
     assert [row[0] for row in counts] == [False, True]
     (_, _, refused_nan), (_, accepted, accepted_nan) = counts

@@ -1,17 +1,28 @@
 from collections.abc import Mapping, Sequence
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 DEBUG_BUILD: bool
 __version__: str
-__all__: list[str]
+__all__ = [
+    "DEBUG_BUILD",
+    "ERROR_CODES",
+    "CopyEncoder",
+    "__version__",
+    "decode_copy",
+    "to_json",
+    "validate_identifier",
+    "validate_rows",
+]
 
 # ---- binary COPY, field rules, JSON ----
 
 ERROR_CODES: dict[str, str]
 """Code of every rule (``FieldError.code``) -> what the rule demands, in one line."""
 
+@final
 class CopyEncoder:
     """Columns of rows, written as Postgres' binary COPY in blocks of the caller's size.
 
@@ -39,7 +50,7 @@ class CopyEncoder:
 
     Example:
         >>> encoder = CopyEncoder([("id", "text", ids), ("embedding", "vector", vectors)], ids)
-        >>> buffer, position = np.empty(max(encoder.largest_row, 256 * 1024), np.uint8), 0
+        >>> buffer, position = np.empty(max(encoder.largest_row, 1 << 20), np.uint8), 0
         >>> while position <= encoder.rows:
         ...     position, written = encoder.encode_into(buffer, position)
         ...     send(buffer[:written])  # must have left the buffer before the next block
@@ -53,7 +64,7 @@ class CopyEncoder:
             vectors: `encode_into` checks these in the pass that copies them (`validate_rows` finds all of them before).
     """
 
-    def __init__(self, columns: Sequence[tuple[str, str, object]], ids: Sequence[str] | None = None) -> None: ...
+    def __new__(cls, columns: Sequence[tuple[str, str, object]], ids: Sequence[str] | None = None) -> Self: ...
     @property
     def rows(self) -> int:
         """Number of rows."""
@@ -68,7 +79,8 @@ class CopyEncoder:
         Reuse one buffer: with a fresh one per block the page faults cost more than the encoding.
 
         Args:
-            buffer: Writable uint8 (n,), C-contiguous, at least `largest_row` bytes; 256 KiB to 1 MiB is best.
+            buffer: Writable uint8 (n,), C-contiguous, at least `largest_row` bytes; 1 MiB is best
+                (smaller ones cost up to a half more time).
             position: 0 to begin (again), else what the previous call returned.
 
         Returns:
@@ -82,7 +94,7 @@ class CopyEncoder:
                 changed since construction so that it breaks a rule.
         """
 
-def decode_copy(data: bytes, types: Sequence[str]) -> list[list[object]]:
+def decode_copy(data: bytes, types: Sequence[str]) -> list[list[Any]]:
     """Reads a whole binary COPY stream, for reading back and for tests.
 
     Args:

@@ -146,6 +146,8 @@ impl JsonWriter {
         match byte {
             b'"' => self.raw(b"\\\""),
             b'\\' => self.raw(b"\\\\"),
+            0x08 => self.raw(b"\\b"),
+            0x0c => self.raw(b"\\f"),
             b'\n' => self.raw(b"\\n"),
             b'\r' => self.raw(b"\\r"),
             b'\t' => self.raw(b"\\t"),

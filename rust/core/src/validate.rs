@@ -33,11 +33,8 @@ pub struct VectorLimits {
 #[must_use]
 pub fn text(text: &str, limits: TextLimits) -> Vec<Fault> {
     let mut faults = Vec::new();
-    if let Some(offset) = text.bytes().position(|byte| byte == 0) {
-        // Everything before the first NUL is valid UTF-8, so the count is that of Python's characters.
-        let characters = text
-            .get(..offset)
-            .map_or(offset, |before| before.chars().count());
+    if text.contains('\0') {
+        let characters = text.chars().take_while(|&letter| letter != '\0').count();
         faults.push(Fault::new(Code::Nul).actual(format!("character {characters}")));
     }
     // Bytes bound characters from above, so the count is only taken where it can matter.
