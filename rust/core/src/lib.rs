@@ -2,3 +2,7 @@
 //!
 //! Each stage is one module; each function takes a whole batch and returns arrays or bytes.
 #![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod chunk;
+pub mod fusion;

@@ -14,5 +14,9 @@ where
     F: Send + FnOnce() -> T,
 {
     py.detach(|| catch_unwind(AssertUnwindSafe(work)))
-        .map_err(|_| PyRuntimeError::new_err("internal error in semlex._core; please report it with the inputs' shapes"))
+        .map_err(|_| {
+            PyRuntimeError::new_err(
+                "internal error in semlex._core; please report it with the inputs' shapes",
+            )
+        })
 }
