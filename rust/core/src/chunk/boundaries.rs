@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn a_fence_is_one_block() {
         let text = "a\n```\nb\n\nc\n```\nd";
-        let fence = 2..14;
+        let fence = 2..15;
         let fences = std::slice::from_ref(&fence);
         let found: Vec<_> = parts(text, &(0..text.len()), Level::Blocks, fences).collect();
-        assert_eq!(found, [0..1, 2..13, 14..15]);
+        assert_eq!(found, [0..1, 2..14, 15..16]);
     }
 
     #[test]
