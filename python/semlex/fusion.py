@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -31,6 +32,23 @@ class Candidate:
     fused_score: float | None = None
 
 
+def check_fusion(method: str, weights: Mapping[str, float] | None, rrf_k: float) -> None:
+    """Refuses parameters of the fusion, before anything is searched.
+
+    Raises:
+        ConfigurationError: Unknown method or leg, or a weight or constant that is negative or not finite.
+    """
+    if method not in ("rrf", "linear"):
+        raise ConfigurationError(f"fusion must be 'rrf' or 'linear'; got {method!r}")
+    unknown = set(weights or {}) - {"vector", "keyword"}
+    if unknown:
+        raise ConfigurationError(f"weights are given by leg, 'vector' and 'keyword'; got {sorted(map(str, unknown))}")
+    for name, value in {**(weights or {}), "rrf_k": rrf_k}.items():
+        if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
+            what = name if name == "rrf_k" else f"the weight of the {name} leg"
+            raise ConfigurationError(f"{what} must be a number from 0; got {value!r}")
+
+
 def fuse(
     answers: Mapping[str, LegAnswer],
     *,
@@ -50,13 +68,9 @@ def fuse(
         rrf_k: Constant of RRF: the larger, the less the first ranks stand out.
 
     Raises:
-        ConfigurationError: Unknown method or leg, or a weight or constant that is negative or not finite.
+        ConfigurationError: As `check_fusion`.
     """
-    if method not in ("rrf", "linear"):
-        raise ConfigurationError(f"fusion must be 'rrf' or 'linear'; got {method!r}")
-    unknown = set(weights or {}) - {"vector", "keyword"}
-    if unknown:
-        raise ConfigurationError(f"weights are given by leg, 'vector' and 'keyword'; got {sorted(unknown)}")
+    check_fusion(method, weights, rrf_k)
     found: dict[Key, Candidate] = {}
     for name, answer in answers.items():
         for rank, (key, score) in enumerate(zip(answer.keys, answer.scores.tolist(), strict=True), start=1):

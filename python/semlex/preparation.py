@@ -89,8 +89,14 @@ def check_documents(
         for row, document in enumerate(documents)
         if not isinstance(document, Document)
     ]
+    # JSON may be a list, too, but metadata has names.
+    strangers += [
+        FieldError(row, None, "metadata", "wrong_type", "dict", type(document.metadata).__name__)
+        for row, document in enumerate(documents)
+        if isinstance(document, Document) and not isinstance(document.metadata, dict)
+    ]
     if strangers:
-        raise ValidationError(strangers)
+        raise ValidationError(sorted(strangers, key=lambda error: error.row))
     given_ids = [document.id for document in documents]
     fields: list[tuple[str, str, object, dict[str, Any] | None]] = [
         ("content", "text", [d.content for d in documents], {"min_chars": 1, "max_bytes": MAX_CHUNK_BYTES}),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semlex import _core
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
@@ -20,7 +21,7 @@ from semlex.errors import (
     SemlexError,
     ValidationError,
 )
-from semlex.fusion import Candidate, FusionMethod, fuse
+from semlex.fusion import Candidate, FusionMethod, check_fusion, fuse
 from semlex.store.connection import set_local
 from semlex.store.filters import Filter, parse_filters
 from semlex.store.legs import Leg, LegAnswer, failed, run_legs, run_remaining_legs
@@ -57,11 +58,10 @@ def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]
         error = FieldError(-1, None, name, "wrong_dtype", "float32", str(values.dtype))
         raise ValidationError([error])
     try:
-        array = np.ascontiguousarray(values, dtype=np.float32)
-    except (ValueError, TypeError) as error:
-        raise ValidationError(
-            [FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]
-        ) from error
+        array = np.asarray(values, dtype=np.float32, order="C")
+    except (ValueError, TypeError, OverflowError):
+        # The reason quotes the value.
+        raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]) from None
     if array.ndim != dimensions or array.shape[-1] == 0:
         expected = "(d,)" if dimensions == 1 else "(n, d)"
         raise ValidationError([FieldError(-1, None, name, "wrong_shape", expected, str(array.shape))])
@@ -123,7 +123,9 @@ class Request:
         candidates: int | None,
         ef_search: int | None,
         deadline: float | None,
-        **rest: Any,
+        fusion: FusionMethod,
+        weights: Mapping[str, float] | None,
+        rrf_k: float,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -133,21 +135,27 @@ class Request:
         """
         array = None if vector is None else checked_array(vector, 1)
         SearchQuery(query, None if array is None else tuple(array.tolist()), top_k)
+        if array is not None:
+            # The same rule as for stored vectors: a length out of float32's range makes every cosine NaN.
+            found = _core.validate_rows([("vector", "vector", array[None], None)])
+            if found:
+                raise ValidationError([FieldError(-1, None, *error[2:]) for error in found])
         if mode not in (None, "vector", "keyword", "hybrid"):
             raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {mode!r}")
         if mode == "keyword" and query is None:
             raise ConfigurationError("mode 'keyword' needs a query text")
-        if candidates is not None and not top_k <= candidates <= MAX_CANDIDATES:
-            raise ConfigurationError(f"candidates must be top_k ({top_k}) to {MAX_CANDIDATES}; got {candidates}")
-        if ef_search is not None and not 1 <= ef_search <= MAX_EF_SEARCH:
-            raise ConfigurationError(f"ef_search must be 1 to {MAX_EF_SEARCH}; got {ef_search}")
-        if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
-            raise ConfigurationError(f"deadline must be a positive number of seconds; got {deadline}")
+        if candidates is not None and not (isinstance(candidates, int) and top_k <= candidates <= MAX_CANDIDATES):
+            raise ConfigurationError(f"candidates must be top_k ({top_k}) to {MAX_CANDIDATES}; got {candidates!r}")
+        if ef_search is not None and not (isinstance(ef_search, int) and 1 <= ef_search <= MAX_EF_SEARCH):
+            raise ConfigurationError(f"ef_search must be 1 to {MAX_EF_SEARCH}; got {ef_search!r}")
+        if deadline is not None and not (
+            isinstance(deadline, (int, float)) and math.isfinite(deadline) and deadline > 0
+        ):
+            raise ConfigurationError(f"deadline must be a positive number of seconds; got {deadline!r}")
+        check_fusion(fusion, weights, rrf_k)
         text = None if query is None else query.strip()
         condition = parse_filters(filters)
-        return cls(
-            text, array, top_k, condition, mode, candidates=candidates, ef_search=ef_search, deadline=deadline, **rest
-        )
+        return cls(text, array, top_k, condition, mode, fusion, weights, rrf_k, candidates, ef_search, deadline)
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (at least a millisecond), or None without one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,6 +52,14 @@ RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
 CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
 # Classes whose primary message quotes the offending value.
 QUOTING_CLASSES = frozenset({"22", "23"})
+# The parts of a connection string that are shown, and what none of them contains in earnest.
+_SLIPPED_IN = {
+    "host": re.compile(r"[@;=]"),
+    "hostaddr": re.compile(r"[^0-9a-fA-F.:,%]"),
+    "port": re.compile(r"[^0-9,]"),
+    "dbname": re.compile(r"[@;=]"),
+    "user": re.compile(r"[;=]"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +100,14 @@ def describe(url: str) -> str:
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
+        parts = None
+    # libpq also takes strings in which an unescaped password has slipped into a part that is shown.
+    if parts is None or any(_SLIPPED_IN[name].search(str(parts.get(name) or "")) for name in _SLIPPED_IN):
         raise ConfigurationError(
             "the database URL cannot be parsed; check it for unescaped characters "
             "(%, @, / and blanks in a password must be percent-encoded)"
-        ) from None
-    shown = {name: parts[name] for name in ("host", "hostaddr", "port", "dbname", "user") if parts.get(name)}
+        )
+    shown = {name: parts[name] for name in _SLIPPED_IN if parts.get(name)}
     return " ".join(f"{name}={value}" for name, value in shown.items()) or "the default server"
 
 

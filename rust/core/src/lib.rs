@@ -3,7 +3,10 @@
 //! Each stage is one module; each function takes a whole batch and returns arrays or bytes.
 #![forbid(unsafe_code)]
 
+pub mod batch;
+pub mod chunk;
 pub mod fault;
+pub mod fusion;
 pub mod json;
 pub mod pgcopy;
 pub mod validate;

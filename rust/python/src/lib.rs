@@ -1,11 +1,15 @@
 //! `semlex._core`: arguments in, detach, call core, wrap. The module file lists names and nothing else.
 
+mod arguments;
 mod arrays;
+mod batching;
 mod cells;
+mod chunking;
 mod columns;
 mod copy;
 mod decoded;
 mod errors;
+mod fusion;
 mod json;
 mod validation;
 
@@ -22,6 +26,13 @@ mod _core {
     use crate::json::to_json;
     #[pymodule_export]
     use crate::validation::{validate_identifier, validate_rows};
+
+    #[pymodule_export]
+    use crate::batching::{BatchPlan, plan_batches};
+    #[pymodule_export]
+    use crate::chunking::{Chunks, split_text, word_offsets};
+    #[pymodule_export]
+    use crate::fusion::{linear_fusion, reciprocal_rank_fusion};
 
     /// True for a build without optimisations; benchmarks refuse to run on one.
     #[pymodule_init]
