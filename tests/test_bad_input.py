@@ -162,7 +162,7 @@ def test_text_that_postgres_cannot_hold(store: SyncRetriever, place: str, kind: 
         (Document("good", {5: "number"}), "metadata", "key_not_string"),  # type: ignore[dict-item]
         (Document("good", [SECRET]), "metadata", "wrong_type"),  # type: ignore[arg-type]
         (Document("good", SECRET), "metadata", "wrong_type"),  # type: ignore[arg-type]
-        (Document("good", None), "metadata", "missing"),  # type: ignore[arg-type]
+        (Document("good", None), "metadata", "wrong_type"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -343,7 +343,11 @@ def test_the_longest_query(store: SyncRetriever) -> None:
     assert found(refusal(store.search)) == [(-1, "query", "missing")]
 
 
-@pytest.mark.parametrize("top_k", [0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0, None], ids=lambda k: repr(k)[:9] if k != 10**5000 else "long")
+@pytest.mark.parametrize(
+    "top_k",
+    [0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0, None],
+    ids=lambda k: repr(k)[:9] if k != 10**5000 else "long",
+)
 def test_top_k_out_of_bounds(store: SyncRetriever, top_k: Any) -> None:
     code = "out_of_range" if type(top_k) is int else "wrong_type"
     assert found(refusal(lambda: store.search("first", top_k))) == [(-1, "top_k", code)]
