@@ -340,14 +340,15 @@ SEARCH_PATH = "pg_catalog, pg_temp"
 
 async def set_local(connection: Connection, **settings: str | int) -> None:
     """Sets server settings for the rest of the transaction; a double underscore stands for the dot in a name."""
+    # Qualified, because the search path may not be ours yet.
     calls = sql.SQL(", ").join(
-        sql.SQL("set_config({}, {}, true)").format(name.replace("__", "."), str(value))
+        sql.SQL("pg_catalog.set_config({}, {}, true)").format(name.replace("__", "."), str(value))
         for name, value in settings.items()
     )
     await connection.execute(sql.SQL("SELECT {}").format(calls))
 
 
 async def _search_path(connection: Connection) -> str:
-    cursor = await connection.execute("SELECT current_setting('search_path')")
+    cursor = await connection.execute("SELECT pg_catalog.current_setting('search_path')")
     row = await cursor.fetchone()
     return str(row[0]) if row else ""
