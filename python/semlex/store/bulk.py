@@ -40,29 +40,34 @@ SMALL_BATCH_ROWS = 64
 # the processor's cache between encoding and sending.
 COPY_BLOCK_BYTES = 128 * 1024
 
-# Column, type on the wire, and how a value of the arrays of a small batch becomes that type.
-CHUNK_COLUMNS: tuple[tuple[str, str, str, str], ...] = (
-    ("document_id", "uuid", "uuid", "{}"),
-    ("chunk_id", "text", "text", "{}"),
-    ("chunk_no", "int4", "int4", "{}"),
-    ("parent_chunk_id", "text", "text", "{}"),
-    ("chunk_type", "text", "text", "{}"),
-    ("source_document", "text", "text", "{}"),
-    ("chapter_title", "text", "text", "{}"),
-    ("section_title", "text", "text", "{}"),
-    ("subsection_title", "text[]", "text", "ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
-    ("summary", "text", "text", "{}"),
-    ("context", "text", "text", "{}"),
-    ("chunk_text", "text", "text", "{}"),
-    ("token_count", "int4", "int4", "{}"),
-    ("char_start", "int4", "int4", "{}"),
-    ("char_end", "int4", "int4", "{}"),
-    ("line", "int4", "int4", "{}"),
-    ("content_hash", "bytea", "bytea", "{}"),
-    ("metadata", "jsonb", "text", "{}::jsonb"),
-    ("created_at", "timestamptz", "timestamptz", "{}"),
-    ("updated_at", "timestamptz", "timestamptz", "{}"),
+# Column, type on the wire, and the type that stands for it in the arrays of a small batch.
+CHUNK_COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("document_id", "uuid", "uuid"),
+    ("chunk_id", "text", "text"),
+    ("chunk_no", "int4", "int4"),
+    ("parent_chunk_id", "text", "text"),
+    ("chunk_type", "text", "text"),
+    ("source_document", "text", "text"),
+    ("chapter_title", "text", "text"),
+    ("section_title", "text", "text"),
+    ("subsection_title", "text[]", "text"),
+    ("summary", "text", "text"),
+    ("context", "text", "text"),
+    ("chunk_text", "text", "text"),
+    ("token_count", "int4", "int4"),
+    ("char_start", "int4", "int4"),
+    ("char_end", "int4", "int4"),
+    ("line", "int4", "int4"),
+    ("content_hash", "bytea", "bytea"),
+    ("metadata", "jsonb", "text"),
+    ("created_at", "timestamptz", "timestamptz"),
+    ("updated_at", "timestamptz", "timestamptz"),
 )
+# How such a value becomes the column's type, where that is not by itself.
+FROM_ARRAY = {
+    "subsection_title": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
+    "metadata": sql.SQL("{}::jsonb"),
+}
 CHUNK_COLUMN_NAMES = tuple(name for name, *_ in CHUNK_COLUMNS)
 # A changed text keeps the time it was first made.
 UPDATED_COLUMNS = tuple(name for name in CHUNK_COLUMN_NAMES if name not in ("document_id", "chunk_id", "created_at"))
@@ -240,10 +245,11 @@ def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Compose
     if embedding is not None and rows.embeddings is not None:
         as_text = HalfVector if embedding.storage == "halfvec" else Vector
         parameters["embedding"] = [None if row is None else as_text(row).to_text() for row in rows.embeddings]
-    arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind, _ in CHUNK_COLUMNS]
+    arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind in CHUNK_COLUMNS]
+    as_is = sql.SQL("{}")
     values = [
-        sql.SQL(cast + " AS {}").format(sql.Identifier("a", name), sql.Identifier(name))
-        for name, _, _, cast in CHUNK_COLUMNS
+        sql.SQL("{} AS {}").format(FROM_ARRAY.get(name, as_is).format(sql.Identifier("a", name)), sql.Identifier(name))
+        for name in CHUNK_COLUMN_NAMES
     ]
     source = sql.SQL(
         "(SELECT {values}, a.embedding::{vector_type} AS embedding FROM unnest({arrays}, %(embedding)s::text[]) "
@@ -315,7 +321,8 @@ async def _merge(
             "ORDER BY s.document_id, s.chunk_id ON CONFLICT (document_id, chunk_id) "
             "DO UPDATE SET embedding = excluded.embedding)"
         ).format(vectors, source)
-    cursor = await connection.execute(merged + sql.SQL(" SELECT count(*) FROM merged"), parameters)
+    merged += sql.SQL(" SELECT count(*) FROM merged")
+    cursor = await connection.execute(merged, parameters)
     row = await cursor.fetchone()
     return int(row[0]) if row else 0
 

@@ -1,5 +1,6 @@
 //! One ranking out of several. Ranks count from 1; ties go to the smaller id.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 /// The constant of reciprocal rank fusion; the value of its paper.
@@ -49,6 +50,11 @@ pub enum FusionFault {
         /// The constant.
         found: f64,
     },
+    /// More ids than 32 bits can count.
+    TooManyIds {
+        /// Ids of all rankings.
+        found: usize,
+    },
     /// A score is not finite.
     Score {
         /// Its list, from 0.
@@ -91,6 +97,9 @@ impl fmt::Display for FusionFault {
             Self::Constant { found } => {
                 write!(out, "k: must be finite and at least 0, found {found}")
             }
+            Self::TooManyIds { found } => {
+                write!(out, "rankings: at most 2**32 - 1 ids, found {found}")
+            }
             Self::Score { list, place } => {
                 write!(
                     out,
@@ -120,11 +129,10 @@ pub fn reciprocal_rank_fusion(
     if !(k.is_finite() && k >= 0.0) {
         return Err(FusionFault::Constant { found: k });
     }
-    let mut members = members(rankings);
-    for member in &mut members {
-        member.score = weight(weights, member.list) / (k + (member.place + 1) as f64);
-    }
-    Ok(summed(members, limit))
+    let members = members(rankings)?;
+    let worth =
+        |member: &Member| weight(weights, member.list) / (k + (f64::from(member.place) + 1.0));
+    Ok(ranked(&members, worth, limit))
 }
 
 /// Linear fusion: `score(d) = sum over lists of weight * (s - least) / (greatest - least)`, s being the score of d in the
@@ -143,69 +151,76 @@ pub fn linear_fusion(
 ) -> Result<Fused, FusionFault> {
     check_weights(rankings.len(), weights)?;
     check_scores(rankings, scores)?;
-    let mut members = members(rankings);
+    let members = members(rankings)?;
     let score = |member: &Member| {
-        let list = scores.get(member.list).copied().unwrap_or_default();
-        list.get(member.place).copied().unwrap_or_default()
+        let list = scores
+            .get(member.list as usize)
+            .copied()
+            .unwrap_or_default();
+        list.get(member.place as usize).copied().unwrap_or_default()
     };
     let mut bounds = vec![(f64::INFINITY, f64::NEG_INFINITY); rankings.len()];
     for member in &members {
-        if let Some((least, greatest)) = bounds.get_mut(member.list) {
+        if let Some((least, greatest)) = bounds.get_mut(member.list as usize) {
             (*least, *greatest) = (least.min(score(member)), greatest.max(score(member)));
         }
     }
-    for member in &mut members {
-        let (least, greatest) = bounds.get(member.list).copied().unwrap_or_default();
-        member.score = weight(weights, member.list) * normalised(score(member), least, greatest);
-    }
-    Ok(summed(members, limit))
+    let worth = |member: &Member| {
+        let (least, greatest) = bounds
+            .get(member.list as usize)
+            .copied()
+            .unwrap_or_default();
+        weight(weights, member.list) * normalised(score(member), least, greatest)
+    };
+    Ok(ranked(&members, worth, limit))
 }
 
-/// An id in a list, at its best place.
+/// An id in a list, at its best place. Compared by id, then list, then place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Member {
     id: i64,
-    list: usize,
-    place: usize,
-    score: f64,
+    list: u32,
+    place: u32,
 }
 
 /// Every (id, list) once, by id and then list. Sorting has no bad inputs, and at the size of a search it is as fast as
 /// a table.
-fn members(rankings: &[&[i64]]) -> Vec<Member> {
-    let total = rankings.iter().map(|ranking| ranking.len()).sum();
-    let mut members = Vec::with_capacity(total);
-    for (list, ranking) in rankings.iter().enumerate() {
-        members.extend(ranking.iter().enumerate().map(|(place, &id)| Member {
-            id,
-            list,
-            place,
-            score: 0.0,
-        }));
+fn members(rankings: &[&[i64]]) -> Result<Vec<Member>, FusionFault> {
+    let total: usize = rankings.iter().map(|ranking| ranking.len()).sum();
+    if u32::try_from(total.max(rankings.len())).is_err() {
+        return Err(FusionFault::TooManyIds { found: total });
     }
-    members.sort_unstable_by_key(|member| (member.id, member.list, member.place));
+    let mut members = Vec::with_capacity(total);
+    for (ranking, list) in rankings.iter().zip(0..) {
+        let placed = ranking.iter().zip(0..);
+        members.extend(placed.map(|(&id, place)| Member { id, list, place }));
+    }
+    members.sort_unstable();
     members.dedup_by_key(|member| (member.id, member.list));
-    members
+    Ok(members)
 }
 
-/// Sums the scores of every id (in the order of the lists, so that the sum is the same on every machine) and ranks.
-fn summed(members: Vec<Member>, limit: usize) -> Fused {
+/// Sums what the members of every id are worth (in the order of the lists, so that the sum is the same on every
+/// machine) and ranks.
+fn ranked(members: &[Member], worth: impl Fn(&Member) -> f64, limit: usize) -> Fused {
     let mut totals: Vec<(f64, i64)> = Vec::with_capacity(members.len());
     for member in members {
         match totals.last_mut() {
-            Some((score, id)) if *id == member.id => *score += member.score,
-            _ => totals.push((member.score, member.id)),
+            Some((score, id)) if *id == member.id => *score += worth(member),
+            _ => totals.push((worth(member), member.id)),
         }
     }
-    totals.sort_unstable_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
+    // No score is negative or NaN, and such numbers order as their bits do.
+    totals.sort_unstable_by_key(|&(score, id)| (Reverse(score.to_bits()), id));
     totals.truncate(limit);
     let (scores, ids) = totals.into_iter().unzip();
     Fused { ids, scores }
 }
 
-fn weight(weights: Option<&[f64]>, list: usize) -> f64 {
+fn weight(weights: Option<&[f64]>, list: u32) -> f64 {
     // Adding 0 makes -0.0 an ordinary zero; ties would tell the two apart.
     weights.map_or(1.0, |weights| {
-        weights.get(list).copied().unwrap_or(0.0) + 0.0
+        weights.get(list as usize).copied().unwrap_or(0.0) + 0.0
     })
 }
 

@@ -8,7 +8,7 @@ use semlex_core::fusion::{self, Fused, FusionFault};
 use crate::arguments::{at_least, vector};
 use crate::errors::detached;
 
-// Fusing costs about 25 ns an id. Below 50 us of work, handing the interpreter over costs more than it gives: another
+// Fusing costs about 20 ns an id. Below 50 us of work, handing the interpreter over costs more than it gives: another
 // thread that takes it keeps it for up to 5 ms.
 const IDS_WORTH_RELEASING: usize = 2_000;
 
