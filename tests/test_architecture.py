@@ -150,7 +150,7 @@ def test_every_public_name_loads() -> None:
 
 def test_files_are_readable_in_one_sitting() -> None:
     root = PACKAGE.parent.parent
-    sources = [path for path in (*PACKAGE.rglob("*.py"), *(root / "rust").rglob("src/**/*.rs"))]
+    sources = [*PACKAGE.rglob("*.py"), *(root / "rust").rglob("src/**/*.rs")]
     assert len(sources) > 50
     assert {
         path.name: lines for path in sources if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 500

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,6 +13,8 @@ from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMisma
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from semlex.indexer import Progress
 
 PAGE = """# Keys

@@ -134,7 +134,7 @@ class Request:
             ConfigurationError: What is wrong with another parameter.
         """
         array = None if vector is None else checked_array(vector, 1)
-        SearchQuery(query, None if array is None else tuple(array.tolist()), top_k)
+        SearchQuery(query, None if array is None else (1.0,), top_k)
         if array is not None:
             # The same rule as for stored vectors: a length out of float32's range makes every cosine NaN.
             found = _core.validate_rows([("vector", "vector", array[None], None)])

@@ -89,6 +89,10 @@ class ChunkRows:
     def __len__(self) -> int:
         return len(self.columns["chunk_id"])
 
+    def keys(self) -> list[Key]:
+        """(document_id, chunk_id) of every row."""
+        return list(zip(self.columns["document_id"], self.columns["chunk_id"], strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
@@ -171,7 +175,8 @@ async def write_chunks(
         source, parameters = await _staged_source(connection, collection, rows), {}
     if replaced_documents:
         await _delete_others(connection, collection, source, parameters, replaced_documents)
-    return await _merge(connection, collection, source, parameters, on_duplicate)
+    every_vector = rows.embeddings is not None and all(vector is not None for vector in rows.embeddings)
+    return await _merge(connection, collection, source, parameters, on_duplicate, every_vector=every_vector)
 
 
 def _copy_columns(rows: ChunkRows) -> list[tuple[str, str, object]]:
@@ -290,11 +295,27 @@ async def _merge(
     source: sql.Composed,
     parameters: dict[str, Any],
     on_duplicate: OnDuplicate,
+    *,
+    every_vector: bool,
 ) -> int:
     names = collection.names
     vectors = names.embedding(collection.embedding.version) if collection.embedding is not None else None
-    if vectors is not None and on_duplicate == "update":
-        # A text that changed and came without a vector must not keep the old one.
+    action: sql.Composable = sql.SQL("NOTHING")
+    if on_duplicate == "update":
+        assignments = [
+            sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name))
+            for name in (*UPDATED_COLUMNS, "lexical_id")
+        ]
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments))
+    insert = sql.SQL(
+        "INSERT INTO {} ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
+        "ON CONFLICT (document_id, chunk_id) DO "
+    ).format(names.chunk, _COLUMN_LIST, _COLUMN_LIST, source)
+    if vectors is not None and on_duplicate == "update" and not every_vector:
+        # A text that changed and came without a vector must not keep the old one. Whether it changed is known only
+        # once the row is locked, and rows are locked in key order, old and new ones alike: without that, two writers
+        # can wait for each other.
+        await connection.execute(insert + sql.SQL("UPDATE SET chunk_id = excluded.chunk_id WHERE FALSE"), parameters)
         await connection.execute(
             sql.SQL(
                 "DELETE FROM {} AS e USING {} AS s JOIN {} AS c USING (document_id, chunk_id) "
@@ -303,17 +324,7 @@ async def _merge(
             ).format(vectors, source, names.chunk),
             parameters,
         )
-    action: sql.Composable = sql.SQL("NOTHING")
-    if on_duplicate == "update":
-        assignments = [
-            sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name))
-            for name in (*UPDATED_COLUMNS, "lexical_id")
-        ]
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments))
-    merged = sql.SQL(
-        "WITH merged AS (INSERT INTO {} ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
-        "ON CONFLICT (document_id, chunk_id) DO {} RETURNING document_id, chunk_id)"
-    ).format(names.chunk, _COLUMN_LIST, _COLUMN_LIST, source, action)
+    merged = sql.SQL("WITH merged AS ({}{} RETURNING document_id, chunk_id)").format(insert, action)
     if vectors is not None:
         merged += sql.SQL(
             ", embedded AS (INSERT INTO {} SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
@@ -402,9 +413,11 @@ async def write_embeddings(
     await copy_rows(connection, sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(staging), columns, ids)
     cursor = await connection.execute(
         sql.SQL(
-            "INSERT INTO {} SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
+            # The lock makes a writer who is changing a text either wait, or be seen here.
+            "INSERT INTO {} SELECT * FROM (SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
             "JOIN {} AS c USING (document_id, chunk_id) WHERE c.content_hash = s.content_hash "
-            "ORDER BY s.document_id, s.chunk_id ON CONFLICT (document_id, chunk_id) DO NOTHING"
+            "ORDER BY s.document_id, s.chunk_id FOR SHARE OF c) AS unchanged "
+            "ON CONFLICT (document_id, chunk_id) DO NOTHING"
         ).format(collection.names.embedding(collection.embedding.version), staging, collection.names.chunk)
     )
     return cursor.rowcount

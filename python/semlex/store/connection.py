@@ -258,13 +258,13 @@ class Database:
             if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
                 # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
                 async with connection.transaction() as savepoint:
-                    await set_local(connection, search_path=SEARCH_PATH)
+                    await set_local(connection, **READ_SETTINGS)
                     result = await work(connection)
                     raise psycopg.Rollback(savepoint)
                 return result
             async with connection.transaction():
                 await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                await set_local(connection, search_path=SEARCH_PATH)
+                await set_local(connection, **READ_SETTINGS)
                 return await work(connection)
 
         return await self._run(doing, transaction)
@@ -336,6 +336,8 @@ class Database:
 # Everything of ours is qualified; built-in functions and operators are found here and nowhere else, so that a schema
 # that somebody else can write to cannot put its own in front.
 SEARCH_PATH = "pg_catalog, pg_temp"
+# Compiling a query that runs for a few milliseconds takes longer than the query.
+READ_SETTINGS = {"search_path": SEARCH_PATH, "jit": "off"}
 
 
 async def set_local(connection: Connection, **settings: str | int) -> None:
