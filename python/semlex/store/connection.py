@@ -50,6 +50,8 @@ RETRY_BASE_SECONDS = 0.05
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
 # Connection, shutdown, resources, login, no such database.
 CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
+# The server's own time-out gets this much longer before the connection is given up.
+DEADLINE_GRACE_SECONDS = 0.25
 # Classes whose primary message quotes the offending value.
 QUOTING_CLASSES = frozenset({"22", "23"})
 # The parts of a connection string that are shown, and what none of them contains in earnest.
@@ -248,10 +250,19 @@ class Database:
         else:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
-    async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, deadline: float | None = None) -> T:
         """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried where that is safe.
 
         One snapshot for all statements, and the form that standbys and poolers accept.
+
+        Args:
+            doing: What it is for, for error messages.
+            work: Gets the connection.
+            deadline: Seconds after which a server that does not answer at all is given up. The server's own
+                statement_timeout is what normally ends late work; this is for a network that swallows it.
+
+        Raises:
+            SearchTimeoutError: The deadline passed; the connection was closed.
         """
 
         async def transaction(connection: Connection) -> T:
@@ -267,7 +278,33 @@ class Database:
                 await set_local(connection, **READ_SETTINGS)
                 return await work(connection)
 
-        return await self._run(doing, transaction)
+        if deadline is None:
+            return await self._run(doing, transaction)
+        return await self._give_up_after(deadline, doing, transaction)
+
+    async def _give_up_after(self, deadline: float, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
+        held: list[Connection] = []
+
+        async def remembering(connection: Connection) -> T:
+            held[:] = [connection]
+            return await transaction(connection)
+
+        task = asyncio.ensure_future(self._run(doing, remembering))
+        try:
+            done, _ = await asyncio.wait({task}, timeout=deadline + DEADLINE_GRACE_SECONDS)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if done:
+            return task.result()
+        if self._connection is None:
+            # Without this, cancelling would wait for the server's answer to the cancellation: the driver gives a
+            # silent server ten seconds. The pool replaces the connection. One that is the user's is left to them.
+            for connection in held:
+                connection.pgconn.finish()
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        task.cancel()
+        raise SearchTimeoutError(f"{doing}: the server did not answer within {deadline:g} s")
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Runs `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
