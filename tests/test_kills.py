@@ -66,6 +66,7 @@ def run_client(url: str, lines: int, kill_after: float | None) -> list[str]:
     return [line for line in written if line]
 
 
+@pytest.mark.timeout(3600)
 def test_a_killed_client_loses_and_doubles_nothing(database_url: str, full: bool) -> None:
     everything = sorted(document.id for batch in range(BATCHES) for document in documents_of(batch, ROWS))
     caught_in_the_middle = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
@@ -196,17 +196,20 @@ def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
     assert {one.id for one in keyword} & {one.id for one in hybrid}
 
 
-@given(weights=st.tuples(st.floats(0, 10), st.floats(0, 10)), rrf_k=st.floats(0, 1000))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_weights_and_constant_of_the_fusion(library: SyncRetriever, weights: tuple[float, float], rrf_k: float) -> None:
-    named = dict(zip(("vector", "keyword"), weights, strict=True))
-    for one in library.search("river wind", 50, weights=named, rrf_k=rrf_k):
-        wanted = sum(
-            weight / (rrf_k + rank)
-            for weight, rank in zip(weights, (one.vector_rank, one.keyword_rank), strict=True)
-            if rank is not None
-        )
-        assert one.fused_score == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) -> None:
+    @given(weights=st.tuples(st.floats(0, 10), st.floats(0, 10)), rrf_k=st.floats(0, 1000))
+    @settings(max_examples=2_500 if full else 25)
+    def search(weights: tuple[float, float], rrf_k: float) -> None:
+        named = dict(zip(("vector", "keyword"), weights, strict=True))
+        for one in library.search("river wind", 50, weights=named, rrf_k=rrf_k):
+            wanted = sum(
+                weight / (rrf_k + rank)
+                for weight, rank in zip(weights, (one.vector_rank, one.keyword_rank), strict=True)
+                if rank is not None
+            )
+            assert one.fused_score == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+    search()
 
 
 # --- filters against an in-memory model -----------------------------------------------------------------------------
@@ -233,17 +236,19 @@ def contains(stored: Any, asked: Any, *, top: bool = False) -> bool:
     return type(stored) is type(asked) and stored == asked
 
 
-@given(rows=st.lists(METADATA, min_size=1, max_size=20), filters=METADATA.filter(bool))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_filters_equal_a_model_in_memory(
-    server_url: str, filtered: SyncRetriever, rows: list[dict[str, Any]], filters: dict[str, Any]
-) -> None:
-    filtered.delete_documents([f"r{row}" for row in range(20)])
-    filtered.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
-    expected = {f"r{row}" for row, metadata in enumerate(rows) if contains(metadata, filters)}
-    assert filtered.count(filters) == len(expected)
-    for mode in ("vector", "keyword", None):
-        assert set(ids_of(filtered.search("same text", 20, filters, mode=mode))) == expected
+@pytest.mark.timeout(3600)
+def test_filters_equal_a_model_in_memory(filtered: SyncRetriever, full: bool) -> None:
+    @given(rows=st.lists(METADATA, min_size=1, max_size=20), filters=METADATA.filter(bool))
+    @settings(max_examples=4_000 if full else 40)
+    def search(rows: list[dict[str, Any]], filters: dict[str, Any]) -> None:
+        filtered.delete_documents([f"r{row}" for row in range(20)])
+        filtered.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
+        expected = {f"r{row}" for row, metadata in enumerate(rows) if contains(metadata, filters)}
+        assert filtered.count(filters) == len(expected)
+        for mode in ("vector", "keyword", None):
+            assert set(ids_of(filtered.search("same text", 20, filters, mode=mode))) == expected
+
+    search()
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +300,7 @@ HOSTILE = st.one_of(
 )
 
 
+@pytest.mark.timeout(3600)
 def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
     @given(HOSTILE.filter(lambda text: text.strip() and len(text.strip().encode()) <= 4096))
     @example("-" * 40)

@@ -289,6 +289,7 @@ async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatc
 
 @pytest.mark.parametrize("kind", ["given vectors", "model", "no vectors", "deleting"])
 @pytest.mark.parametrize("size", [60, 500], ids=["by arrays", "by copy"])
+@pytest.mark.timeout(3600)
 async def test_writers_of_the_same_rows_do_not_deadlock(
     database_url: str, deadlocks: Deadlocks, kind: str, size: int, full: bool
 ) -> None:
