@@ -139,16 +139,16 @@ class Indexer:
             return []
         self._refuse_read_only()
         await self._ensure_version(None if embeddings is None else preparation.given_version(embeddings, self.embedder))
-        rows = preparation.distinct_rows(checked)
+        numbers = preparation.rows_in_key_order(checked)
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         mode: WriteMode = "direct" if empty and on_duplicate == "update" else "merge"
-        for start in range(0, len(rows), self._batch_size):
-            batch = preparation.slice_rows(rows, start, start + self._batch_size)
+        for start in range(0, len(numbers), self._batch_size):
+            batch = preparation.take_rows(checked, numbers[start : start + self._batch_size])
             if embeddings is None and self.embedder is not None:
                 await self._embed_rows(batch, await self._changed_rows(batch, on_duplicate))
             await self._write(batch, mode, on_duplicate=on_duplicate)
             if progress is not None:
-                progress(Progress("write", min(start + self._batch_size, len(rows)), len(rows), "rows"))
+                progress(Progress("write", min(start + self._batch_size, len(numbers)), len(numbers), "rows"))
         await self._build_indexes(progress)
         return checked.columns["chunk_id"]
 

@@ -168,24 +168,22 @@ def _texts(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []
 
 
-def slice_rows(rows: ChunkRows, start: int, stop: int) -> ChunkRows:
-    """Rows from `start` to `stop`."""
-    columns = {name: values[start:stop] for name, values in rows.columns.items()}
-    return ChunkRows(columns, None if rows.embeddings is None else rows.embeddings[start:stop])
+def rows_in_key_order(rows: ChunkRows) -> list[int]:
+    """Numbers of the rows in the order of their keys; of a repeated id the last row only.
+
+    Two writers who take the same keys in the same order never wait for each other in a circle.
+    """
+    last = {chunk_id: number for number, chunk_id in enumerate(rows.columns["chunk_id"])}
+    # An added document is one chunk, and the server compares uuids as numbers.
+    keys = [document_id.int for document_id in rows.columns["document_id"]]
+    return sorted(last.values(), key=keys.__getitem__)
 
 
-def distinct_rows(rows: ChunkRows) -> ChunkRows:
-    """The rows without repeated ids: the last one wins, in the place of the last one."""
-    ids = rows.columns["chunk_id"]
-    last = {chunk_id: number for number, chunk_id in enumerate(ids)}
-    if len(last) == len(ids):
-        return rows
-    kept = sorted(last.values())
-    columns = {name: [values[number] for number in kept] if values else [] for name, values in rows.columns.items()}
+def take_rows(rows: ChunkRows, numbers: Sequence[int]) -> ChunkRows:
+    """The rows of these numbers, in their order."""
+    columns = {name: [values[n] for n in numbers] if values else [] for name, values in rows.columns.items()}
     embeddings = rows.embeddings
-    if isinstance(embeddings, np.ndarray):
-        embeddings = embeddings[kept]
-    return ChunkRows(columns, embeddings)
+    return ChunkRows(columns, embeddings[list(numbers)] if isinstance(embeddings, np.ndarray) else None)
 
 
 def embedder_version(embedder: Embedder) -> EmbeddingVersion:

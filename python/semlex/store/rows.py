@@ -136,22 +136,23 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
         How many chunks were there.
     """
     keys = sorted(possible_keys(chunk_ids), key=lambda key: (key[0].bytes, key[1]))
-    tables = [collection.names.chunk]
+    names = collection.names
+    delete = sql.SQL(
+        "DELETE FROM {table} AS t USING (SELECT d.document_id, d.chunk_id FROM {table} AS d "
+        "JOIN unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+        "USING (document_id, chunk_id) WHERE {condition} ORDER BY 1, 2 FOR UPDATE OF d) AS locked "
+        "WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
+    )
+    statement = delete.format(table=names.chunk, condition=sql.SQL("TRUE"))
+    deleted = await connection.execute(statement, _key_arrays(keys))
     if collection.embedding is not None:
-        tables.append(collection.names.embedding(collection.embedding.version))
-    deleted = []
-    for table in tables:
-        cursor = await connection.execute(
-            sql.SQL(
-                "DELETE FROM {table} AS t USING (SELECT d.document_id, d.chunk_id FROM {table} AS d "
-                "JOIN unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-                "USING (document_id, chunk_id) ORDER BY 1, 2 FOR UPDATE OF d) AS locked "
-                "WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
-            ).format(table=table),
-            _key_arrays(keys),
-        )
-        deleted.append(cursor.rowcount)
-    return deleted[0]
+        # A chunk that somebody else has made since keeps its vector.
+        gone = sql.SQL(
+            "NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id AND c.chunk_id = d.chunk_id)"
+        ).format(names.chunk)
+        vectors = names.embedding(collection.embedding.version)
+        await connection.execute(delete.format(table=vectors, condition=gone), _key_arrays(keys))
+    return deleted.rowcount
 
 
 async def collection_figures(connection: Connection, collection: Collection) -> dict[str, int]:

@@ -25,12 +25,14 @@ from semlex.store import migrations
 from semlex.store.connection import set_local, translate
 from semlex.store.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
 from semlex.store.lexical import lexical_engine
+from semlex.store.server import read_server_info
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
-    from semlex.store.connection import Connection, Database, ServerInfo
+    from semlex.store.connection import Connection, Database
     from semlex.store.lexical.base import LexicalEngine
     from semlex.store.names import Names
+    from semlex.store.server import ServerInfo
 
 # One lock for all set-up in a database: it is short and rare. "semlex" read as a number.
 SETUP_LOCK = 0x73656D6C6578
@@ -116,9 +118,18 @@ class Collection:
 
 async def find_collection(database: Database, names: Names) -> Collection | None:
     """The collection as it is stored, or None; nothing is made or migrated."""
-    server = await database.server_info()
-    found = await database.read("look for the collection", lambda connection: _find(connection, names, server))
+    _, found = await _look(database, names)
     return found[0] if found is not None else None
+
+
+async def _look(database: Database, names: Names) -> tuple[ServerInfo, tuple[Collection, int] | None]:
+    """The server, and the collection with its schema version, if there is one."""
+    found = await database.read("look for the collection", lambda connection: _find(connection, names))
+    if found is not None and server.pgvector is None:
+        # Another process made the extension and the collection between the two looks.
+        server = await database.server_info()
+        found = replace(found[0], server=server), found[1]
+    return server, found
 
 
 async def open_collection(
@@ -138,9 +149,8 @@ async def open_collection(
         PrivilegeError: The role lacks a right; the message holds the SQL for the database's owner.
         SchemaVersionError: It was made by a newer semlex.
     """
-    server = await database.server_info()
+    server, found = await _look(database, names)
     current = len(migrations.COLLECTION)
-    found = await database.read("open the collection", lambda connection: _find(connection, names, server))
     if found is not None:
         collection, version = found
         if version > current:
@@ -154,6 +164,7 @@ async def open_collection(
         known = [row[0] for row in await list_collections(database, names.schema)]
         shown = ", ".join(known[:10]) or "none"
         raise CollectionNotFoundError(f"there is no collection {names.collection!r} here; collections: {shown}")
+    server = await database.read("look at the server", read_server_info)
     if server.read_only:
         raise ReadOnlyError(f"collection {names.collection!r} must be made or migrated on the primary server first")
     chosen = settings or CollectionSettings()
@@ -161,7 +172,7 @@ async def open_collection(
     lexical_engine(chosen.lexical_engine, chosen.language)
     for attempt in range(1, SETUP_ATTEMPTS + 1):
         try:
-            await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen, server))
+            await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
             break
         except StoreError as error:
             if error.sqlstate not in ALREADY_DONE or attempt == SETUP_ATTEMPTS:
@@ -169,7 +180,7 @@ async def open_collection(
     return await open_collection(database, names, settings, create=False)
 
 
-async def _find(connection: Connection, names: Names, server: ServerInfo) -> tuple[Collection, int] | None:
+async def _find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{names.schema}"."collection"'])
     row = await cursor.fetchone()
     if row is None or not row[0]:
@@ -189,16 +200,18 @@ async def _find(connection: Connection, names: Names, server: ServerInfo) -> tup
     collection_id, schema_version, *rest = row
     settings = CollectionSettings(*rest[:5])
     embedding = EmbeddingVersion(*rest[5:]) if rest[5] is not None else None
+    # Read in the same transaction: whoever made the collection may have made the extension a moment before.
+    server = await read_server_info(connection)
     return Collection(names, server, collection_id, settings, embedding), schema_version
 
 
-async def _set_up(connection: Connection, names: Names, settings: CollectionSettings, server: ServerInfo) -> None:
+async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> None:
     await set_local(connection, lock_timeout="60s")
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
     await set_local(connection, lock_timeout="5s")
     await _ensure_extension(connection)
     await _ensure_registry(connection, names)
-    found = await _find(connection, names, server)
+    found = await _find(connection, names)
     version = found[1] if found else 0
     statements = [statement for migration in migrations.COLLECTION[version:] for statement in migration(names)]
     for statement in statements:
@@ -297,7 +310,7 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
         names = collection.names
         await set_local(connection, lock_timeout="60s")
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-        found = await _find(connection, names, collection.server)
+        found = await _find(connection, names)
         if found is None:
             raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
         now_open = found[0]
