@@ -6,7 +6,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import psycopg
@@ -23,12 +23,13 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.store.connection import Database
+from semlex.store.server import read_server_info
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
 
     from semlex.store.connection import Connection
 
@@ -276,20 +277,23 @@ def test_a_newer_schema_is_refused(database_url: str) -> None:
     ],
 )
 async def test_versions_below_the_floor_are_refused(postgres: int, version: str | None, refused: str | None) -> None:
-    class Answering(Database):
-        """Stands for a server of those versions."""
+    class Answering:
+        """Stands for a connection to a server of those versions."""
 
-        async def read(self, doing: str, work: Callable[[Connection], Awaitable[object]]) -> object:  # type: ignore[override]
+        async def execute(self, query: str) -> Answering:
+            return self
+
+        async def fetchone(self) -> tuple[object, ...]:
             return postgres, version, "public", False
 
-    database = Answering("host=nowhere")
+    connection = cast("Connection", Answering())
     if refused is None:
-        info = await database.server_info()
+        info = await read_server_info(connection)
         assert info.postgres == postgres
         assert (info.pgvector is None) == (version is None)
     else:
         with pytest.raises(UnsupportedServerError, match=refused):
-            await database.server_info()
+            await read_server_info(connection)
 
 
 # --- names ----------------------------------------------------------------------------------------------------------

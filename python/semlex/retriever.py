@@ -25,6 +25,7 @@ from semlex.store.embedded import EmbeddedServer
 from semlex.store.filters import parse_filters
 from semlex.store.names import Names
 from semlex.store.schema import Collection, CollectionSettings, check_same_model
+from semlex.store.server import read_server_info
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -442,7 +443,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         """
         started = time.perf_counter()
         try:
-            server = await self._opened.database.server_info()
+            server = await self._opened.database.read("look at the server", read_server_info)
         except SemlexError as error:
             return {"ok": False, "milliseconds": (time.perf_counter() - started) * 1000, "error": str(error)}
         return {

@@ -11,7 +11,6 @@ import logging
 import random
 import re
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -28,7 +27,6 @@ from semlex.errors import (
     SearchTimeoutError,
     SemlexError,
     StoreError,
-    UnsupportedServerError,
 )
 
 if TYPE_CHECKING:
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("semlex")
-
-MINIMUM_POSTGRES = 15
-MINIMUM_PGVECTOR = (0, 8, 0)  # the first with iterative scans, without which a filtered search returns too few rows
-SAFE_PGVECTOR = (0, 8, 4)  # below: parallel HNSW builds overflow (0.8.2), vacuum damages graphs (0.8.3, 0.8.4)
 
 RETRY_ATTEMPTS = 4
 RETRY_BASE_SECONDS = 0.05
@@ -62,35 +56,6 @@ _SLIPPED_IN = {
     "dbname": re.compile(r"[@;=]"),
     "user": re.compile(r"[;=]"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """What the server is.
-
-    Attributes:
-        postgres: Major version.
-        pgvector: Version of the extension, or None when it is not installed in this database.
-        extension_schema: Schema that holds pgvector's types and operators, or None.
-        read_only: True on a standby or where transactions are read-only by default.
-    """
-
-    postgres: int
-    pgvector: tuple[int, ...] | None
-    extension_schema: str | None
-    read_only: bool
-
-    @property
-    def extension(self) -> sql.Identifier:
-        """The schema of pgvector, for composing names of its types and operators."""
-        if self.extension_schema is None:
-            raise UnsupportedServerError("the extension pgvector is not installed in this database")
-        return sql.Identifier(self.extension_schema)
-
-    @property
-    def parallel_index_builds(self) -> bool:
-        """Whether this pgvector builds HNSW indexes safely with parallel workers."""
-        return self.pgvector is not None and self.pgvector >= SAFE_PGVECTOR
 
 
 def describe(url: str) -> str:
@@ -337,37 +302,6 @@ class Database:
                 logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
                 await asyncio.sleep(pause)
         raise AssertionError  # the loop returns or raises
-
-    async def server_info(self) -> ServerInfo:
-        """Version of the server and of pgvector, and whether it accepts writes.
-
-        Raises:
-            UnsupportedServerError: Postgres or pgvector is below the floor.
-        """
-
-        async def work(connection: Connection) -> tuple[Any, ...]:
-            cursor = await connection.execute(
-                "SELECT current_setting('server_version_num')::int / 10000, e.extversion, n.nspname, "
-                "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool "
-                "FROM (SELECT 1) AS one LEFT JOIN pg_extension AS e ON e.extname = 'vector' "
-                "LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace"
-            )
-            row = await cursor.fetchone()
-            assert row is not None  # noqa: S101 - a LEFT JOIN on one row returns one row
-            return tuple(row)
-
-        postgres, version, schema, read_only = await self.read("look at the server", work)
-        pgvector = tuple(int(part) for part in version.split(".")) if version else None
-        if postgres < MINIMUM_POSTGRES:
-            raise UnsupportedServerError(f"Postgres {MINIMUM_POSTGRES} or newer is needed; this server is {postgres}")
-        if pgvector is not None and pgvector < MINIMUM_PGVECTOR:
-            raise UnsupportedServerError(
-                f"pgvector 0.8.0 or newer is needed; this database has {version}. "
-                "Update the package on the server, then: ALTER EXTENSION vector UPDATE;"
-            )
-        if pgvector is not None and pgvector < SAFE_PGVECTOR:
-            logger.warning("pgvector %s has known index defects; 0.8.4 or newer is advised", version)
-        return ServerInfo(postgres, pgvector, schema, read_only)
 
 
 # Everything of ours is qualified; built-in functions and operators are found here and nowhere else, so that a schema

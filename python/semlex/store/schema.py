@@ -118,18 +118,8 @@ class Collection:
 
 async def find_collection(database: Database, names: Names) -> Collection | None:
     """The collection as it is stored, or None; nothing is made or migrated."""
-    _, found = await _look(database, names)
-    return found[0] if found is not None else None
-
-
-async def _look(database: Database, names: Names) -> tuple[ServerInfo, tuple[Collection, int] | None]:
-    """The server, and the collection with its schema version, if there is one."""
     found = await database.read("look for the collection", lambda connection: _find(connection, names))
-    if found is not None and server.pgvector is None:
-        # Another process made the extension and the collection between the two looks.
-        server = await database.server_info()
-        found = replace(found[0], server=server), found[1]
-    return server, found
+    return found[0] if found is not None else None
 
 
 async def open_collection(
@@ -149,7 +139,7 @@ async def open_collection(
         PrivilegeError: The role lacks a right; the message holds the SQL for the database's owner.
         SchemaVersionError: It was made by a newer semlex.
     """
-    server, found = await _look(database, names)
+    found = await database.read("open the collection", lambda connection: _find(connection, names))
     current = len(migrations.COLLECTION)
     if found is not None:
         collection, version = found
