@@ -1,24 +1,183 @@
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 DEBUG_BUILD: bool
 __version__: str
-__all__: list[str]
+__all__ = [
+    "DEBUG_BUILD",
+    "ERROR_CODES",
+    "BatchPlan",
+    "Chunks",
+    "CopyEncoder",
+    "__version__",
+    "decode_copy",
+    "linear_fusion",
+    "plan_batches",
+    "reciprocal_rank_fusion",
+    "split_text",
+    "to_json",
+    "validate_identifier",
+    "validate_rows",
+    "word_offsets",
+]
 
-# --- chunking, batching, fusion ---------------------------------------------------------------------------------------
+# ---- binary COPY, field rules, JSON ----
+
+ERROR_CODES: dict[str, str]
+"""Code of every rule (``FieldError.code``) -> what the rule demands, in one line."""
+
+@final
+class CopyEncoder:
+    """Columns of rows, written as Postgres' binary COPY in blocks of the caller's size.
+
+    Format: "Binary Format" on the COPY page of the PostgreSQL manual, and the receive functions of pgvector. Every type
+    takes NULL: a list with None in it. Numbers take an array instead, which is borrowed, not copied.
+
+    ==================  =======================================================  ==============================
+    type                list of                                                  or C-contiguous array
+    ==================  =======================================================  ==============================
+    int2, int4, int8    int (not bool)                                           int64 (n,), range checked
+    float4, float8      float, or int up to 2**53                                float32 (n,), float64 (n,)
+    bool                bool                                                     bool (n,)
+    text                str
+    jsonb               dict, list, str, int, float, bool (see `to_json`)
+    bytea               bytes
+    uuid                uuid.UUID or 16 bytes                                    uint8 (n, 16)
+    timestamptz         datetime with a zone, years 1 to 9999                    int64 (n,), microseconds since 1970
+    vector, halfvec     float32 (d,) arrays, 1 to 16,000 dimensions              float32 (n, d)
+    bit                 str of 0 and 1                                           uint8 or bool (n, d)
+    sparsevec           ``(dimensions, list)`` of (int32 (m,), float32 (m,)): ascending indices from 0, values not 0
+    T[]                 lists of the above, None inside allowed; T is a number, bool, text, uuid or timestamptz
+    ==================  =======================================================  ==============================
+
+    halfvec rounds to the nearest float16, ties to even; what would become infinite is refused.
+
+    Example:
+        >>> encoder = CopyEncoder([("id", "text", ids), ("embedding", "vector", vectors)], ids)
+        >>> buffer, position = np.empty(max(encoder.largest_row, 1 << 20), np.uint8), 0
+        >>> while position <= encoder.rows:
+        ...     position, written = encoder.encode_into(buffer, position)
+        ...     send(buffer[:written])  # must have left the buffer before the next block
+
+    Args:
+        columns: (field name, type, values) of each column, in the order in which the COPY statement names them.
+        ids: One id a row, used only to name rows in errors.
+
+    Raises:
+        semlex.errors.ValidationError: With every rule that any row breaks, except those of the components of dense
+            vectors: `encode_into` checks these in the pass that copies them (`validate_rows` finds all of them before).
+    """
+
+    def __new__(cls, columns: Sequence[tuple[str, str, object]], ids: Sequence[str] | None = None) -> Self: ...
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def largest_row(self) -> int:
+        """Bytes that a buffer must at least have: the largest row with the stream's header and trailer."""
+
+    def encode_into(self, buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
+        """Writes the rows from ``position`` on, as many as fit.
+
+        Reuse one buffer: with a fresh one per block the page faults cost more than the encoding.
+
+        Args:
+            buffer: Writable uint8 (n,), C-contiguous, at least `largest_row` bytes; 1 MiB is best
+                (smaller ones cost up to a half more time).
+            position: 0 to begin (again), else what the previous call returned.
+
+        Returns:
+            (next position, bytes written). The stream is complete, trailer included, when the next position is
+            ``rows + 1``.
+
+        Raises:
+            ValueError: For another position, or a buffer that is too small or read-only.
+            TypeError: When the buffer is no uint8 array of one dimension.
+            semlex.errors.ValidationError: When a component is NaN or infinite or overflows float16, or an array was
+                changed since construction so that it breaks a rule.
+        """
+
+def decode_copy(data: bytes, types: Sequence[str]) -> list[list[Any]]:
+    """Reads a whole binary COPY stream, for reading back and for tests.
+
+    Args:
+        data: The stream, header to trailer.
+        types: Type of each column, by the names that `CopyEncoder` takes.
+
+    Returns:
+        One list a column. vector and halfvec become float32 (d,), bit a str, sparsevec (dimensions, int32 (m,),
+        float32 (m,)), timestamptz a datetime in UTC, jsonb what ``json.loads`` makes of it; NULL is None.
+
+    Raises:
+        semlex.errors.ValidationError: Code ``malformed_copy``, with the place, for anything that the server would not
+            send for these types; ``unknown_type``.
+    """
+
+def validate_rows(
+    fields: Sequence[tuple[str, str, object, Mapping[str, object] | None]], ids: Sequence[object] | None = None
+) -> list[tuple[int, str | None, str, str, str | None, str | None]]:
+    """Finds every broken rule of every row.
+
+    ============  ====================================================  ========================================
+    kind          limits, with their defaults                           rules
+    ============  ====================================================  ========================================
+    id                                                                  1 character to 512 bytes, no NUL
+    text          ``min_chars`` 0, ``max_bytes`` none                   no NUL
+    jsonb         ``max_depth`` 64 (at most 64), ``max_bytes`` 1 MiB    those of `to_json`
+    vector        ``dimension`` any                                     finite, not all zero, length usable
+    halfvec       ``dimension`` any                                     the same after rounding to float16
+    timestamptz                                                         years 1 to 9999
+    ============  ====================================================  ========================================
+
+    All kinds have ``nullable`` (False): whether None is allowed. A vector's length is usable when the sum of its
+    squares is a normal float32 (lengths of about 1.1e-19 to 1.8e19): pgvector sums squares in float32, and outside of
+    that cosines become NaN.
+
+    Args:
+        fields: (name, kind, values, limits) of each field; values as `CopyEncoder` takes them.
+        ids: One id a row, used only to name rows.
+
+    Returns:
+        (row, id, field, code, limit, actual) of each broken rule, the attributes of `semlex.errors.FieldError`, by row
+        and then by field; row -1 concerns the whole call. A JSON value or an array of one row reports its first fault.
+
+    Raises:
+        ValueError: For an unknown kind or limit.
+    """
+
+def validate_identifier(name: str) -> list[tuple[int, str | None, str, str, str | None, str | None]]:
+    """Rules of a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
+
+    Returns:
+        As `validate_rows`, row -1 and field ``name``; empty when the name is good.
+    """
+
+def to_json(value: object) -> bytes:
+    """JSON text (UTF-8) as ``jsonb`` takes it.
+
+    Accepts dict with str keys, list, tuple, str, int up to 4,300 digits, float, bool and None, and subclasses of these.
+    jsonb keeps numbers as decimals: a float of 1e16 or more is read back as an int.
+
+    Raises:
+        semlex.errors.ValidationError: ``not_finite``, ``nul``, ``lone_surrogate``, ``key_not_string``,
+            ``unsupported_type``, ``out_of_range``, ``too_deep`` (64 levels), ``too_long`` (1 MiB).
+    """
+
+# ---- chunking, batching, fusion ----
 
 @final
 class Chunks:
-    """The chunks of a text in its order; row i of every array is chunk i.
+    r"""The chunks of a text in its order; row i of every array is chunk i.
 
     Attributes:
         starts: (c,) where each begins, in characters; strictly ascending.
         ends: (c,) where each ends, in characters (exclusive); strictly ascending.
         token_counts: (c,) tokens that touch each.
-        lines: (c,) line on which each begins, from 1; a line ends with ``\\n``, ``\\r`` or both.
+        lines: (c,) line on which each begins, from 1; a line ends with ``\n``, ``\r`` or both.
         code: (c,) whether each lies inside one fenced code block.
         headings: c paths of titles, outermost first; levels without a title are left out. A chunk that holds text of
             several sections has what their paths share. Titles are cut at 256 characters.
@@ -65,8 +224,8 @@ def split_text(
         text: The text.
         token_offsets: (t, 2) start and end of every token in characters, both columns ascending.
         max_tokens: Most tokens of a chunk, from 1.
-        overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. A neighbour
-            repeats at most half of the chunk before it.
+        overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
+            character stands in more than two chunks.
         min_tokens: Smaller sections are joined, from 0.
         markdown: Whether headings, fences and comments are recognised; without, the text is one section.
         max_bytes: Most bytes of a chunk in UTF-8, from 4.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from semlex.errors import FieldError, ValidationError
@@ -23,7 +23,7 @@ MAX_METADATA_DEPTH = 64
 
 def utc_now() -> datetime:
     """The current time, with its zone."""
-    return datetime.now(timezone.utc)
+    return datetime.now(UTC)
 
 
 @dataclass(slots=True)
@@ -258,4 +258,6 @@ class VectorDocument(ChunkMetadata):
         names = ("source_document", "chapter_title", "section_title", "summary", "token_count")
         metadata: dict[str, Any] = {name: getattr(self, name) for name in names}
         metadata["subsection_title"] = list(self.subsection_title)
-        return Document(self.chunk_text, metadata, self.chunk_id, created_at=self.created_at, updated_at=self.created_at)
+        return Document(
+            self.chunk_text, metadata, self.chunk_id, created_at=self.created_at, updated_at=self.created_at
+        )

@@ -5,4 +5,8 @@
 
 pub mod batch;
 pub mod chunk;
+pub mod fault;
 pub mod fusion;
+pub mod json;
+pub mod pgcopy;
+pub mod validate;

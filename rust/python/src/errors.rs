@@ -1,9 +1,25 @@
-//! The one door into Rust: release the interpreter, run, turn a panic into an ordinary exception.
+//! The one door into Rust: release the interpreter, run, turn a panic into an ordinary exception. And the one place
+//! where the core's faults become `semlex.errors.ValidationError`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use semlex_core::fault::FieldFault;
+
+/// Longer ids are cut in messages.
+const SHOWN_ID_CHARACTERS: usize = 80;
+
+/// (row, id, field, code, limit, actual): the attributes of `semlex.errors.FieldError`, in their order.
+pub(crate) type FaultTuple = (
+    i64,
+    Option<String>,
+    String,
+    &'static str,
+    Option<String>,
+    Option<String>,
+);
 
 /// Runs `work` with the interpreter released.
 ///
@@ -19,4 +35,51 @@ where
                 "internal error in semlex._core; please report it with the inputs' shapes",
             )
         })
+}
+
+/// The fault as Python sees it, with the id of its row.
+pub(crate) fn fault_tuple(found: FieldFault, ids: Option<&Bound<'_, PyTuple>>) -> FaultTuple {
+    let row = found
+        .row
+        .and_then(|row| i64::try_from(row).ok())
+        .unwrap_or(-1);
+    let id = found
+        .row
+        .and_then(|row| ids?.get_item(row).ok())
+        .and_then(|id| shortened(&id));
+    let limit = found.fault.limit.map(std::borrow::Cow::into_owned);
+    (
+        row,
+        id,
+        found.field,
+        found.fault.code.name(),
+        limit,
+        found.fault.actual,
+    )
+}
+
+/// The id, or nothing when it is no usable text.
+fn shortened(id: &Bound<'_, PyAny>) -> Option<String> {
+    let text = id.cast::<PyString>().ok()?.to_str().ok()?;
+    Some(text.chars().take(SHOWN_ID_CHARACTERS).collect())
+}
+
+/// All faults as one `semlex.errors.ValidationError`.
+pub(crate) fn validation_error(
+    py: Python<'_>,
+    faults: Vec<FieldFault>,
+    ids: Option<&Bound<'_, PyTuple>>,
+) -> PyErr {
+    let build = || -> PyResult<PyErr> {
+        let module = py.import("semlex.errors")?;
+        let field_error = module.getattr("FieldError")?;
+        let errors = faults
+            .into_iter()
+            .map(|found| field_error.call1(fault_tuple(found, ids)))
+            .collect::<PyResult<Vec<_>>>()?;
+        Ok(PyErr::from_value(
+            module.getattr("ValidationError")?.call1((errors,))?,
+        ))
+    };
+    build().unwrap_or_else(|error| error)
 }

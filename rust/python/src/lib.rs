@@ -1,16 +1,31 @@
 //! `semlex._core`: arguments in, detach, call core, wrap. The module file lists names and nothing else.
 
 mod arguments;
+mod arrays;
 mod batching;
+mod cells;
 mod chunking;
+mod columns;
+mod copy;
+mod decoded;
 mod errors;
 mod fusion;
+mod json;
+mod validation;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
     use pyo3::prelude::*;
+    use pyo3::types::PyDict;
+
+    #[pymodule_export]
+    use crate::copy::{CopyEncoder, decode_copy};
+    #[pymodule_export]
+    use crate::json::to_json;
+    #[pymodule_export]
+    use crate::validation::{validate_identifier, validate_rows};
 
     #[pymodule_export]
     use crate::batching::{BatchPlan, plan_batches};
@@ -22,6 +37,11 @@ mod _core {
     /// True for a build without optimisations; benchmarks refuse to run on one.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let codes = PyDict::new(module.py());
+        for code in semlex_core::fault::Code::ALL {
+            codes.set_item(code.name(), code.meaning())?;
+        }
+        module.add("ERROR_CODES", codes)?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

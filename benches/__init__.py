@@ -1,0 +1,1 @@
+"""Benchmarks: every figure beside a baseline in the same run, as a ratio."""

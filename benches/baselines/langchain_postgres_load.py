@@ -1,0 +1,32 @@
+"""Run by the interpreter of the baseline's environment: loads rows with langchain-postgres and prints rows/s.
+
+python langchain_load.py URL ROWS DIMENSIONS
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_postgres import PGEngine, PGVectorStore
+
+
+def main() -> None:
+    """Loads and prints."""
+    url, rows, dimensions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    engine = PGEngine.from_connection_string(url)
+    engine.init_vectorstore_table("baseline", dimensions, overwrite_existing=True)
+    embedder = DeterministicFakeEmbedding(size=dimensions)
+    store = PGVectorStore.create_sync(engine, table_name="baseline", embedding_service=embedder)
+    vectors = np.random.default_rng(1).normal(size=(rows, dimensions)).astype(np.float32).tolist()
+    texts = [f"row {number}: a text of about the length of a short sentence" for number in range(rows)]
+    metadata = [{"number": number} for number in range(rows)]
+    started = time.perf_counter()
+    store.add_embeddings(texts, vectors, metadata, ids=None)
+    print(rows / (time.perf_counter() - started))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Bulk loading: the encoder against psycopg's, the ways of loading against each other, and against langchain-postgres.
+
+Rows are (id, text, metadata, 1024-dimensional vector); tables without a vector index and without a lexical engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+from pgvector.psycopg.vector import VectorBinaryDumper
+from psycopg import sql
+from psycopg._copy_base import BinaryFormatter
+from psycopg._transformer import Transformer
+
+from benches.measuring import Bench, paired
+from benches.preparing import langchain_python
+from semlex import Document, PostgreSQLRetriever, _core
+from semlex.store import bulk
+from semlex.store.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DIMENSIONS = 1024
+BLOCK = bulk.COPY_BLOCK_BYTES
+
+
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figures."""
+    vectors = np.random.default_rng(1).normal(size=(4_000, DIMENSIONS)).astype(np.float32)
+    encode(bench, vectors, runs=5 if quick else 15)
+    folder = Path(tempfile.mkdtemp(prefix="semlex-bench-", dir="/tmp")).resolve()
+    folder.chmod(0o711)
+    with EmbeddedServer(folder / "server") as server:
+        rows = 4_000 if quick else 20_000
+        loads(bench, server.url, rows, runs=3 if quick else 7)
+        against_langchain(bench, server.url, state, baseline_rows=300 if quick else 1_000, rows=rows)
+    subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def encode(bench: Bench, vectors: np.ndarray[Any, Any], *, runs: int) -> None:
+    """Rows of one vector each, into memory: no server."""
+    buffer = np.empty(BLOCK, dtype=np.uint8)
+    columns = [("embedding", "vector", vectors)]
+
+    def ours() -> None:
+        encoder = _core.CopyEncoder(columns)
+        position = 0
+        while position <= encoder.rows:
+            position, _ = encoder.encode_into(buffer, position)
+
+    transformer = Transformer()
+    transformer.adapters.register_dumper(np.ndarray, VectorBinaryDumper)
+    rows = list(vectors)
+
+    def theirs() -> None:
+        formatter = BinaryFormatter(transformer)
+        for row in rows:
+            formatter.write_row((row,))
+        formatter.end()
+
+    fast, slow = paired(ours, theirs, runs)
+    bench.speed("encode, vs psycopg write_row", fast, slow, amount=len(vectors), unit="rows/s", bar=10.0)
+
+
+class Loader:
+    """Loads the same rows in several ways, each time into a new collection."""
+
+    def __init__(self, url: str, rows: int) -> None:
+        self.url, self.rows = url, rows
+        self.vectors = np.random.default_rng(2).normal(size=(rows, DIMENSIONS)).astype(np.float32)
+        self.documents = [
+            Document(
+                f"row {number}: a text of about the length of a short sentence",
+                {"number": number, "even": number % 2 == 0},
+                f"document-{number}",
+            )
+            for number in range(rows)
+        ]
+        self.runner = asyncio.Runner()
+        self._names = (f"load_{number}" for number in itertools.count())
+        self._streams: list[tuple[str, str, list[bytes]]] | None = None
+
+    def retriever(self) -> PostgreSQLRetriever:
+        """A retriever on a new collection."""
+        return PostgreSQLRetriever(self.url, "none", "none", collection=next(self._names), lexical="none")
+
+    def timed(self, work: Callable[[PostgreSQLRetriever], Any], *, seed_row: bool = False) -> float:
+        """Seconds that `work` takes on a new collection, set-up and clean-up apart."""
+
+        async def whole() -> float:
+            async with self.retriever() as retriever:
+                # The table for vectors exists before the clock starts, and one row where the collection must not be
+                # empty.
+                await retriever.add_documents([Document("first", id="first")], self.vectors[:1])
+                if not seed_row:
+                    await retriever.delete_documents(["first"])
+                started = time.perf_counter()
+                await work(retriever)
+                seconds = time.perf_counter() - started
+                assert await retriever.count() == self.rows + seed_row
+                await retriever.drop_collection()
+                return seconds
+
+        return self.runner.run(whole())
+
+    async def add(self, retriever: PostgreSQLRetriever) -> None:
+        """The product: checked, encoded, written."""
+        await retriever.add_documents(self.documents, self.vectors)
+
+    async def bare(self, retriever: PostgreSQLRetriever) -> None:
+        """Bytes that were encoded before, straight into the same tables: as fast as the server goes."""
+        names = retriever.names
+        async with await psycopg.AsyncConnection.connect(self.url) as connection:
+            for suffix, columns, blocks in await self.streams(retriever):
+                target = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+                    sql.Identifier(names.schema, f"{names.collection}_{suffix}"), sql.SQL(columns)
+                )
+                async with connection.cursor().copy(target) as copy:
+                    for block in blocks:
+                        await copy.write(block)
+
+    async def streams(self, retriever: PostgreSQLRetriever) -> list[tuple[str, str, list[bytes]]]:
+        """What `add` sends, recorded once."""
+        if self._streams is None:
+            from semlex import preparation
+
+            rows = preparation.check_documents(self.documents, self.vectors, with_context=True)
+            columns = [(name, kind, rows.columns[name]) for name, kind, *_ in bulk.CHUNK_COLUMNS]
+            vectors = [*columns[:2], ("embedding", "vector", self.vectors)]
+            self._streams = [
+                (suffix, ", ".join(name for name, *_ in chosen), encoded(chosen))
+                for suffix, chosen in (("chunk", columns), ("embedding_1", vectors))
+            ]
+        return self._streams
+
+
+def encoded(columns: list[tuple[str, str, object]]) -> list[bytes]:
+    """The blocks of a COPY."""
+    encoder = _core.CopyEncoder(columns)
+    buffer = np.empty(max(BLOCK, encoder.largest_row), dtype=np.uint8)
+    blocks, position = [], 0
+    while position <= encoder.rows:
+        position, size = encoder.encode_into(buffer, position)
+        blocks.append(buffer[:size].tobytes())
+    return blocks
+
+
+def loads(bench: Bench, url: str, rows: int, *, runs: int) -> None:
+    """The ways of loading against each other."""
+    loader = Loader(url, rows)
+    vector_copy(bench, loader, runs)
+
+    def alternate(one: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
+        one(), other()
+        times: tuple[list[float], list[float]] = ([], [])
+        for number in range(runs):
+            for which in (0, 1) if number % 2 else (1, 0):
+                times[which].append((one, other)[which]())
+        return times
+
+    direct, bare = alternate(lambda: loader.timed(loader.add), lambda: loader.timed(loader.bare))
+    bench.speed("new collection, vs bare COPY", direct, bare, amount=rows, unit="rows/s", bar=0.9)
+    staged, direct = alternate(lambda: loader.timed(loader.add, seed_row=True), lambda: loader.timed(loader.add))
+    bench.speed("staged merge, vs direct COPY", staged, direct, amount=rows, unit="rows/s", bar=0.35)
+    loader.runner.close()
+
+
+def vector_copy(bench: Bench, loader: Loader, runs: int) -> None:
+    """Encoding while sending against sending bytes that were encoded before, the rest being equal."""
+    table = sql.Identifier(f"encode_{uuid.uuid4().hex[:8]}")
+    target = sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(table)
+    columns = [("id", "text", [document.id for document in loader.documents]), ("e", "vector", loader.vectors)]
+    ids = columns[0][1:][1]
+    blocks = encoded(columns)
+
+    async def whole(work: Callable[[psycopg.AsyncConnection[Any]], Any]) -> None:
+        async with await psycopg.AsyncConnection.connect(loader.url) as connection:
+            await connection.execute(sql.SQL("TRUNCATE {}").format(table))
+            await work(connection)
+
+    async def ours(connection: psycopg.AsyncConnection[Any]) -> None:
+        await bulk.copy_rows(connection, target, columns, ids)
+
+    async def before(connection: psycopg.AsyncConnection[Any]) -> None:
+        async with connection.cursor().copy(target) as copy:
+            for block in blocks:
+                await copy.write(block)
+
+    with psycopg.connect(loader.url, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        connection.execute(sql.SQL("CREATE TABLE {} (id text, e vector(1024))").format(table))
+    fast, slow = paired(lambda: loader.runner.run(whole(ours)), lambda: loader.runner.run(whole(before)), runs)
+    bench.speed("encoding while sending, vs before", fast, slow, amount=loader.rows, unit="rows/s", bar=0.95)
+    with psycopg.connect(loader.url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP TABLE {}").format(table))
+
+
+def against_langchain(bench: Bench, url: str, state: Path, *, baseline_rows: int, rows: int) -> None:
+    """The whole load against langchain-postgres' `add_embeddings`, same server, vectors given to both."""
+    name, bar = "load, vs langchain-postgres", 20.0
+    python = langchain_python(state)
+    if not python.exists():
+        bench.unmeasured(name, "rows/s", bar, "make its environment once with: ./x bench --prepare")
+        return
+    target = psycopg.conninfo.conninfo_to_dict(url)
+    address = f"postgresql+psycopg://{target['user']}@/{target['dbname']}?host={target['host']}"
+    script = Path(__file__).parent / "baselines" / "langchain_postgres_load.py"
+    command = [str(python), str(script), address, str(baseline_rows), str(DIMENSIONS)]
+    theirs = []
+    for _ in range(3):
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+        )
+        theirs.append(1 / float(done.stdout.split()[-1]))
+    loader = Loader(url, rows)
+    loader.timed(loader.add)
+    ours = [loader.timed(loader.add) / rows for _ in range(3)]
+    bench.speed(name, ours, theirs, amount=1, unit="rows/s", bar=bar)
+    loader.runner.close()

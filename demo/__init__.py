@@ -1,0 +1,1 @@
+"""The demonstration: real documents in, explained hybrid results out."""

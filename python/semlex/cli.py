@@ -1,0 +1,304 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, SemlexError, StoreError, ValidationError
+from semlex.presentation import (
+    messages,
+    output,
+    print_json,
+    print_report,
+    print_results,
+    progress_bar,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.config import Settings
+    from semlex.sync import SyncRetriever
+
+EXIT_CODES = """\b
+Exit codes: 0 done; 1 an error of another kind; 2 the arguments or the input were refused; 3 the database;
+4 a model; 5 done, but some files could not be read (they are listed).
+"""
+EXIT_REFUSED, EXIT_DATABASE, EXIT_MODEL, EXIT_SOME_FILES = 2, 3, 4, 5
+
+app = typer.Typer(
+    name="semlex",
+    help="Hybrid search on the Postgres you already have: vectors and words, fused, every score explained.\n\n"
+    "The server is DATABASE_URL (or --database); without one, an embedded Postgres runs on this machine. Every option "
+    "can also come from the environment (SEMLEX_COLLECTION, SEMLEX_EMBEDDING_MODEL, …) or from semlex.toml.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Database = Annotated[
+    str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
+]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of the embedded Postgres.")]
+CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
+Model = Annotated[
+    str | None, typer.Option("--model", help="Embedding model: name, folder, 'static', or 'none' for keywords only.")
+]
+Language = Annotated[str | None, typer.Option("--language", help="Text-search language of a new collection.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
+TopK = Annotated[int, typer.Option("--top-k", "-k", help="Number of results, 1 to 1,000.")]
+Mode = Annotated[
+    str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
+]
+
+
+@contextmanager
+def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRetriever]:
+    from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
+
+    url = settings.database_url.get_secret_value() if settings.database_url is not None else None
+    options: dict[str, Any] = {} if url is not None else {"data_folder": settings.data_dir}
+    retriever = SyncRetriever(
+        url,
+        settings.embedding_model,
+        settings.reranker_model,
+        settings.use_reranking,
+        collection=settings.collection,
+        schema=settings.schema_name,
+        language=settings.language,
+        create=create,
+        **options,
+    )
+    with retriever:
+        if not quiet:
+            messages.print(f"[dim]{retriever.retriever.embedding_choice}[/dim]")
+        yield retriever
+
+
+def _settings(**arguments: Any) -> Settings:
+    from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+
+    return load_settings(**arguments)
+
+
+@app.command("try")
+def try_folder(
+    path: Annotated[Path, typer.Argument(help="File or folder with documents.")],
+    question: Annotated[str, typer.Argument(help="What to look for.")],
+    *,
+    top_k: TopK = 5,
+    mode: Mode = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    language: Language = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index a folder into a collection of its own and ask it a question.
+
+    The second question to the same folder is quick: unchanged files are skipped.
+    """
+    resolved = path.expanduser().resolve()
+    # The folder's name is for people, the hash keeps folders of the same name apart.
+    name = re.sub(r"[^a-z0-9]+", "_", resolved.name.lower()).strip("_")[:24]
+    collection = f"try_{name}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}".replace("__", "_")
+    settings = _settings(
+        database_url=database, data_dir=data_dir, collection=collection, embedding_model=model, language=language
+    )
+    with _opened(settings, create=True, quiet=as_json) as retriever:
+        with progress_bar(shown=not as_json) as progress:
+            report = retriever.index(
+                resolved,
+                chunk_tokens=settings.chunk_tokens,
+                overlap_tokens=settings.overlap_tokens,
+                progress=progress,
+            )
+        if not as_json:
+            print_report(report, as_json=False)
+        results = retriever.search(question, top_k, mode=mode)
+        print_results(results, as_json=as_json)
+        if not as_json:
+            messages.print(f'[dim]ask again: semlex search "…" --collection {collection}[/dim]')
+
+
+@app.command()
+def index(
+    paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
+    *,
+    collection: CollectionName = None,
+    include: Annotated[
+        list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
+    ] = None,
+    recursive: Annotated[bool, typer.Option(help="Enter folders below.")] = True,
+    chunk_tokens: Annotated[int | None, typer.Option("--chunk-tokens", help="Most tokens of a chunk.")] = None,
+    overlap_tokens: Annotated[
+        int | None, typer.Option("--overlap-tokens", help="Most tokens that neighbours share.")
+    ] = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    language: Language = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read files and folders, cut them, and store their chunks.
+
+    Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be read
+    does not stop the run: it is listed at the end and the exit code is 5.
+    """
+    settings = _settings(
+        database_url=database,
+        data_dir=data_dir,
+        collection=collection,
+        embedding_model=model,
+        language=language,
+        chunk_tokens=chunk_tokens,
+        overlap_tokens=overlap_tokens,
+    )
+    missing = [str(path) for path in paths if not path.expanduser().exists()]
+    if missing:
+        raise ConfigurationError(f"no such file or folder: {', '.join(missing)}")
+    with _opened(settings, create=True, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
+        report = retriever.index(
+            *(path.expanduser().resolve() for path in paths),
+            include=include or None,
+            exclude=exclude or (),
+            recursive=recursive,
+            chunk_tokens=settings.chunk_tokens,
+            overlap_tokens=settings.overlap_tokens,
+            progress=progress,
+        )
+    print_report(report, as_json=as_json)
+    if report.failed:
+        raise typer.Exit(EXIT_SOME_FILES)
+
+
+@app.command()
+def search(
+    question: Annotated[str, typer.Argument(help="What to look for.")],
+    *,
+    collection: CollectionName = None,
+    top_k: TopK = 5,
+    mode: Mode = None,
+    filters: Annotated[
+        list[str] | None, typer.Option("--filter", help="name=value; repeatable; all must hold.")
+    ] = None,
+    deadline: Annotated[
+        float | None, typer.Option("--deadline", help="Seconds; what has answered by then is the answer.")
+    ] = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search a collection; prints place, scores of each leg, and an excerpt of every hit."""
+    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model=model)
+    pairs = [item.partition("=") for item in filters or []]
+    if any(not equals for _, equals, _ in pairs):
+        raise ConfigurationError("--filter takes name=value")
+    with _opened(settings, create=False, quiet=True) as retriever:
+        condition = {name: value for name, _, value in pairs}
+        results = retriever.search(question, top_k, condition or None, mode=mode, deadline=deadline)
+    print_results(results, as_json=as_json)
+
+
+@app.command()
+def embed(
+    *,
+    collection: CollectionName = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the vectors of chunks that have none, without reading the files again."""
+    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model=model)
+    with _opened(settings, create=False, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
+        written = retriever.embed_missing(progress=progress)
+    if as_json:
+        print_json({"embedded": written})
+    else:
+        messages.print(f"{written} chunks embedded")
+
+
+@app.command()
+def status(
+    *, collection: CollectionName = None, database: Database = None, data_dir: DataDir = None, as_json: AsJson = False
+) -> None:
+    """Show a collection's figures: counts, model, server, the last run."""
+    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    with _opened(settings, create=False, quiet=True) as retriever:
+        figures = retriever.status()
+    if as_json:
+        print_json(figures)
+        return
+    for name, value in figures.items():
+        if not isinstance(value, dict):
+            output.print(f"{name:18} {'-' if value is None else value}")
+    run = figures["last_run"]
+    if run is not None:
+        state = f"{run['seconds']:.1f} s" if run["finished_at"] else "not finished"
+        counts = ", ".join(f"{run[name]} {name}" for name in ("added", "changed", "unchanged", "failed"))
+        output.print(f"{'last run':18} {run['started_at']:%Y-%m-%d %H:%M} · {counts} · {state}")
+
+
+@app.command()
+def collections(*, database: Database = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the collections."""
+    from semlex.listing import list_all  # noqa: PLC0415 - loads the driver; `--help` should not
+
+    settings = _settings(database_url=database, data_dir=data_dir)
+    url = settings.database_url.get_secret_value() if settings.database_url is not None else None
+    for entry in list_all(url, settings.schema_name, settings.data_dir):
+        if as_json:
+            print_json(entry)
+        else:
+            model = entry["embedding_model"] or "keywords only"
+            output.print(f"{entry['name']:48} {entry['language']:12} {model}")
+
+
+@app.command()
+def drop(
+    collection: Annotated[str, typer.Argument(help="Collection to drop.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    database: Database = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drop a collection with everything in it."""
+    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    if not yes:
+        typer.confirm(f"Drop {collection} with everything in it?", abort=True, err=True)
+    with _opened(settings, create=False, quiet=True) as retriever:
+        dropped = retriever.drop_collection()
+    if as_json:
+        print_json({"collection": collection, "dropped": dropped})
+
+
+def main() -> None:
+    """Runs the command line; every error of ours becomes one line and its exit code."""
+    try:
+        app()
+    except SemlexError as error:
+        messages.print(f"[red]error:[/red] {error}", markup=True)
+        raise SystemExit(_exit_code(error)) from None
+
+
+def _exit_code(error: SemlexError) -> int:
+    if isinstance(error, (ValidationError, ConfigurationError)):
+        return EXIT_REFUSED
+    if isinstance(error, StoreError):
+        return EXIT_DATABASE
+    if isinstance(error, (ModelError, MissingExtraError)):
+        return EXIT_MODEL
+    return 1

@@ -1,0 +1,69 @@
+"""Settings of the command line, from arguments, the environment, ``semlex.toml`` and defaults, in that order."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
+from typing import Literal
+
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from semlex.errors import ConfigurationError
+
+
+class Settings(BaseSettings):
+    """What the command line needs to know.
+
+    Attributes:
+        database_url: Server to use; none means the embedded Postgres. Also read from ``DATABASE_URL``.
+        data_dir: Folder of the embedded Postgres.
+        schema_name: Schema that holds semlex's tables.
+        collection: Collection to work on.
+        embedding_model: Name or folder of a model, ``static``, ``none``, or nothing for the best at hand.
+        reranker_model: Name or folder of a reranker.
+        use_reranking: Whether to rerank.
+        language: Text-search language of new collections.
+        chunk_tokens: Most tokens of a chunk.
+        overlap_tokens: Most tokens that neighbouring chunks share.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="SEMLEX_", toml_file="semlex.toml", extra="ignore")
+
+    database_url: SecretStr | None = Field(
+        default=None, validation_alias=AliasChoices("SEMLEX_DATABASE_URL", "DATABASE_URL", "database_url")
+    )
+    data_dir: Path | None = None
+    schema_name: str = Field(default="semlex", validation_alias=AliasChoices("SEMLEX_SCHEMA", "schema", "schema_name"))
+    collection: str = "default_collection"
+    embedding_model: str | None = None
+    reranker_model: str | None = None
+    use_reranking: bool | Literal["auto"] = "auto"
+    language: str = "english"
+    chunk_tokens: int = 500
+    overlap_tokens: int = 50
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments before the environment before ``semlex.toml``."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load_settings(**arguments: object) -> Settings:
+    """Settings with the given arguments in front; arguments that are None are left to the other sources.
+
+    Raises:
+        ConfigurationError: A value is refused; the message names the setting, never its value.
+    """
+    try:
+        return Settings(**{name: value for name, value in arguments.items() if value is not None})  # type: ignore[arg-type]
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise ConfigurationError(f"settings: {problems}") from None

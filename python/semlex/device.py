@@ -1,0 +1,177 @@
+"""Where a model runs and in which precision: one policy for embedders and rerankers.
+
+=========================== ========== =====================================================================
+device                      precision  why
+=========================== ========== =====================================================================
+CUDA, compute capability 8+ bfloat16   the precision that the models were trained in
+CUDA, older                 float16    no bfloat16 units; float16 may overflow, so the model widens itself to
+                                       float32 when it does
+MPS, torch 2.13 or newer    bfloat16   half the memory
+MPS, older torch            float32    there, causal attention in half precision lets later tokens leak into
+                                       earlier ones without an error
+CPU with AMX, AVX512-BF16   bfloat16   2 to 4 times faster than float32
+any other CPU               float32    bfloat16 would be emulated
+=========================== ========== =====================================================================
+
+transformers 5 would load bfloat16 everywhere when nothing is said, so the precision is always said.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import logging
+import platform
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from semlex.errors import ConfigurationError, MissingExtraError
+from semlex.weights import find_cached
+
+logger = logging.getLogger(__name__)
+
+DEVICES = ("mps", "cuda", "cpu")
+PRECISIONS = ("float32", "bfloat16", "float16")
+MPS_HALF_PRECISION_FROM = (2, 13)  # first torch whose causal attention is right in half precision on MPS
+BFLOAT16_FROM_CAPABILITY = 8  # compute capability sm80
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a model runs.
+
+    Attributes:
+        device: ``mps``, ``cuda`` or ``cpu``.
+        precision: ``float32``, ``bfloat16`` or ``float16``.
+    """
+
+    device: str
+    precision: str
+
+
+def require_torch(purpose: str) -> None:
+    """Checks that the packages of the ``torch`` extra are installed, without importing them.
+
+    Args:
+        purpose: What needs them, for the message.
+
+    Raises:
+        MissingExtraError: Naming the first package that is missing.
+    """
+    for package in ("torch", "transformers", "tokenizers", "safetensors"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "torch", purpose)
+
+
+def has_accelerator() -> bool:
+    """Whether torch can use a GPU here; imports torch only where a driver is in sight (the import takes seconds)."""
+    return find_spec("torch") is not None and _driver_in_sight() and automatic_device() != "cpu"
+
+
+def automatic_device() -> str:
+    """The best device of this machine: MPS, else CUDA, else the CPU. Imports torch."""
+    return next(device for device in DEVICES if _is_available(device))
+
+
+def place(device: str | None, precision: str | None) -> Placement:
+    """Decides where a model runs; imports torch.
+
+    Args:
+        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine. A device that is not there is replaced
+            by the best of this machine, with one logged line.
+        precision: ``float32``, ``bfloat16``, ``float16``, or None for the table above.
+
+    Returns:
+        The place.
+
+    Raises:
+        ConfigurationError: An unknown name, or half precision on MPS with a torch that computes it wrongly.
+    """
+    check_names(device, precision)
+    chosen = automatic_device() if device is None else device
+    if not _is_available(chosen):
+        chosen = automatic_device()
+        logger.warning("device %r is not available here; using %r", device, chosen)
+    if precision is None:
+        return Placement(chosen, _automatic_precision(chosen))
+    if chosen == "mps" and precision != "float32" and _torch_version() < MPS_HALF_PRECISION_FROM:
+        raise ConfigurationError(
+            f"dtype={precision!r} on MPS needs torch 2.13 or newer (with older ones later tokens leak into earlier "
+            "ones); upgrade torch or use dtype='float32'"
+        )
+    return Placement(chosen, precision)
+
+
+def check_names(device: str | None, precision: str | None) -> None:
+    """Checks the two names without importing torch.
+
+    Args:
+        device: As for `place`.
+        precision: As for `place`.
+
+    Raises:
+        ConfigurationError: One of them is unknown.
+    """
+    for name, value, allowed in (("device", device, DEVICES), ("dtype", precision, PRECISIONS)):
+        if value is not None and value not in allowed:
+            raise ConfigurationError(f"{name} must be one of {', '.join(allowed)} or None; found {value!r}")
+
+
+def automatic_obstacle(model: str, device: str | None) -> str | None:
+    """Says why a transformer is not chosen unasked; the cheapest question first.
+
+    Args:
+        model: Hub id.
+        device: The device that was asked for, or None.
+
+    Returns:
+        What stands in the way, or None: it is in the local cache, its packages are installed, and there is a GPU.
+    """
+    if find_cached(model) is None:
+        return f"{model} is not in the local cache"
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            return f"{model} is cached, but the package {package} is missing: pip install 'semlex[torch]'"
+    if device == "cpu" or not has_accelerator():
+        return f"{model} is cached, but slow without a GPU"
+    return None
+
+
+def _driver_in_sight() -> bool:
+    system = platform.system()
+    if system == "Darwin":
+        return platform.machine() == "arm64"
+    if system == "Windows":
+        return ctypes.util.find_library("nvcuda") is not None
+    # NVIDIA, AMD (ROCm presents itself as CUDA), and the GPU of a Windows host.
+    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
+
+
+def _is_available(device: str) -> bool:
+    import torch  # noqa: PLC0415 (seconds, and not in the base install)
+
+    if device == "mps":
+        return torch.backends.mps.is_available()
+    if device == "cuda":
+        return torch.cuda.is_available()
+    return True
+
+
+def _automatic_precision(device: str) -> str:
+    import torch  # noqa: PLC0415 (seconds, and not in the base install)
+
+    if device == "cuda":
+        return "bfloat16" if torch.cuda.get_device_capability()[0] >= BFLOAT16_FROM_CAPABILITY else "float16"
+    if device == "mps":
+        return "bfloat16" if _torch_version() >= MPS_HALF_PRECISION_FROM else "float32"
+    # Not public, so a torch without them means float32: slower, never wrong.
+    probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    fast = any(getattr(torch.cpu, probe, bool)() for probe in probes)
+    return "bfloat16" if fast else "float32"
+
+
+def _torch_version() -> tuple[int, int]:
+    import torch  # noqa: PLC0415 (seconds, and not in the base install)
+
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,261 @@
+"""Finds files, without ever leaving the folder that was named.
+
+What cannot be a file is reported as a value, never raised: one bad file does not stop the run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from semlex.documents.opening import Folder, NotRegularError, names, open_folder, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+Format = Literal["markdown", "text", "code", "html"]
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 256  # folders below the root; far beyond what people make, and a bound for the work per file
+
+_MARKDOWN = "md markdown mdx mdown"
+_HTML = "html htm xhtml"
+_CODE = (
+    "bash c cc cpp cs css dart erl ex exs fs go graphql h hpp hs java jl js json jsx kt kts lisp lua m ml mm nim php "
+    "pl pm proto ps1 py pyi r rb rs scala sh sol sql swift tcl tf toml ts tsx v vb vue xml yaml yml zig zsh"
+)
+_TEXT = "txt text rst adoc asciidoc org tex srt vtt"
+_FORMATS: dict[str, Format] = {
+    **dict.fromkeys(_MARKDOWN.split(), "markdown"),
+    **dict.fromkeys(_HTML.split(), "html"),
+    **dict.fromkeys(_CODE.split(), "code"),
+    **dict.fromkeys(_TEXT.split(), "text"),
+}
+
+TEXT_FILES: tuple[str, ...] = (*(f"*.{suffix}" for suffix in _FORMATS), "readme", "changelog", "makefile", "dockerfile")
+"""The files that `find_files` takes unless told otherwise. Data (CSV, logs) is not text to search."""
+
+SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
+"""Folders of other people's files. Hidden folders and files (``.git``, ``.venv``, ``.env``) are skipped as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that can be loaded.
+
+    Attributes:
+        root: The folder that was named, or the folder of the file that was named; absolute, without links.
+        uri: Name relative to the root, with ``/`` between its parts.
+        size: Bytes.
+        mtime: Seconds since 1970.
+        location: Where it really is, relative to the root: the same as ``uri`` except for a link.
+    """
+
+    root: Path
+    uri: str
+    size: int
+    mtime: float
+    location: str
+
+    @property
+    def path(self) -> Path:
+        """The absolute path."""
+        return self.root / self.location
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    r"""A file that is not loaded, and why.
+
+    Attributes:
+        uri: Name relative to the root; bytes that are no UTF-8 as ``\xNN``.
+        code: ``missing``, ``unreadable``, ``link_out``, ``link_to_folder``, ``not_regular``, ``too_large``,
+            ``too_deep``, ``bad_name``, ``binary``, ``not_utf8``, ``not_utf16`` or ``failed``.
+        message: For people; holds no part of the text.
+    """
+
+    uri: str
+    code: str
+    message: str
+
+
+_Found: TypeAlias = FoundFile | FileProblem
+
+
+def find_files(
+    paths: str | Path | Iterable[str | Path],
+    include: Sequence[str] = TEXT_FILES,
+    exclude: Sequence[str] = (),
+    *,
+    recursive: bool = True,
+    max_bytes: int = MAX_FILE_BYTES,
+) -> Iterator[FoundFile | FileProblem]:
+    """Lists the files in folders, in an order that depends on their names alone.
+
+    A pattern without ``/`` is compared with the name, another with the path below the root; upper and lower case are
+    the same. No file comes twice, however many links, hard links or overlapping paths lead to it.
+
+    Args:
+        paths: Files and folders. A file that is named comes whatever the patterns say.
+        include: Patterns of the files to take.
+        exclude: Patterns of files and folders to leave out.
+        recursive: Whether to enter the folders of a folder.
+        max_bytes: Larger files are reported instead.
+
+    Yields:
+        Files, and the problems with what cannot be one. Links are followed inside their root only.
+    """
+    given = [paths] if isinstance(paths, str | Path) else paths
+    walk = _Walk(include, exclude, recursive, max_bytes)
+    for path in given:
+        yield from walk.root(Path(path))
+
+
+class _Walk:
+    """One call of `find_files`: the patterns, and what has been found so far."""
+
+    def __init__(self, include: Sequence[str], exclude: Sequence[str], recursive: bool, max_bytes: int) -> None:
+        self._include = [pattern.lower() for pattern in include]
+        self._exclude = [pattern.lower() for pattern in exclude]
+        self._recursive = recursive
+        self._max_bytes = max_bytes
+        self._seen: set[tuple[int, int]] = set()
+
+    def root(self, path: Path) -> Iterator[_Found]:
+        try:
+            real = Path(os.path.realpath(path))
+            found = real.stat()
+        except OSError as error:
+            yield problem(str(path), error)
+        except ValueError:
+            yield FileProblem(ascii(str(path)), "bad_name", "the name holds a NUL character")
+        else:
+            if stat.S_ISDIR(found.st_mode):
+                yield from self._tree(real)
+            else:
+                yield from self._file(real.parent, real.name, real.name, found)
+
+    def _tree(self, root: Path) -> Iterator[_Found]:
+        links: list[str] = []
+        waiting: list[tuple[str, ...]] = [()]
+        while waiting:
+            parts = waiting.pop()
+            below: list[tuple[str, ...]] = []
+            try:
+                with open_folder(root, parts) as folder:
+                    yield from self._folder(root, parts, folder, below, links)
+            except OSError as error:
+                yield problem("/".join(parts) or str(root), error)
+            if len(parts) < MAX_DEPTH:
+                waiting += reversed(below)
+                continue
+            message = f"more than {MAX_DEPTH} folders below the root: name it on its own"
+            yield from (FileProblem(shown("/".join(deep)), "too_deep", message) for deep in below)
+        # Last, so that a file comes under its own name where that is found too.
+        for uri in links:
+            yield from self._link(root, uri)
+
+    def _folder(
+        self, root: Path, parts: tuple[str, ...], folder: Folder, below: list[tuple[str, ...]], links: list[str]
+    ) -> Iterator[_Found]:
+        for name in names(folder):
+            uri = "/".join((*parts, name))
+            if name.startswith(".") or self._matches(self._exclude, uri):
+                continue
+            try:
+                found = status(folder, name)
+            except OSError as error:
+                yield problem(uri, error)
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                if self._recursive and name not in SKIPPED_FOLDERS and self._is_new(found):
+                    below.append((*parts, name))
+            elif stat.S_ISLNK(found.st_mode):
+                links.append(uri)
+            elif self._matches(self._include, uri):
+                yield from self._file(root, uri, uri, found)
+
+    def _link(self, root: Path, uri: str) -> Iterator[_Found]:
+        target = Path(os.path.realpath(root / uri))
+        wanted = self._matches(self._include, uri)
+        try:
+            found = target.stat()
+        except OSError as error:
+            if wanted:
+                yield problem(uri, error)
+            return
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if not target.is_relative_to(root):
+            if is_folder or wanted:
+                message = "a link that leads out of the folder: name its target instead"
+                yield FileProblem(shown(uri), "link_out", message)
+        elif is_folder:
+            if target != root and (found.st_dev, found.st_ino) not in self._seen:
+                yield FileProblem(shown(uri), "link_to_folder", "links to folders are not followed: name its target")
+        elif wanted:
+            yield from self._file(root, uri, target.relative_to(root).as_posix(), found)
+
+    def _file(self, root: Path, uri: str, location: str, found: os.stat_result) -> Iterator[_Found]:
+        if not self._is_new(found):
+            return
+        if not stat.S_ISREG(found.st_mode):
+            yield problem(uri, NotRegularError())
+        elif found.st_size > self._max_bytes:
+            yield too_large(uri, found.st_size, self._max_bytes)
+        elif shown(uri) != uri:
+            yield FileProblem(shown(uri), "bad_name", "the file's name is no UTF-8, so it cannot be stored: rename it")
+        else:
+            yield FoundFile(root, uri, found.st_size, found.st_mtime, location)
+
+    def _is_new(self, found: os.stat_result) -> bool:
+        # Not only links make a second way to the same thing: bind mounts, hard links and overlapping paths do too.
+        key = (found.st_dev, found.st_ino)
+        new = key not in self._seen
+        self._seen.add(key)
+        return new
+
+    @staticmethod
+    def _matches(patterns: Sequence[str], uri: str) -> bool:
+        uri = uri.lower()
+        name = uri.rpartition("/")[2]
+        return any(
+            fnmatchcase(name, pattern)
+            if "/" not in pattern
+            else fnmatchcase(uri, pattern) or (pattern.startswith("**/") and fnmatchcase(uri, pattern[3:]))
+            for pattern in patterns
+        )
+
+
+def file_format(uri: str) -> Format:
+    """The kind of text that a file's name promises."""
+    name = uri.rpartition("/")[2].lower()
+    if name in ("makefile", "dockerfile"):
+        return "code"
+    return _FORMATS.get(name.rpartition(".")[2], "text")
+
+
+def problem(uri: str, error: OSError) -> FileProblem:
+    """The problem that an error of the operating system means."""
+    code, message = "failed", f"cannot be read: {error.strerror}"
+    if isinstance(error, NotRegularError) or error.errno in (errno.ENXIO, errno.EISDIR, errno.ELOOP, errno.ENOTDIR):
+        code, message = "not_regular", "a folder, FIFO, socket, device or unusable link, not a file"
+    elif isinstance(error, FileNotFoundError):
+        code, message = "missing", "it does not exist (any more)"
+    elif isinstance(error, PermissionError):
+        code, message = "unreadable", "this account may not read it"
+    return FileProblem(shown(uri), code, message)
+
+
+def too_large(uri: str, size: int, max_bytes: int) -> FileProblem:
+    """The problem with a file above the limit."""
+    return FileProblem(shown(uri), "too_large", f"{size} bytes or more, the limit is {max_bytes}: split it")
+
+
+def shown(name: str) -> str:
+    r"""A file's name as storable text, bytes that are no UTF-8 as ``\xNN``."""
+    return os.fsencode(name).decode(errors="backslashreplace")

@@ -1,0 +1,221 @@
+"""What every embedder is: its protocol, its identity, and the one check that its texts and vectors pass."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from semlex.errors import FieldError, ModelError, ModelMismatchError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+# A float32 vector that was normalised in float64 has a norm within 1e-6 of 1; the bound leaves room for vectors that a
+# server normalised in half precision (8 bits of mantissa: 4e-3).
+UNIT_NORM_TOLERANCE = 5e-3
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """Everything that decides whether two vectors may be compared.
+
+    Attributes:
+        model: Hub id, or the absolute path of the model's folder.
+        revision: Commit of the hub, or ``sha256:…`` of a local folder's files.
+        dimensions: Length of a vector.
+        instruction: Task that precedes every query, or None when queries are embedded as they are.
+        pooling: How token vectors become one: ``last-token`` or ``mean``.
+        normalised: Whether every vector has norm 1.
+    """
+
+    model: str
+    revision: str
+    dimensions: int
+    instruction: str | None
+    pooling: str
+    normalised: bool
+
+    @property
+    def key(self) -> str:
+        """One line that is equal for equal vectors: stored with a collection and compared when it is opened.
+
+        A local folder counts by its name and content, not by where it stands.
+        """
+        path = PurePath(self.model)
+        name = path.name if path.is_absolute() else self.model
+        norm = "unit" if self.normalised else "raw"
+        task = "" if self.instruction is None else f"/task:{hashlib.sha256(self.instruction.encode()).hexdigest()[:12]}"
+        return f"{name}@{self.revision}/{self.dimensions}/{self.pooling}/{norm}{task}"
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors.
+
+    All calls block and may come from several threads; callers run them on an executor of their own. Token counts and
+    offsets leave out whatever the embedder adds by itself (end token, prompt).
+    """
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors depend on."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        ...
+
+    @property
+    def counter_name(self) -> str:
+        """Name of the way in which tokens are counted; equal names give equal counts."""
+        ...
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds texts as documents.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n, dimensions), row i for text i whatever its neighbours.
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, or its vectors cannot be used.
+        """
+        ...
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Embeds one text as a query.
+
+        Args:
+            text: The query.
+
+        Returns:
+            (dimensions,).
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, or its vector cannot be used.
+        """
+        ...
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Finds where the tokens of a text stand.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (t, 2) start and end in characters, starts in ascending order; tokens that share a character (bytes of one
+            emoji) have equal rows.
+        """
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Counts the tokens of texts.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n,).
+        """
+        ...
+
+    def close(self) -> None:
+        """Releases the model and its memory; a second call does nothing."""
+        ...
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Refuses what no tokenizer can read.
+
+    Args:
+        texts: The texts of one call.
+
+    Returns:
+        The same texts as a list.
+
+    Raises:
+        ValidationError: With every row that is not a str or holds a lone surrogate.
+    """
+    if isinstance(texts, str):
+        raise ValidationError([FieldError(-1, None, "texts", "wrong_type", "sequence of str", "str")])
+    rows = list(texts)
+    errors = []
+    for row, text in enumerate(rows):
+        if not isinstance(text, str):
+            errors.append(FieldError(row, None, "text", "wrong_type", "str", type(text).__name__))
+        elif not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                errors.append(FieldError(row, None, "text", "lone_surrogate", None, f"character {error.start}"))
+    if errors:
+        raise ValidationError(errors)
+    return rows
+
+
+def check_vectors(
+    vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str, normalised: bool = True
+) -> NDArray[np.float32]:
+    """Refuses vectors that could not be compared: the one check that every embedder's output passes.
+
+    Args:
+        vectors: What the model returned.
+        rows: Number of texts that were embedded.
+        dimensions: Expected length of a vector.
+        model: Name of the model, for the message.
+        normalised: Whether every vector must have norm 1 (within 5e-3).
+
+    Returns:
+        The vectors as a contiguous float32 array (rows, dimensions).
+
+    Raises:
+        ModelMismatchError: Another dimension than expected.
+        ModelError: Another number of rows, or a row that is not finite, all zero, or not of norm 1.
+    """
+    checked = np.ascontiguousarray(vectors, dtype=np.float32)
+    if checked.ndim != 2 or checked.shape[0] != rows:  # noqa: PLR2004 (a matrix has two axes)
+        raise ModelError(
+            f"{model} returned an array of shape {checked.shape} for {rows} texts; expected one row per text"
+        )
+    if checked.shape[1] != dimensions:
+        raise ModelMismatchError(f"{model} returned vectors of dimension {checked.shape[1]}; expected {dimensions}")
+    # Squares of float32 may overflow float32; NaN and infinity survive the sum, so one pass finds all three faults.
+    norms = np.sqrt(np.einsum("ij,ij->i", checked, checked, dtype=np.float64))
+    _refuse(~np.isfinite(norms), norms, model, "not finite", "a higher precision may help: dtype='float32'")
+    _refuse(norms == 0.0, norms, model, "all zero", "the text holds nothing that the model knows")
+    if normalised:
+        _refuse(np.abs(norms - 1.0) > UNIT_NORM_TOLERANCE, norms, model, "not of norm 1", "normalise it")
+    return checked
+
+
+def normalise(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scales every row to norm 1; a row without direction stays as it is, for `check_vectors` to name.
+
+    Args:
+        vectors: (n, d).
+
+    Returns:
+        (n, d), the norm computed in float64.
+    """
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    norms[norms == 0.0] = 1.0
+    unit: NDArray[np.float32] = (vectors / norms[:, None]).astype(np.float32)
+    return unit
+
+
+def _refuse(faulty: NDArray[np.bool_], norms: NDArray[np.float64], model: str, fault: str, remedy: str) -> None:
+    rows = np.flatnonzero(faulty)
+    if rows.size:
+        more = f" (and {rows.size - 1} more)" if rows.size > 1 else ""
+        raise ModelError(f"{model}: the vector of row {rows[0]}{more} is {fault}, norm {norms[rows[0]]:.6g}; {remedy}")

@@ -1,0 +1,249 @@
+"""Qwen3-Embedding: last-token pooling, a prompt for queries only, any leading part of the vector.
+
+The recipe is that of the model card of Qwen/Qwen3-Embedding-0.6B: the state of the end token ``<|endoftext|>``, cut to
+the wanted dimension, normalised after the cut; queries stand behind ``Instruct: …`` and ``Query:`` (with no space after
+the colon), documents as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.device import require_torch
+from semlex.embedding.base import EmbedderIdentity, check_texts, check_vectors, normalise
+from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
+from semlex.tokenizing import TextTokenizer, open_tokenizer
+from semlex.transformer import Transformer, check_config, check_range, shown_rows
+from semlex.weights import find_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MODEL = "Qwen/Qwen3-Embedding-0.6B"
+# The model card's task; English also for other languages, since most of the training tasks were written in English.
+DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
+MIN_DIMENSIONS = 32  # the shortest leading part that the models were trained for
+
+
+class Qwen3EmbeddingEncoder:
+    """Embeds with a model of the Qwen3-Embedding family.
+
+    The constructor finds the model and reads its config, so that a missing model is known before any data is touched;
+    the weights are loaded at first use. Blocking, and safe for several threads.
+
+    Args:
+        model_name: Hub id, or path of a local folder.
+        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+        batch_size: Most texts in a forward pass, 1 to 128.
+        max_length: Most tokens of a text with its end token, 128 to 32768. A longer text is cut before its end token,
+            and one logged line names the rows.
+        normalize_embeddings: Whether vectors get norm 1.
+        instruction: Task that precedes queries; None for the model card's.
+        dimensions: Length of the vectors, 32 to the model's hidden size: the leading part, normalised after the cut.
+            None for the model's own.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.device`).
+        revision: Branch, tag or commit of the hub.
+        attn: ``reference``.
+        token_budget: Most tokens in a forward pass; None for a value that suits the device.
+        allow_download: Whether the hub may be asked for a model that is not on this machine.
+
+    Raises:
+        ConfigurationError: A parameter is unknown or out of range.
+        ModelMismatchError: ``dimensions`` is more than the model has.
+        ModelNotFoundError: The model is not on this machine.
+        MissingExtraError: torch or transformers is not installed.
+    """
+
+    def __init__(  # noqa: PLR0917 (the order that callers know: all six may be positional)
+        self,
+        model_name: str = DEFAULT_MODEL,
+        device: str | None = None,
+        batch_size: int = 16,
+        max_length: int = 8192,
+        normalize_embeddings: bool = True,
+        instruction: str | None = None,
+        *,
+        dimensions: int | None = None,
+        dtype: str | None = None,
+        revision: str | None = None,
+        attn: str = "reference",
+        token_budget: int | None = None,
+        allow_download: bool = False,
+    ) -> None:
+        check_range("batch_size", batch_size, 1, 128)
+        check_range("max_length", max_length, 128, 32768)
+        if instruction is not None and not instruction.strip():
+            raise ConfigurationError("instruction must not be blank; None stands for the model card's")
+        require_torch("Qwen3 embedding")
+        folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        self._transformer = Transformer(
+            folder,
+            head="none",
+            purpose="Qwen3 embedding",
+            device=device,
+            precision=dtype,
+            batch_size=batch_size,
+            token_budget=token_budget,
+            attention=attn,
+        )
+        self._max_length = max_length
+        self._prompt = f"Instruct: {instruction or DEFAULT_INSTRUCTION}\nQuery:"
+        self._tokenizer: TextTokenizer | None = None
+        self._end_id = -1
+        self._lock = threading.Lock()
+        self._identity = EmbedderIdentity(
+            model=folder.name,
+            revision=folder.revision,
+            dimensions=_checked_dimensions(dimensions, check_config(folder, max_length), folder.name),
+            instruction=instruction or DEFAULT_INSTRUCTION,
+            pooling="last-token",
+            normalised=normalize_embeddings,
+        )
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors depend on."""
+        return self._identity
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        return self._identity.dimensions
+
+    @property
+    def counter_name(self) -> str:
+        """Name of the way in which tokens are counted."""
+        return self._open_tokenizer().name
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds texts without a prompt.
+
+        Args:
+            texts: n texts; an empty one gets the vector of the end token alone.
+
+        Returns:
+            (n, dimensions).
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used.
+        """
+        return self._embed(check_texts(texts))
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Embeds one text behind the instruction.
+
+        Args:
+            text: The query.
+
+        Returns:
+            (dimensions,).
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, was closed, or its vector cannot be used.
+        """
+        (checked,) = check_texts([text])
+        vector: NDArray[np.float32] = self._embed([self._prompt + checked])[0]
+        return vector
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Finds where the tokens of a text stand.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (t, 2) start and end in characters, without the end token.
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+        """
+        (checked,) = check_texts([text])
+        return self._open_tokenizer().offsets(checked)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Counts tokens, without the end token.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n,).
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+        """
+        return self._open_tokenizer().counts(check_texts(texts))
+
+    def close(self) -> None:
+        """Releases the model and its memory; a second call does nothing."""
+        self._transformer.close()
+
+    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        states = self._transformer.last_hidden(self._token_rows(texts))
+        vectors = states[:, : self.dimensions]
+        unit = self._identity.normalised
+        return check_vectors(
+            normalise(vectors) if unit else vectors,
+            rows=len(texts),
+            dimensions=self.dimensions,
+            model=self._identity.model,
+            normalised=unit,
+        )
+
+    def _token_rows(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+        """Token ids of every text, cut where needed, each closed by the end token."""
+        rows = self._open_tokenizer().ids(texts)
+        room = self._max_length - 1
+        cut = [row for row, ids in enumerate(rows) if ids.size > room]
+        if cut:
+            logger.warning(
+                "%d of %d texts are longer than max_length=%d tokens and were cut: %s",
+                len(cut),
+                len(rows),
+                self._max_length,
+                shown_rows(cut),
+            )
+        return [np.append(ids[:room], self._end_id) for ids in rows]
+
+    def _open_tokenizer(self) -> TextTokenizer:
+        with self._lock:
+            if self._tokenizer is None:
+                folder = self._transformer.folder
+                tokenizer = open_tokenizer(folder)
+                self._end_id = _checked_end(tokenizer, folder.name)
+                self._tokenizer = tokenizer
+            return self._tokenizer
+
+
+def _checked_dimensions(wanted: int | None, hidden: int, model: str) -> int:
+    if wanted is None:
+        return hidden
+    check_range("dimensions", wanted, min(MIN_DIMENSIONS, hidden), 1 << 16)
+    if wanted > hidden:
+        raise ModelMismatchError(
+            f"dimensions={wanted} was configured, but {model} makes vectors of {hidden}; "
+            f"use {MIN_DIMENSIONS} to {hidden}, or the model that the collection was made with"
+        )
+    return wanted
+
+
+def _checked_end(tokenizer: TextTokenizer, model: str) -> int:
+    """The id of the end token, whose state is the vector: without it, every vector would be a plausible wrong one."""
+    end = tokenizer.token_id(END_TOKEN)
+    if end is None:
+        raise ModelError(f"the tokenizer of {model} lacks {END_TOKEN}; it is not one of Qwen3-Embedding")
+    own = tokenizer.end_ids()
+    if own not in ([], [end]):  # early revisions of the model appended nothing
+        raise ModelError(f"the tokenizer of {model} closes a text with token ids {own}; expected {END_TOKEN} ({end})")
+    return end

@@ -1,0 +1,488 @@
+"""Documents in: the only file that knows all stages of the way in.
+
+    files -> text -> chunks -> vectors -> one transaction a batch
+
+`add_documents` takes texts as they are (never cut again); `index` reads files and cuts them; `embed_missing` fills in
+the vectors of a collection that was made without a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from semlex import preparation
+from semlex.documents.chunking import Chunker, TokenCounter, WordCounter
+from semlex.documents.loading import FileProblem, FoundFile, LoadedText, find_files, load_file
+from semlex.errors import (
+    ConfigurationError,
+    EmbeddingsMissingError,
+    ModelMismatchError,
+    ReadOnlyError,
+    StoreError,
+)
+from semlex.store import ingestion
+from semlex.store.bulk import ChunkRows, DocumentRow, write_chunks, write_documents, write_embeddings
+from semlex.store.indexes import HnswIndex, ensure_indexes, indexes_wanted
+from semlex.store.rows import indexed_chunk_id, indexed_document_id
+from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version
+from semlex.types import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.embedding.base import Embedder
+    from semlex.store.bulk import OnDuplicate, WriteMode
+    from semlex.store.connection import Connection, Database
+    from semlex.store.legs import Key
+    from semlex.types import Document
+
+# Rows of one transaction: enough to make its cost small, few enough to hold in memory with 4,096 dimensions.
+DEFAULT_BATCH_ROWS = 5_000
+# A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
+FILE_BATCH_CHUNKS = 1_000
+EMBED_PAGE_ROWS = 1_000
+# One way of reading and cutting files. Part of a document's hash: another way re-reads every file.
+PIPELINE_VERSION = b"1"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long piece of work has come.
+
+    Attributes:
+        stage: ``read``, ``embed``, ``write`` or ``build indexes``.
+        done: Units done.
+        total: Units in all, or None while unknown.
+        unit: ``files``, ``chunks`` or ``rows``.
+    """
+
+    stage: str
+    done: int
+    total: int | None
+    unit: str
+
+
+@dataclass(slots=True)
+class IndexReport:
+    """What a run did.
+
+    Attributes:
+        added: New documents.
+        changed: Documents whose text changed.
+        unchanged: Documents that were skipped.
+        failed: Files that could not be read; each is in `problems`.
+        chunks: Chunks written.
+        embedded: Vectors computed.
+        seconds: Wall time.
+        problems: One per failed file.
+    """
+
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    failed: int = 0
+    chunks: int = 0
+    embedded: int = 0
+    seconds: float = 0.0
+    problems: list[FileProblem] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A file, cut."""
+
+    row: DocumentRow
+    chunks: dict[str, list[Any]]
+    is_new: bool
+
+
+class Indexer:
+    """Writes into one collection.
+
+    Args:
+        database: An open database.
+        collection: As opened; replaced by the newer view when its first vectors are stored.
+        embedder: Makes vectors, or None for keywords only.
+        executor: Where blocking model calls run.
+        batch_size: Most rows of one transaction.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        collection: Collection,
+        embedder: Embedder | None,
+        executor: Executor,
+        *,
+        batch_size: int = DEFAULT_BATCH_ROWS,
+    ) -> None:
+        if not 1 <= batch_size <= 100_000:  # noqa: PLR2004 - stated in the message
+            raise ConfigurationError(f"batch_size must be 1 to 100,000 rows; got {batch_size}")
+        self.database = database
+        self.collection = collection
+        self.embedder = embedder
+        self._executor = executor
+        self._batch_size = batch_size
+
+    async def add_documents(
+        self,
+        documents: Sequence[Document],
+        embeddings: NDArray[np.float32] | None = None,
+        *,
+        on_duplicate: OnDuplicate = "update",
+        progress: Callable[[Progress], None] | None = None,
+    ) -> list[str]:
+        """Adds documents as they are; see `PostgreSQLRetriever.add_documents`."""
+        checked = preparation.check_documents(documents, embeddings, with_context=self.collection.settings.with_context)
+        if not len(checked):
+            return []
+        self._refuse_read_only()
+        await self._ensure_version(None if embeddings is None else preparation.given_version(embeddings, self.embedder))
+        rows = preparation.distinct_rows(checked)
+        empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
+        mode: WriteMode = "direct" if empty and on_duplicate == "update" else "merge"
+        for start in range(0, len(rows), self._batch_size):
+            batch = preparation.slice_rows(rows, start, start + self._batch_size)
+            if embeddings is None and self.embedder is not None:
+                batch.embeddings = await self._embed_rows(batch, on_duplicate)
+            await self._write(batch, mode, on_duplicate=on_duplicate)
+            if progress is not None:
+                progress(Progress("write", min(start + self._batch_size, len(rows)), len(rows), "rows"))
+        await self._build_indexes(progress)
+        return checked.columns["chunk_id"]
+
+    async def index(
+        self,
+        paths: Sequence[Path],
+        *,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        chunk_tokens: int = 500,
+        overlap_tokens: int = 50,
+        command: str = "index",
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
+        self._refuse_read_only()
+        started, begun = time.perf_counter(), utc_now()
+        chunker = Chunker(self._token_counter(), chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        await self._ensure_version(None)
+        found, problems = await asyncio.to_thread(_list_files, paths, include, exclude, recursive)
+        report = IndexReport(problems=problems, failed=len(problems))
+        run_id = uuid.uuid4()
+
+        async def log(finished: bool) -> None:
+            entry = {
+                "run_id": run_id,
+                "source_uri": ", ".join(str(path) for path in paths),
+                "command": command,
+                "client": ingestion.client_name(),
+                "embedding_model": self.embedder.identity.model if self.embedder else None,
+                "started_at": begun,
+                "finished_at": utc_now() if finished else None,
+                "seconds": time.perf_counter() - started if finished else None,
+                "added": report.added,
+                "changed": report.changed,
+                "unchanged": report.unchanged,
+                "deleted": 0,
+                "failed": report.failed,
+                "chunks": report.chunks,
+                "problems": [{"uri": problem.uri, "code": problem.code} for problem in report.problems[:1000]],
+            }
+            await self.database.write("write the log", lambda c: ingestion.log_run(c, self.collection, entry))
+
+        await log(finished=False)
+        empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
+        async for batch in self._read_ahead(found, chunker, report, progress):
+            await self._write_files(batch, "direct" if empty else "merge", report)
+        await self._build_indexes(progress)
+        report.seconds = time.perf_counter() - started
+        await log(finished=True)
+        return report
+
+    async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
+        """Computes the vectors of chunks that have none; returns how many were written."""
+        if self.embedder is None:
+            raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
+        self._refuse_read_only()
+        await self._ensure_version(None)
+        total = await self.database.read("count", lambda c: ingestion.count_unembedded(c, self.collection))
+        after: Key | None = None
+        done = written = 0
+        while True:
+
+            async def read(connection: Connection, after: Key | None = after) -> list[ingestion.Unembedded]:
+                return await ingestion.unembedded_chunks(connection, self.collection, after, EMBED_PAGE_ROWS)
+
+            page = await self.database.read("read chunks", read)
+            if not page:
+                break
+            vectors = await self._embed([preparation.embedded_text(context, text) for *_, context, text in page])
+
+            async def write(
+                connection: Connection,
+                page: list[ingestion.Unembedded] = page,
+                vectors: NDArray[np.float32] = vectors,
+            ) -> int:
+                keys = [(row[0], row[1]) for row in page]
+                return await write_embeddings(connection, self.collection, keys, [row[2] for row in page], vectors)
+
+            written += await self.database.write("write embeddings", write)
+            after = (page[-1][0], page[-1][1])
+            done += len(page)
+            if progress is not None:
+                progress(Progress("embed", done, total, "chunks"))
+        await self._build_indexes(progress)
+        return written
+
+    async def create_index(self, hnsw: HnswIndex | None = None) -> list[str]:
+        """Builds the indexes now, whatever the collection's size; returns the names of those that were missing."""
+        return await ensure_indexes(self.database, self.collection, hnsw)
+
+    # --- one stage each ---------------------------------------------------------------------------------------------
+
+    def _refuse_read_only(self) -> None:
+        if self.collection.server.read_only:
+            raise ReadOnlyError("this server is read-only (a standby?); documents are added on the primary")
+
+    def _token_counter(self) -> TokenCounter:
+        stored = self.collection.settings.token_counter
+        words = WordCounter()
+        if stored == words.name:
+            return words
+        if self.embedder is not None and self.embedder.counter_name == stored:
+            return preparation.EmbedderCounter(self.embedder)
+        raise ModelMismatchError(
+            f"the collection's chunks are counted with {stored}; choose the model that brings it, or a new collection"
+        )
+
+    async def _ensure_version(self, given: EmbeddingVersion | None) -> None:
+        wanted = given
+        if wanted is None and self.embedder is not None:
+            wanted = preparation.embedder_version(self.embedder)
+        if wanted is not None:
+            self.collection = await ensure_embedding_version(self.database, self.collection, wanted)
+
+    async def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        if self.embedder is None:
+            raise EmbeddingsMissingError("no embedding model is configured")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self.embedder.embed_documents, texts)
+
+    async def _embed_rows(self, rows: ChunkRows, on_duplicate: OnDuplicate) -> list[NDArray[np.float32] | None]:
+        """Vectors of those rows whose text is not embedded already."""
+        keys = list(zip(rows.columns["document_id"], rows.columns["chunk_id"], strict=True))
+        known = await self.database.read(
+            "look for embeddings", lambda c: ingestion.embedded_hashes(c, self.collection, keys)
+        )
+        hashes = rows.columns["content_hash"]
+        wanted = [
+            number
+            for number, key in enumerate(keys)
+            if key not in known or (on_duplicate == "update" and known[key] != hashes[number])
+        ]
+        columns = rows.columns
+        texts = [preparation.embedded_text(columns["context"][n], columns["chunk_text"][n]) for n in wanted]
+        vectors: list[NDArray[np.float32] | None] = [None] * len(rows)
+        if texts:
+            for number, vector in zip(wanted, await self._embed(texts), strict=True):
+                vectors[number] = vector
+        return vectors
+
+    async def _write(self, rows: ChunkRows, mode: WriteMode, *, on_duplicate: OnDuplicate = "update") -> None:
+        async def work(connection: Connection, mode: WriteMode = mode) -> int:
+            return await write_chunks(connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate)
+
+        try:
+            await self.database.write("add documents", work)
+        except StoreError as error:
+            # Somebody else wrote the same id into the empty collection first: merge with it.
+            if mode != "direct" or error.sqlstate != "23505" or self.database.joins_transaction:
+                raise
+            await self.database.write("add documents", lambda connection: work(connection, "merge"))
+
+    async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> None:
+        # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
+        if self.database.joins_transaction or not await indexes_wanted(self.database, self.collection):
+            return
+        if progress is not None:
+            progress(Progress("build indexes", 0, None, "rows"))
+        await ensure_indexes(self.database, self.collection)
+
+    async def _open_sources(self, roots: set[str]) -> dict[str, tuple[uuid.UUID, dict[uuid.UUID, bytes]]]:
+        """Key of each source, and the content hash of every document that was read from it before."""
+
+        async def work(connection: Connection) -> dict[str, tuple[uuid.UUID, dict[uuid.UUID, bytes]]]:
+            sources = {}
+            for root in sorted(roots):
+                key = await ingestion.write_source(connection, self.collection, root, "folder", utc_now())
+                sources[root] = (key, await ingestion.known_documents(connection, self.collection, key))
+            return sources
+
+        return await self.database.write("open the sources", work)
+
+    async def _read_ahead(
+        self,
+        found: list[FoundFile],
+        chunker: Chunker,
+        report: IndexReport,
+        progress: Callable[[Progress], None] | None,
+    ) -> AsyncIterator[list[_Prepared]]:
+        """Batches of files, read and cut; the next batch is made while the caller writes this one."""
+        sources = await self._open_sources({str(file.root) for file in found})
+        position = 0
+
+        def next_batch() -> list[_Prepared]:
+            nonlocal position
+            batch: list[_Prepared] = []
+            chunks = 0
+            while position < len(found) and chunks < FILE_BATCH_CHUNKS:
+                file = found[position]
+                position += 1
+                source, known = sources[str(file.root)]
+                prepared = self._prepare(file, source, known, chunker, report)
+                if prepared is not None:
+                    batch.append(prepared)
+                    chunks += len(prepared.chunks["chunk_id"])
+            return batch
+
+        pending = asyncio.ensure_future(asyncio.to_thread(next_batch))
+        while True:
+            batch = await pending
+            read = position
+            more = read < len(found)
+            if more:
+                pending = asyncio.ensure_future(asyncio.to_thread(next_batch))
+            if batch:
+                yield batch
+            if progress is not None:
+                progress(Progress("read", read, len(found), "files"))
+            if not more:
+                return
+
+    def _prepare(
+        self, file: FoundFile, source: uuid.UUID, known: dict[uuid.UUID, bytes], chunker: Chunker, report: IndexReport
+    ) -> _Prepared | None:
+        loaded = load_file(file)
+        if isinstance(loaded, FileProblem):
+            report.problems.append(loaded)
+            report.failed += 1
+            return None
+        key = indexed_document_id(str(file.root), file.uri)
+        content_hash = hashlib.sha256(
+            b"\0".join((PIPELINE_VERSION, chunker.identity.encode(), loaded.content_hash))
+        ).digest()
+        if known.get(key) == content_hash:
+            report.unchanged += 1
+            return None
+        columns = self._chunk_columns(key, loaded, chunker)
+        row = DocumentRow(
+            document_id=key,
+            source_id=source,
+            uri=loaded.uri,
+            title=loaded.title or "",
+            format=loaded.format,
+            content_hash=content_hash,
+            size_bytes=loaded.size,
+            modified_at=loaded.modified_at,
+            chunk_count=len(columns["chunk_id"]),
+        )
+        return _Prepared(row, columns, key not in known)
+
+    def _chunk_columns(self, document_id: uuid.UUID, loaded: LoadedText, chunker: Chunker) -> dict[str, list[Any]]:
+        columns = preparation.empty_columns()
+        now = utc_now()
+        seen: dict[bytes, int] = {}
+        for chunk in chunker.chunk(loaded.text, markdown=loaded.format in ("markdown", "html")):
+            titles = chunk.heading_path
+            context = preparation.context_line(loaded.title, titles) if self.collection.settings.with_context else ""
+            text_hash = preparation.text_hash(context, chunk.text)
+            occurrence = seen.get(text_hash, 0)
+            seen[text_hash] = occurrence + 1
+            values = {
+                "document_id": document_id,
+                "chunk_id": indexed_chunk_id(document_id, text_hash, occurrence),
+                "chunk_no": chunk.chunk_no,
+                "parent_chunk_id": None,
+                "chunk_type": chunk.chunk_type,
+                "source_document": loaded.uri,
+                "chapter_title": titles[0] if titles else "",
+                "section_title": titles[1] if len(titles) > 1 else "",
+                "subsection_title": list(titles[2:]),
+                "summary": "",
+                "context": context,
+                "chunk_text": chunk.text,
+                "token_count": chunk.token_count,
+                "char_start": chunk.char_start,
+                "char_end": chunk.char_end,
+                "line": chunk.line,
+                "content_hash": text_hash,
+                "metadata": {},
+                "created_at": now,
+                "updated_at": now,
+            }
+            for name, value in values.items():
+                columns[name].append(value)
+        return columns
+
+    async def _write_files(self, batch: list[_Prepared], mode: WriteMode, report: IndexReport) -> None:
+        changed = [prepared.row.document_id for prepared in batch if not prepared.is_new]
+        columns = preparation.empty_columns()
+        for prepared in batch:
+            for name, values in prepared.chunks.items():
+                columns[name] += values
+        rows = ChunkRows(columns)
+        keys = list(zip(columns["document_id"], columns["chunk_id"], strict=True))
+        if self.embedder is not None and keys:
+            known = await self.database.read(
+                "look for embeddings", lambda c: ingestion.embedded_chunks(c, self.collection, changed)
+            )
+            wanted = [number for number, key in enumerate(keys) if key not in known]
+            texts = [preparation.embedded_text(columns["context"][n], columns["chunk_text"][n]) for n in wanted]
+            vectors: list[NDArray[np.float32] | None] = [None] * len(keys)
+            if texts:
+                for number, vector in zip(wanted, await self._embed(texts), strict=True):
+                    vectors[number] = vector
+                report.embedded += len(texts)
+            rows.embeddings = vectors
+
+        async def work(connection: Connection, mode: WriteMode = mode) -> None:
+            await write_documents(connection, self.collection, [prepared.row for prepared in batch], utc_now())
+            replaced = [prepared.row.document_id for prepared in batch]
+            if mode == "direct":
+                await write_chunks(connection, self.collection, rows, mode="direct")
+            else:
+                await write_chunks(connection, self.collection, rows, replaced_documents=replaced)
+
+        try:
+            await self.database.write("index files", work)
+        except StoreError as error:
+            if mode != "direct" or error.sqlstate != "23505" or self.database.joins_transaction:
+                raise
+            await self.database.write("index files", lambda connection: work(connection, "merge"))
+        report.chunks += len(keys)
+        report.changed += len(changed)
+        report.added += len(batch) - len(changed)
+
+
+def _list_files(
+    paths: Iterable[Path], include: Sequence[str] | None, exclude: Sequence[str], recursive: bool
+) -> tuple[list[FoundFile], list[FileProblem]]:
+    found: list[FoundFile] = []
+    problems: list[FileProblem] = []
+    options: dict[str, Any] = {"exclude": exclude, "recursive": recursive}
+    if include is not None:
+        options["include"] = include
+    for entry in find_files(list(paths), **options):
+        (problems if isinstance(entry, FileProblem) else found).append(entry)  # type: ignore[arg-type]
+    return found, problems

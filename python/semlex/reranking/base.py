@@ -1,0 +1,41 @@
+"""What every reranker is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Judges how well texts answer a query. Calls block and may come from several threads."""
+
+    @property
+    def identity(self) -> str:
+        """Model and revision, in one line."""
+        ...
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Judges texts.
+
+        Args:
+            query: The query.
+            texts: n candidates.
+
+        Returns:
+            (n,) probabilities of relevance, 0 to 1, in the order of the texts.
+
+        Raises:
+            ValidationError: The query or a text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, or its scores cannot be used.
+        """
+        ...
+
+    def close(self) -> None:
+        """Releases the model and its memory; a second call does nothing."""
+        ...

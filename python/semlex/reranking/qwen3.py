@@ -1,0 +1,192 @@
+"""Qwen3-Reranker: a language model is asked whether a document meets a query, and answers ``yes`` or ``no``.
+
+The prompt and the score are those of the Transformers section of the model card of Qwen/Qwen3-Reranker-0.6B (its other
+sections print a different prompt). The prompt is put together here from token ids: chat templates of newer revisions
+drop the query and the document silently when their roles are not the expected ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.device import require_torch
+from semlex.embedding.base import check_texts
+from semlex.errors import ConfigurationError, ModelError
+from semlex.tokenizing import TextTokenizer, open_tokenizer
+from semlex.transformer import Transformer, check_config, check_range, shown_rows
+from semlex.weights import find_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MODEL = "Qwen/Qwen3-Reranker-0.6B"
+DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+PREFIX = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+# Each of these is one id in the vocabulary; a tokenizer that spells them out belongs to another model.
+CONTROL_TOKENS = ("<|im_start|>", "<|im_end|>")
+NO, YES = "no", "yes"
+
+
+class Qwen3Reranker:
+    """Scores candidates with a model of the Qwen3-Reranker family, or a conversion of one to a one-label classifier.
+
+    The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
+    Blocking, and safe for several threads.
+
+    Args:
+        model_name: Hub id, or path of a local folder.
+        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+        batch_size: Most candidates in a forward pass, 1 to 32.
+        max_length: Most tokens of a prompt, 128 to 32768. The end of a longer document is cut, never the prompt, and
+            one logged line names the rows.
+        instruction: Task that the model judges by; None for the model card's.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.device`).
+        revision: Branch, tag or commit of the hub.
+        attn: ``reference``.
+        token_budget: Most tokens in a forward pass; None for a value that suits the device.
+        allow_download: Whether the hub may be asked for a model that is not on this machine.
+
+    Raises:
+        ConfigurationError: A parameter is unknown or out of range.
+        ModelNotFoundError: The model is not on this machine.
+        MissingExtraError: torch or transformers is not installed.
+    """
+
+    def __init__(
+        self,
+        model_name: str = DEFAULT_MODEL,
+        device: str | None = None,
+        batch_size: int = 8,
+        max_length: int = 8192,
+        instruction: str | None = None,
+        *,
+        dtype: str | None = None,
+        revision: str | None = None,
+        attn: str = "reference",
+        token_budget: int | None = None,
+        allow_download: bool = False,
+    ) -> None:
+        check_range("batch_size", batch_size, 1, 32)
+        check_range("max_length", max_length, 128, 32768)
+        if instruction is not None and not instruction.strip():
+            raise ConfigurationError("instruction must not be blank; None stands for the model card's")
+        require_torch("Qwen3 reranking")
+        folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        check_config(folder, max_length)
+        architectures = folder.read_json("config.json").get("architectures") or [""]
+        self._transformer = Transformer(
+            folder,
+            head="classifier" if str(architectures[0]).endswith("ForSequenceClassification") else "lm",
+            purpose="Qwen3 reranking",
+            device=device,
+            precision=dtype,
+            batch_size=batch_size,
+            token_budget=token_budget,
+            attention=attn,
+        )
+        self._max_length = max_length
+        self._instruction = instruction or DEFAULT_INSTRUCTION
+        self._prompt: _Prompt | None = None
+        self._head: NDArray[np.float32] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> str:
+        """Model and revision, in one line."""
+        return f"{self._transformer.folder.name}@{self._transformer.folder.revision}"
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Judges texts.
+
+        Args:
+            query: The query.
+            texts: n candidates.
+
+        Returns:
+            (n,) probability of ``yes`` against ``no``, 0 to 1, in the order of the texts.
+
+        Raises:
+            ValidationError: The query or a text is not a str or holds a lone surrogate.
+            ConfigurationError: Instruction and query leave no room for a document within ``max_length``.
+            ModelError: The model cannot be loaded, was closed, or its scores are not finite.
+        """
+        (checked,) = check_texts([query])
+        candidates = check_texts(texts)
+        prompt = self._load_prompt()
+        states = self._transformer.last_hidden(self._token_rows(prompt, checked, candidates))
+        # In half precision the logits of yes and no are often equal (steps of 1/8 at 16 to 32), so the head is float32.
+        no, yes = (states @ self._load_head(prompt).T).T.astype(np.float64) if candidates else np.empty((2, 0))
+        faulty = np.flatnonzero(~np.isfinite(no) | ~np.isfinite(yes))
+        if faulty.size:
+            raise ModelError(f"{self.identity}: the score of row {faulty[0]} is not finite; dtype='float32' may help")
+        # The softmax over two logits; exp never sees a large number.
+        difference = np.minimum(np.maximum(no - yes, -700.0), 700.0)
+        scores: NDArray[np.float32] = (1.0 / (1.0 + np.exp(difference))).astype(np.float32)
+        return scores
+
+    def close(self) -> None:
+        """Releases the model and its memory; a second call does nothing."""
+        self._transformer.close()
+
+    def _token_rows(self, prompt: _Prompt, query: str, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+        """Token ids of every prompt; a document that is too long is cut before the suffix is put behind it."""
+        # The splitter always ends a token at this colon, since a space follows it.
+        opening = f"<Instruct>: {self._instruction}\n<Query>: {query}\n<Document>:"
+        room = self._max_length - prompt.prefix.size - prompt.suffix.size
+        taken = int(prompt.tokenizer.counts([opening])[0])
+        if taken >= room:
+            raise ConfigurationError(
+                f"max_length={self._max_length} leaves no room for a document: instruction and query take {taken} "
+                f"tokens and the frame {prompt.prefix.size + prompt.suffix.size}; raise max_length or shorten the query"
+            )
+        bodies = prompt.tokenizer.ids([f"{opening} {text}" for text in texts])
+        cut = [row for row, body in enumerate(bodies) if body.size > room]
+        if cut:
+            logger.warning(
+                "%d of %d documents do not fit into max_length=%d tokens and were cut: %s",
+                len(cut),
+                len(bodies),
+                self._max_length,
+                shown_rows(cut),
+            )
+        return [np.concatenate([prompt.prefix, body[:room], prompt.suffix]) for body in bodies]
+
+    def _load_prompt(self) -> _Prompt:
+        with self._lock:
+            if self._prompt is None:
+                self._prompt = _Prompt(open_tokenizer(self._transformer.folder), self._transformer.folder.name)
+            return self._prompt
+
+    def _load_head(self, prompt: _Prompt) -> NDArray[np.float32]:
+        with self._lock:
+            if self._head is None:
+                self._head = self._transformer.head_rows((prompt.no, prompt.yes))
+            return self._head
+
+
+class _Prompt:
+    """The fixed parts of the prompt as token ids, and the tokenizer for the rest."""
+
+    def __init__(self, tokenizer: TextTokenizer, model: str) -> None:
+        for token in CONTROL_TOKENS:
+            if tokenizer.token_id(token) is None:
+                raise ModelError(f"the tokenizer of {model} lacks {token}; it is not one of Qwen3-Reranker")
+        self.prefix, self.suffix, no, yes = tokenizer.ids([PREFIX, SUFFIX, NO, YES])
+        if no.tolist() != [tokenizer.token_id(NO)] or yes.tolist() != [tokenizer.token_id(YES)]:
+            raise ModelError(f"the tokenizer of {model} splits 'yes' or 'no'; it is not one of Qwen3-Reranker")
+        self.no, self.yes = int(no[0]), int(yes[0])
+        # Documents are untrusted: one that spells out control tokens must not end its turn and answer for the model.
+        tokenizer.read_special_tokens_as_text()
+        self.tokenizer = tokenizer

@@ -1,0 +1,462 @@
+r"""Documents out: the only file that knows all stages of a search.
+
+query -> vector -> vector leg   \
+          -> words  -> keyword leg   >-> fuse -> load rows -> rerank -> results
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from semlex import searching
+from semlex.embedding.selection import choose_embedder
+from semlex.errors import ConfigurationError, SemlexError
+from semlex.indexer import DEFAULT_BATCH_ROWS, Indexer, IndexReport, Progress
+from semlex.preparation import documents_from_texts, embedder_version
+from semlex.reranking.selection import choose_reranker
+from semlex.store import ingestion, rows, schema
+from semlex.store.connection import Database, describe
+from semlex.store.embedded import EmbeddedServer
+from semlex.store.filters import parse_filters
+from semlex.store.names import Names
+from semlex.store.schema import Collection, CollectionSettings, check_same_model
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+    from psycopg_pool import AsyncConnectionPool
+
+    from semlex.embedding.base import Embedder
+    from semlex.fusion import FusionMethod
+    from semlex.reranking.base import Reranker
+    from semlex.store.bulk import OnDuplicate
+    from semlex.store.connection import Connection
+    from semlex.store.distance import DistanceName
+    from semlex.store.indexes import HnswIndex
+    from semlex.types import Document, SearchMode, SearchResults
+
+
+T = TypeVar("T")
+
+
+class DocumentRetriever(ABC):
+    """What an application needs of a retriever."""
+
+    @abstractmethod
+    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> list[Any]:
+        """The documents that fit a query best, best first."""
+
+    @abstractmethod
+    async def add_documents(self, documents: Sequence[Document]) -> list[str]:
+        """Stores documents and returns their ids."""
+
+
+class PostgreSQLRetriever(DocumentRetriever):
+    """Hybrid search over one collection in Postgres.
+
+    Use it as an async context manager, or call `initialize` and `close`. One instance serves any number of concurrent
+    searches. `semlex.SyncRetriever` is the same for programs without an event loop.
+
+    Args:
+        db_url: libpq connection string; None (and no `pool` or `connection`) starts the embedded Postgres.
+        embedding_model: An `Embedder`; a model's name or folder; ``"static"``; ``"none"`` for keywords only; or None:
+            the model that the collection was made with, else the best that is at hand (`embedding_choice` says which
+            and why).
+        reranker_model: A `Reranker`, a model's name or folder, ``"none"`` or None.
+        use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
+        collection: Name: lower-case letters, digits and underscores, at most 48.
+        schema: Schema that holds semlex's tables.
+        create: Whether to make the collection when it does not exist.
+        language: Text-search language of a new collection.
+        lexical: Keyword engine of a new collection: ``tsvector`` or ``none``.
+        distance: ``cosine``, ``l2`` or ``inner_product``, of a new collection.
+        with_context: Whether titles and heading path are analysed and embedded with the text, in a new collection.
+        pool: An open pool that stays yours.
+        connection: An open connection that stays yours; what is added joins its transaction.
+        data_folder: Folder of the embedded Postgres.
+        batch_size: Most rows of one transaction.
+        max_connections: Size of the pool.
+        timeout: Seconds to wait for the server or for a free connection.
+    """
+
+    def __init__(
+        self,
+        db_url: str | None = None,
+        embedding_model: str | Embedder | None = None,
+        reranker_model: str | Reranker | None = None,
+        use_reranking: bool | Literal["auto"] = "auto",
+        *,
+        collection: str = "default_collection",
+        schema: str = "semlex",
+        create: bool = True,
+        language: str = "english",
+        lexical: str = "tsvector",
+        distance: DistanceName = "cosine",
+        with_context: bool = True,
+        pool: AsyncConnectionPool[Any] | None = None,
+        connection: Connection | None = None,
+        data_folder: Path | None = None,
+        batch_size: int = DEFAULT_BATCH_ROWS,
+        max_connections: int = 8,
+        timeout: float = 10.0,
+    ) -> None:
+        if sum(given is not None for given in (db_url, pool, connection, data_folder)) > 1:
+            raise ConfigurationError("give at most one of db_url, pool, connection and data_folder")
+        if db_url is not None:
+            describe(db_url)  # an unusable address is told now, not at the first use
+        self.names = Names(schema, collection)
+        self.embedding_choice = ""
+        self.reranking_choice = ""
+        self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
+        self._embedding_model, self._reranker_model, self._use_reranking = (
+            embedding_model,
+            reranker_model,
+            use_reranking,
+        )
+        self._settings = CollectionSettings(
+            distance=distance, language=language, lexical_engine=lexical, with_context=with_context
+        )
+        self._create, self._batch_size = create, batch_size
+        self._max_connections, self._timeout = max_connections, timeout
+        self._server: EmbeddedServer | None = None
+        self._indexer: Indexer | None = None
+        self._embedder: Embedder | None = None
+        self._reranker: Reranker | None = None
+        # Blocking model calls run here, never on the event loop; one thread, because the model uses every core itself.
+        self._executor: ThreadPoolExecutor | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def initialize(self) -> None:
+        """Starts or reaches the server, opens (or makes) the collection, chooses the models.
+
+        Raises:
+            ConnectionFailedError: The server cannot be reached.
+            CollectionNotFoundError: The collection does not exist and `create` is False.
+            ModelNotFoundError: The named model cannot be loaded.
+            ModelMismatchError: The collection was made with another model.
+        """
+        if self._indexer is not None:
+            return
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-model")
+        try:
+            database = await self._open_database()
+            collection = await self._open_collection(database)
+        except BaseException:
+            await self.close()
+            raise
+        self._indexer = Indexer(database, collection, self._embedder, self._executor, batch_size=self._batch_size)
+
+    async def _open_database(self) -> Database:
+        url = self._db_url
+        if url is None and self._pool is None and self._connection is None:
+            self._server = EmbeddedServer(self._data_folder)
+            url = await asyncio.to_thread(self._server.start)
+        database = Database(
+            url, pool=self._pool, connection=self._connection, max_size=self._max_connections, timeout=self._timeout
+        )
+        self._database = database
+        await database.open()
+        return database
+
+    async def _open_collection(self, database: Database) -> Collection:
+        stored = await schema.find_collection(database, self.names)
+        configured = self._embedding_model
+        if configured is None and stored is not None and stored.embedding is not None:
+            # The collection's own model, never silently another one. Vectors that were given have none.
+            configured = "none" if stored.embedding.model == "given" else stored.embedding.model
+        choice = await self._call(choose_embedder, configured)
+        self._embedder, self.embedding_choice = choice.embedder, choice.reason
+        reranking = await self._call(choose_reranker, self._reranker_model, self._use_reranking)
+        self._reranker, self.reranking_choice = reranking.reranker, reranking.reason
+        settings = self._settings
+        if self._embedder is not None:
+            settings = settings.counted_by(self._embedder.counter_name)
+        collection = await schema.open_collection(database, self.names, settings, create=self._create)
+        if self._embedder is not None:
+            check_same_model(collection, embedder_version(self._embedder))
+        return collection
+
+    async def close(self) -> None:
+        """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle."""
+        self._indexer = None
+        for model, configured in ((self._embedder, self._embedding_model), (self._reranker, self._reranker_model)):
+            if model is not None and model is not configured:
+                model.close()
+        self._embedder = self._reranker = None
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+        database, self._database = self._database, None
+        if database is not None:
+            await database.close()
+        if self._server is not None:
+            server, self._server = self._server, None
+            await asyncio.to_thread(server.close)
+
+    _database: Database | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def collection(self) -> Collection:
+        """The open collection."""
+        return self._opened.collection
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The model that embeds, or None in keyword-only mode."""
+        return self._embedder
+
+    @property
+    def reranker(self) -> Reranker | None:
+        """The model that reranks, or None."""
+        return self._reranker
+
+    @property
+    def _opened(self) -> Indexer:
+        if self._indexer is None:
+            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+        return self._indexer
+
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    # --- in ---------------------------------------------------------------------------------------------------------
+
+    async def add_documents(
+        self,
+        documents: Sequence[Document],
+        embeddings: ArrayLike | None = None,
+        *,
+        on_duplicate: OnDuplicate = "update",
+        progress: Callable[[Progress], None] | None = None,
+    ) -> list[str]:
+        """Stores documents as they are: one document, one chunk; nothing is cut.
+
+        All rows are checked before anything is embedded or written. They are written in transactions of `batch_size`
+        rows; running the call again after a failure neither loses nor doubles anything. Of a repeated id the last
+        document wins. A document without an id gets one that follows from its content and metadata.
+
+        Args:
+            documents: In any number.
+            embeddings: Vectors of your own, float32, shape (n, d), one row a document; else the model makes them.
+            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it.
+            progress: Called after every batch.
+
+        Returns:
+            The ids, in the order of `documents`.
+
+        Raises:
+            ValidationError: With every error of every row; nothing was written.
+            ModelMismatchError: The vectors are of another model or dimension than the collection's.
+        """
+        vectors = None if embeddings is None else searching.checked_array(embeddings)
+        return await self._opened.add_documents(documents, vectors, on_duplicate=on_duplicate, progress=progress)
+
+    async def add_texts(
+        self,
+        texts: Sequence[str],
+        *,
+        ids: Sequence[str] | None = None,
+        metadata: Sequence[dict[str, Any]] | None = None,
+        embeddings: ArrayLike | None = None,
+        on_duplicate: OnDuplicate = "update",
+    ) -> list[str]:
+        """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
+        documents = documents_from_texts(texts, ids, metadata)
+        return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate)
+
+    async def index(
+        self,
+        *paths: Path,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        chunk_tokens: int = 500,
+        overlap_tokens: int = 50,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
+
+        Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be
+        read does not stop the run; it is in the report.
+
+        Args:
+            paths: Files or folders.
+            include: Glob patterns of files to read; by default the usual text formats.
+            exclude: Glob patterns of files and folders to leave out.
+            recursive: Whether to enter folders below.
+            chunk_tokens: Most tokens of a chunk.
+            overlap_tokens: Most tokens that neighbours share.
+            progress: Called as the work goes on.
+        """
+        return await self._opened.index(
+            paths,
+            include=include,
+            exclude=exclude,
+            recursive=recursive,
+            chunk_tokens=chunk_tokens,
+            overlap_tokens=overlap_tokens,
+            progress=progress,
+        )
+
+    async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
+        """Computes the vectors of chunks that have none; returns how many were written."""
+        return await self._opened.embed_missing(progress)
+
+    async def create_index(self, hnsw: HnswIndex | None = None) -> list[str]:
+        """Builds the indexes now, whatever the size; normally they are made after a load that passes 10,000 rows."""
+        return await self._opened.create_index(hnsw)
+
+    async def delete_documents(self, ids: Sequence[str]) -> int:
+        """Deletes chunks by id, with their vectors; returns how many were there."""
+        searching.check_ids(ids)
+        return await self._write("delete documents", lambda c: rows.delete_chunks(c, self.collection, ids))
+
+    async def drop_collection(self) -> bool:
+        """Drops the collection with everything in it, and closes this retriever."""
+        database = self._opened.database
+        dropped = await schema.drop_collection(database, self.names)
+        await self.close()
+        return dropped
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    async def search(
+        self,
+        query: str | None = None,
+        top_k: int = 5,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "rrf",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = 60.0,
+        candidates: int | None = None,
+        ef_search: int | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """The chunks that fit a query best.
+
+        Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
+        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
+
+        Args:
+            query: A question or words, 1 character to 4 KiB after trimming.
+            top_k: Number of results, 1 to 1,000.
+            filters: Field -> value; see `semlex.store.filters`.
+            vector: A query vector of your own, shape (d,); the model is not asked then.
+            mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
+            rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
+            fusion: ``rrf`` or ``linear``.
+            weights: Weight per leg, ``{"vector": 1.0, "keyword": 1.0}``.
+            rrf_k: Constant of RRF.
+            candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
+            ef_search: Size of the HNSW index's candidate list, at most 1,000.
+            deadline: Seconds; what has answered by then is the answer.
+
+        Raises:
+            ValidationError: The query, top_k or a filter is refused.
+            EmbeddingsMissingError: mode="vector" and the collection has no vectors.
+            SearchTimeoutError: Nothing had answered at the deadline.
+        """
+        if rerank and self._reranker is None:
+            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
+        indexer = self._opened
+        if indexer.collection.embedding is None:
+            # Another process may have stored the first vectors in the meantime.
+            indexer.collection = await schema.open_collection(indexer.database, self.names, None, create=False)
+        request = searching.Request.checked(
+            query=query,
+            vector=vector,
+            top_k=top_k,
+            filters=filters,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            rrf_k=rrf_k,
+            candidates=candidates,
+            ef_search=ef_search,
+            deadline=deadline,
+        )
+        reranker = self._reranker if rerank or rerank is None else None
+        session = searching.Search(indexer.database, indexer.collection, self._embedder, reranker, self._call)
+        return await session.run(request)
+
+    async def get(self, ids: Sequence[str]) -> list[Document]:
+        """Chunks by id, in the order of `ids`; missing ones are left out."""
+        searching.check_ids(ids)
+        found = await self._read("get documents", lambda c: rows.fetch_documents(c, self.collection, ids))
+        return [found[chunk_id] for chunk_id in ids if chunk_id in found]
+
+    async def count(self, filters: Mapping[str, Any] | None = None) -> int:
+        """Number of chunks that pass a filter."""
+        condition = parse_filters(filters)
+        return await self._read("count", lambda c: rows.count_chunks(c, self.collection, condition))
+
+    async def status(self) -> dict[str, Any]:
+        """Figures of the collection: counts, model, indexes, the last run."""
+        collection = self.collection
+        figures = await self._read("count", lambda c: rows.collection_figures(c, collection))
+        run = await self._read("read the log", lambda c: ingestion.last_run(c, collection))
+        embedding = collection.embedding
+        return {
+            "collection": self.names.collection,
+            "schema": self.names.schema,
+            "postgres": collection.server.postgres,
+            "pgvector": ".".join(map(str, collection.server.pgvector or ())),
+            "lexical": collection.settings.lexical_engine,
+            "language": collection.settings.language,
+            "token_counter": collection.settings.token_counter,
+            "embedding_model": embedding.model if embedding else None,
+            "dimensions": embedding.dimensions if embedding else None,
+            "distance": collection.settings.distance,
+            **figures,
+            "last_run": run,
+        }
+
+    async def collections(self) -> list[dict[str, Any]]:
+        """Every collection of the schema, by name."""
+        found = await schema.list_collections(self._opened.database, self.names.schema)
+        return [dict(zip(schema.LISTED, row, strict=True)) for row in found]
+
+    async def health_check(self) -> dict[str, Any]:
+        """Whether the database answers; never raises for a database that does not.
+
+        Returns:
+            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` or ``error``.
+        """
+        started = time.perf_counter()
+        try:
+            server = await self._opened.database.server_info()
+        except SemlexError as error:
+            return {"ok": False, "milliseconds": (time.perf_counter() - started) * 1000, "error": str(error)}
+        return {
+            "ok": server.pgvector is not None,
+            "milliseconds": (time.perf_counter() - started) * 1000,
+            "postgres": server.postgres,
+            "pgvector": ".".join(map(str, server.pgvector or ())),
+            "read_only": server.read_only,
+            "embedding_model": self._embedder.identity.model if self._embedder else None,
+            "reranker_model": self._reranker.identity if self._reranker else None,
+        }
+
+    async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        return await self._opened.database.read(doing, work)
+
+    async def _write(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        return await self._opened.database.write(doing, work)

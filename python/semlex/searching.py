@@ -1,0 +1,431 @@
+"""One search: its request checked once, its stages in order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex import _core
+from semlex.errors import (
+    ConfigurationError,
+    EmbeddingsMissingError,
+    FieldError,
+    ModelError,
+    ModelMismatchError,
+    SearchTimeoutError,
+    SemlexError,
+    ValidationError,
+)
+from semlex.fusion import Candidate, FusionMethod, check_fusion, fuse
+from semlex.store.connection import set_local
+from semlex.store.filters import Filter, parse_filters
+from semlex.store.legs import Leg, LegAnswer, failed, run_legs, run_remaining_legs
+from semlex.store.rows import load_results
+from semlex.store.vector import MAX_EF_SEARCH, register_vector_parameter, vector_leg
+from semlex.types import MAX_ID_BYTES, SearchMode, SearchQuery, SearchResult, SearchResults
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from semlex.embedding.base import Embedder
+    from semlex.reranking.base import Reranker
+    from semlex.store.connection import Connection, Database
+    from semlex.store.schema import Collection
+
+MINIMUM_CANDIDATES = 30
+OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion sees what both legs nearly agree on
+RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
+MAX_CANDIDATES = 10_000
+# Share of a deadline that embedding the query may take; the rest is the database's.
+EMBEDDING_SHARE = 0.7
+
+
+def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]:
+    """Vectors as float32. A list is converted; an array must be float32 already, so that nothing is rounded unseen.
+
+    Raises:
+        ValidationError: Another dtype or number of axes.
+    """
+    name = "vector" if dimensions == 1 else "embeddings"
+    if isinstance(values, np.ndarray) and values.dtype != np.float32:
+        error = FieldError(-1, None, name, "wrong_dtype", "float32", str(values.dtype))
+        raise ValidationError([error])
+    try:
+        array = np.asarray(values, dtype=np.float32, order="C")
+    except (ValueError, TypeError, OverflowError):
+        # The reason quotes the value.
+        raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]) from None
+    if array.ndim != dimensions or array.shape[-1] == 0:
+        expected = "(d,)" if dimensions == 1 else "(n, d)"
+        raise ValidationError([FieldError(-1, None, name, "wrong_shape", expected, str(array.shape))])
+    return array
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """Refuses ids that cannot stand in the database.
+
+    Raises:
+        ValidationError: With every unusable id's place.
+    """
+    if isinstance(ids, str):
+        raise ValidationError([FieldError(-1, None, "ids", "wrong_type", "list of str", "str")])
+    errors = []
+    for row, chunk_id in enumerate(ids):
+        if not isinstance(chunk_id, str):
+            errors.append(FieldError(row, None, "id", "wrong_type", "str", type(chunk_id).__name__))
+            continue
+        try:
+            size = len(chunk_id.encode())
+        except UnicodeEncodeError as error:
+            errors.append(FieldError(row, None, "id", "lone_surrogate", None, f"character {error.start}"))
+            continue
+        if size > MAX_ID_BYTES:
+            errors.append(FieldError(row, None, "id", "too_long", f"{MAX_ID_BYTES} bytes", f"{size} bytes"))
+        elif "\0" in chunk_id:
+            errors.append(FieldError(row, None, "id", "nul", None, f"character {chunk_id.index(chr(0))}"))
+    if errors:
+        raise ValidationError(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked search. The fields are the arguments of `PostgreSQLRetriever.search`."""
+
+    text: str | None
+    vector: NDArray[np.float32] | None
+    top_k: int
+    condition: Filter
+    mode: SearchMode | None
+    fusion: FusionMethod
+    weights: Mapping[str, float] | None
+    rrf_k: float
+    candidates: int | None
+    ef_search: int | None
+    deadline: float | None
+    started: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        query: str | None,
+        vector: ArrayLike | None,
+        top_k: int,
+        filters: Mapping[str, Any] | None,
+        mode: SearchMode | None,
+        candidates: int | None,
+        ef_search: int | None,
+        deadline: float | None,
+        fusion: FusionMethod,
+        weights: Mapping[str, float] | None,
+        rrf_k: float,
+    ) -> Request:
+        """Checks the arguments of a search.
+
+        Raises:
+            ValidationError: What is wrong with the query, the vector, top_k or the filters.
+            ConfigurationError: What is wrong with another parameter.
+        """
+        array = None if vector is None else checked_array(vector, 1)
+        SearchQuery(query, None if array is None else tuple(array.tolist()), top_k)
+        if array is not None:
+            # The same rule as for stored vectors: a length out of float32's range makes every cosine NaN.
+            found = _core.validate_rows([("vector", "vector", array[None], None)])
+            if found:
+                raise ValidationError([FieldError(-1, None, *error[2:]) for error in found])
+        if mode not in (None, "vector", "keyword", "hybrid"):
+            raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {mode!r}")
+        if mode == "keyword" and query is None:
+            raise ConfigurationError("mode 'keyword' needs a query text")
+        if candidates is not None and not (isinstance(candidates, int) and top_k <= candidates <= MAX_CANDIDATES):
+            raise ConfigurationError(f"candidates must be top_k ({top_k}) to {MAX_CANDIDATES}; got {candidates!r}")
+        if ef_search is not None and not (isinstance(ef_search, int) and 1 <= ef_search <= MAX_EF_SEARCH):
+            raise ConfigurationError(f"ef_search must be 1 to {MAX_EF_SEARCH}; got {ef_search!r}")
+        if deadline is not None and not (
+            isinstance(deadline, (int, float)) and math.isfinite(deadline) and deadline > 0
+        ):
+            raise ConfigurationError(f"deadline must be a positive number of seconds; got {deadline!r}")
+        check_fusion(fusion, weights, rrf_k)
+        text = None if query is None else query.strip()
+        condition = parse_filters(filters)
+        return cls(text, array, top_k, condition, mode, fusion, weights, rrf_k, candidates, ef_search, deadline)
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline (at least a millisecond), or None without one."""
+        if self.deadline is None:
+            return None
+        return max(0.001, self.deadline - (time.perf_counter() - self.started))
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the database part of a search brings."""
+
+    answers: dict[str, LegAnswer]
+    hits: list[tuple[Candidate, SearchResult]]
+    short_of_rows: bool
+
+
+class Search:
+    """Runs requests against an open collection.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        embedder: For query texts, or None.
+        reranker: Orders the best candidates, or None.
+        call: Runs a blocking function on the models' executor.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        collection: Collection,
+        embedder: Embedder | None,
+        reranker: Reranker | None,
+        call: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._database = database
+        self._collection = collection
+        self._embedder = embedder
+        self._reranker = reranker
+        self._call = call
+        self._timings: dict[str, float] = {}
+        self._warnings: list[str] = []
+
+    async def run(self, request: Request) -> SearchResults:
+        """Embeds, searches, fuses, loads, reranks."""
+        wanted = self._legs_of(request)
+        vector = request.vector
+        answers: dict[str, LegAnswer] = {}
+        if "vector" in wanted and vector is None:
+            outcome = await self._embed(request, alone=wanted == ["vector"])
+            if isinstance(outcome, LegAnswer):
+                answers["vector"] = outcome
+            else:
+                vector = outcome
+        depth = self._depth(request)
+        found = await self._find(request, wanted, vector, answers, depth)
+        if found.short_of_rows:
+            # Rows were deleted behind our back: their vectors still stand. Look again past them, exactly.
+            found = await self._find(request, wanted, vector, answers, depth, exact=True)
+        hits = found.hits
+        reranked = None
+        if self._reranker is not None and request.text is not None and hits:
+            hits, reranked = await self._rerank(request, self._reranker, hits)
+        results = [_complete(hit, candidate, rank) for rank, (candidate, hit) in enumerate(hits[: request.top_k], 1)]
+        return self._results(request, wanted, found.answers, results, reranked)
+
+    # --- which legs -------------------------------------------------------------------------------------------------
+
+    def _legs_of(self, request: Request) -> list[str]:
+        has_vectors = self._collection.embedding is not None
+        can_embed = request.vector is not None or (self._embedder is not None and request.text is not None)
+        vector = has_vectors and can_embed
+        keyword = request.text is not None and self._collection.settings.lexical_engine != "none"
+        name = self._collection.names.collection
+        if request.mode == "vector" or (request.mode is None and not keyword and not vector):
+            if not has_vectors:
+                raise EmbeddingsMissingError(
+                    f"collection {name!r} holds no vectors yet; fill them in with: semlex embed --collection {name}"
+                )
+            if not can_embed:
+                raise ModelError("no embedding model is open to embed the query: name one, or pass vector=")
+            return ["vector"]
+        if request.mode == "keyword" or (request.mode is None and not vector):
+            if not keyword:
+                raise ConfigurationError(f"collection {name!r} was made without a keyword engine (lexical='none')")
+            return ["keyword"]
+        legs = [leg for leg, possible in (("vector", vector), ("keyword", keyword)) if possible]
+        if not legs:
+            raise EmbeddingsMissingError(f"collection {name!r} has neither vectors nor a keyword engine for this query")
+        if request.mode == "hybrid" and len(legs) == 1:
+            missing = "keyword" if legs == ["vector"] else "vector"
+            self._warnings.append(f"the {missing} leg is not possible here; the {legs[0]} leg answers alone")
+        return legs
+
+    def _depth(self, request: Request) -> int:
+        if request.candidates is not None:
+            return request.candidates
+        depth = max(MINIMUM_CANDIDATES, OVERSAMPLING * request.top_k)
+        return max(depth, RERANK_OVERSAMPLING * request.top_k) if self._reranker is not None else depth
+
+    # --- the stages -------------------------------------------------------------------------------------------------
+
+    async def _embed(self, request: Request, *, alone: bool) -> NDArray[np.float32] | LegAnswer:
+        """The query's vector, or the failed answer of the vector leg when another leg can go on without it."""
+        embedder = self._embedder
+        if embedder is None or request.text is None:
+            raise ModelError("no embedding model is open to embed the query")
+        remaining = request.remaining()
+        limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
+        started = time.perf_counter()
+        try:
+            vector = await asyncio.wait_for(self._call(embedder.embed_query, request.text), limit)
+        except TimeoutError:
+            error: SemlexError = SearchTimeoutError("embedding the query took longer than the deadline allows")
+            if alone:
+                raise error from None
+        except Exception as reason:
+            if alone:
+                raise
+            error = (
+                reason if isinstance(reason, SemlexError) else ModelError(f"embedding failed: {type(reason).__name__}")
+            )
+        else:
+            self._timings["embed"] = (time.perf_counter() - started) * 1000
+            return np.ascontiguousarray(vector, dtype=np.float32)
+        return failed(error, (time.perf_counter() - started) * 1000)
+
+    def _statements(
+        self, request: Request, wanted: list[str], vector: NDArray[np.float32] | None, depth: int, *, exact: bool
+    ) -> list[Leg]:
+        legs: list[Leg] = []
+        stored = self._collection.embedding
+        if "vector" in wanted and vector is not None and stored is not None:
+            if vector.shape != (stored.dimensions,):
+                raise ModelMismatchError(
+                    f"the query vector has {vector.shape[0]} dimensions, the collection's {stored.dimensions}"
+                )
+            legs.append(
+                vector_leg(self._collection, vector, depth, request.condition, exact=exact, ef_search=request.ef_search)
+            )
+        if "keyword" in wanted and request.text is not None:
+            leg = self._collection.lexical.leg(self._collection.names, request.text, depth, request.condition)
+            if leg is not None:
+                legs.append(leg)
+        return legs
+
+    async def _find(
+        self,
+        request: Request,
+        wanted: list[str],
+        vector: NDArray[np.float32] | None,
+        failures: dict[str, LegAnswer],
+        depth: int,
+        *,
+        exact: bool = False,
+    ) -> _Found:
+        legs = self._statements(request, wanted, vector, depth, exact=exact)
+
+        async def work(connection: Connection) -> _Found | dict[str, LegAnswer]:
+            register_vector_parameter(connection)
+            remaining = request.remaining()
+            if remaining is not None:
+                await set_local(connection, statement_timeout=math.ceil(remaining * 1000))
+            answers = await run_legs(connection, legs)
+            if len(answers) < len(legs) or any(answer.error for answer in answers.values()):
+                return answers
+            nearest = answers.get("vector")
+            if nearest is not None and len(nearest.keys) < depth and request.condition.is_empty and not exact:
+                # The index may stop early (dead rows, its own limits); an exact scan tells whether more exist.
+                again = vector_leg(self._collection, _not_none(vector), depth, request.condition, exact=True)
+                answers |= await run_legs(connection, [again])
+            return await self._load(connection, request, failures | answers)
+
+        started = time.perf_counter()
+        outcome = await self._database.read("search", work)
+        if not isinstance(outcome, _Found):
+            answers = dict(outcome)
+            await run_remaining_legs(self._database, legs, answers)
+            complete = failures | answers
+            outcome = await self._database.read("search", lambda c: self._load(c, request, complete))
+        self._timings["database"] = self._timings.get("database", 0.0) + (time.perf_counter() - started) * 1000
+        return outcome
+
+    async def _load(self, connection: Connection, request: Request, answers: dict[str, LegAnswer]) -> _Found:
+        good = {name: answer for name, answer in answers.items() if answer.error is None}
+        if not good:
+            raise next(answer.error for answer in answers.values() if answer.error is not None)
+        fused = fuse(good, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k)
+        wanted = request.top_k * (RERANK_OVERSAMPLING if self._reranker is not None else 1)
+        hits: list[tuple[Candidate, SearchResult]] = []
+        dropped = position = 0
+        while len(hits) < wanted and position < len(fused):
+            # Rows that are gone are replaced by the next candidates.
+            batch = fused[position : position + wanted - len(hits)]
+            position += len(batch)
+            loaded = await load_results(connection, self._collection, [c.key for c in batch], request.text)
+            hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
+            dropped += len(batch) - len(loaded)
+        return _Found(answers, hits, short_of_rows=dropped > 0 and len(hits) < wanted)
+
+    async def _rerank(
+        self, request: Request, reranker: Reranker, hits: list[tuple[Candidate, SearchResult]]
+    ) -> tuple[list[tuple[Candidate, SearchResult]], str | None]:
+        started = time.perf_counter()
+        texts = [hit.content for _, hit in hits]
+        try:
+            scores = await asyncio.wait_for(self._call(reranker.score, request.text, texts), request.remaining())
+        except TimeoutError:
+            self._warnings.append("the reranker was late for the deadline; the order is that of the fusion")
+            return hits, None
+        except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
+            self._warnings.append(f"the reranker failed ({type(reason).__name__}); the order is that of the fusion")
+            return hits, None
+        self._timings["rerank"] = (time.perf_counter() - started) * 1000
+        for (_, hit), score in zip(hits, scores.tolist(), strict=True):
+            hit.rerank_score = score
+        # A stable sort keeps the fused order among equals.
+        return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0)), reranker.identity
+
+    def _results(
+        self,
+        request: Request,
+        wanted: list[str],
+        answers: dict[str, LegAnswer],
+        results: list[SearchResult],
+        reranked: str | None,
+    ) -> SearchResults:
+        answered = [name for name in wanted if name in answers and answers[name].error is None]
+        for name in wanted:
+            error = answers[name].error if name in answers else None
+            if error is not None:
+                self._warnings.append(f"the {name} leg did not answer: {error}")
+        keyword = answers.get("keyword")
+        if keyword is not None and keyword.terms_cut:
+            self._warnings.append(f"the query has {keyword.terms} terms; the first {keyword.max_terms} were searched")
+        for name in answered:
+            self._timings[f"{name}_leg"] = answers[name].milliseconds
+        self._timings["total"] = (time.perf_counter() - request.started) * 1000
+        embedding = self._collection.embedding
+        return SearchResults(
+            results,
+            mode=_mode(answered),
+            requested_mode=request.mode or _mode(wanted),
+            embedding_model=embedding.model if embedding is not None and "vector" in answered else None,
+            reranker_model=reranked,
+            fusion=request.fusion if len(answered) > 1 else None,
+            leg_hits={name: len(answers[name].keys) for name in answered},
+            timings=self._timings,
+            warnings=self._warnings,
+        )
+
+
+def _mode(legs: list[str]) -> SearchMode:
+    if legs == ["vector"]:
+        return "vector"
+    return "keyword" if legs == ["keyword"] else "hybrid"
+
+
+def _not_none(vector: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    if vector is None:
+        raise ModelError("the vector leg ran without a vector")
+    return vector
+
+
+def _complete(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
+    """The loaded row with the scores of every stage; the older names stand in the metadata unless the user's do."""
+    hit.rank = rank
+    hit.vector_rank, hit.vector_score = candidate.vector_rank, candidate.vector_score
+    hit.keyword_rank, hit.keyword_score = candidate.keyword_rank, candidate.keyword_score
+    hit.fused_score = candidate.fused_score
+    hit.metadata = {"similarity": hit.vector_score, "rerank_score": hit.rerank_score} | hit.metadata
+    return hit

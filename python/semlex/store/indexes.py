@@ -1,0 +1,155 @@
+"""Indexes of a collection: none while it is small, built after the load when it is large."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+from semlex.store.connection import set_local
+from semlex.store.distance import MAX_INDEXED_DIMENSIONS
+
+if TYPE_CHECKING:
+    from semlex.store.connection import Connection, Database
+    from semlex.store.schema import Collection
+
+logger = logging.getLogger("semlex")
+
+# Below this number of rows an exact scan answers in a few milliseconds, so that no index is made.
+INDEX_FROM_ROWS = 10_000
+# One index at a time and database; "semlex" read as a number, plus one.
+MAINTENANCE_LOCK = 0x73656D6C6579
+
+
+@dataclass(frozen=True, slots=True)
+class HnswIndex:
+    """Parameters of pgvector's HNSW index.
+
+    Attributes:
+        m: Connections per node and layer, 2 to 100.
+        ef_construction: Candidates looked at while building, 4 to 1,000 and at least 2 m.
+
+    Raises:
+        ConfigurationError: Out of range.
+    """
+
+    m: int = 16
+    ef_construction: int = 64
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.m <= 100:  # noqa: PLR2004 - pgvector's bounds, as documented above
+            raise ConfigurationError(f"m must be 2 to 100; got {self.m}")
+        if not max(4, 2 * self.m) <= self.ef_construction <= 1000:  # noqa: PLR2004 - as above
+            raise ConfigurationError(
+                f"ef_construction must be {max(4, 2 * self.m)} to 1000; got {self.ef_construction}"
+            )
+
+
+async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswIndex | None = None) -> list[str]:
+    """Makes the indexes that a large collection is missing.
+
+    Each is built plainly in its own transaction (writers wait, readers do not), under a try-lock: when another process
+    is at it, this one goes on.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        hnsw: Parameters of the vector index.
+
+    Returns:
+        Names of the indexes that were made.
+    """
+    made = []
+    for suffix, statement in _wanted_indexes(collection, hnsw or HnswIndex()):
+
+        async def work(connection: Connection, suffix: str = suffix, statement: sql.Composed = statement) -> bool:
+            cursor = await connection.execute(
+                "SELECT to_regclass(%s) IS NULL", [collection.names.qualified_index(suffix)]
+            )
+            row = await cursor.fetchone()
+            if row is None or not row[0]:
+                return False
+            cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [MAINTENANCE_LOCK])
+            row = await cursor.fetchone()
+            if row is None or not row[0]:
+                return False
+            await set_local(connection, lock_timeout="5s", maintenance_work_mem="256MB")
+            if not collection.server.parallel_index_builds:
+                await set_local(connection, max_parallel_maintenance_workers=0)
+            await connection.execute(statement)
+            return True
+
+        if await database.write(f"build the index {suffix}", work):
+            made.append(suffix)
+            logger.info("built index %s of %s", suffix, collection.names.collection)
+    if made:
+        await database.write("analyze", lambda connection: _analyze(connection, collection))
+    return made
+
+
+async def indexes_wanted(database: Database, collection: Collection) -> bool:
+    """Whether the collection is large enough for indexes and lacks one."""
+
+    async def work(connection: Connection) -> bool:
+        names = [collection.names.qualified_index(suffix) for suffix, _ in _wanted_indexes(collection, HnswIndex())]
+        cursor = await connection.execute(
+            "SELECT bool_or(to_regclass(name) IS NULL) FROM unnest(%s::text[]) AS name", [names]
+        )
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            return False
+        cursor = await connection.execute(
+            sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded").format(
+                collection.names.chunk, sql.Literal(INDEX_FROM_ROWS)
+            )
+        )
+        row = await cursor.fetchone()
+        return row is not None and row[0] >= INDEX_FROM_ROWS
+
+    return await database.read("look at the indexes", work)
+
+
+def _wanted_indexes(collection: Collection, hnsw: HnswIndex) -> list[tuple[str, sql.Composed]]:
+    names, embedding = collection.names, collection.embedding
+    wanted = list(collection.lexical.indexes(names))
+    wanted += [
+        (
+            "metadata",
+            sql.SQL("CREATE INDEX {} ON {} USING gin (metadata jsonb_path_ops)").format(
+                names.index("metadata"), names.chunk
+            ),
+        ),
+        (
+            "source_document",
+            # A hash index has no bound on the length of the key, which is a path.
+            sql.SQL("CREATE INDEX {} ON {} USING hash (source_document)").format(
+                names.index("source_document"), names.chunk
+            ),
+        ),
+    ]
+    if embedding is not None and embedding.dimensions <= MAX_INDEXED_DIMENSIONS[embedding.storage]:
+        suffix = f"hnsw_{embedding.version}"
+        statement = sql.SQL("CREATE INDEX {} ON {} USING hnsw (embedding {}) WITH (m = {}, ef_construction = {})")
+        wanted.append(
+            (
+                suffix,
+                statement.format(
+                    names.index(suffix),
+                    names.embedding(embedding.version),
+                    collection.distance.operator_class(collection.server.extension, embedding.storage),
+                    sql.Literal(hnsw.m),
+                    sql.Literal(hnsw.ef_construction),
+                ),
+            )
+        )
+    return wanted
+
+
+async def _analyze(connection: Connection, collection: Collection) -> None:
+    tables = [collection.names.chunk]
+    if collection.embedding is not None:
+        tables.append(collection.names.embedding(collection.embedding.version))
+    await connection.execute(sql.SQL("ANALYZE {}").format(sql.SQL(", ").join(tables)))

@@ -1,0 +1,27 @@
+"""Keyword engines behind one protocol; each score is called what it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semlex.errors import ConfigurationError
+from semlex.store.lexical.none import NoEngine
+from semlex.store.lexical.tsvector import TsvectorEngine
+
+if TYPE_CHECKING:
+    from semlex.store.lexical.base import LexicalEngine
+
+__all__ = ["lexical_engine"]
+
+
+def lexical_engine(name: str, language: str) -> LexicalEngine:
+    """The engine of that name.
+
+    Raises:
+        ConfigurationError: There is none, or the language is not a plain name.
+    """
+    if name == "tsvector":
+        return TsvectorEngine(language)
+    if name == "none":
+        return NoEngine()
+    raise ConfigurationError(f"lexical must be 'tsvector' or 'none'; got {name!r}")

@@ -1,0 +1,37 @@
+"""What a keyword engine must offer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from psycopg import sql
+
+    from semlex.store.filters import Filter
+    from semlex.store.legs import Leg
+    from semlex.store.names import Names
+
+
+class LexicalEngine(Protocol):
+    """Finds chunks by their words."""
+
+    name: str
+    score_name: str
+
+    def create(self, names: Names) -> Sequence[sql.Composed]:
+        """Statements that add the engine to a new, empty collection."""
+        ...
+
+    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+        """Suffix and statement of each index that is worth making once a collection is large."""
+        ...
+
+    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+        """The statements that answer a query; None when this engine answers none."""
+        ...
+
+    def excerpt(self, query: str | None) -> sql.Composed:
+        """SQL expression over a chunk (alias ``c``): a short part of its text, matched words between ``**``."""
+        ...

@@ -1,0 +1,48 @@
+"""No keyword engine: a collection that is searched by vectors alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.filters import Filter
+    from semlex.store.legs import Leg
+    from semlex.store.names import Names
+
+EXCERPT_CHARACTERS = 240
+
+
+def plain_excerpt() -> sql.Composed:
+    """SQL of the beginning of a chunk's text, cut at a word."""
+    return sql.SQL("regexp_replace(left(c.chunk_text, {}), '\\s+\\S*$', '')").format(sql.Literal(EXCERPT_CHARACTERS))
+
+
+class NoEngine:
+    """Answers no keyword query."""
+
+    name = "none"
+    score_name = "none"
+
+    def create(self, names: Names) -> Sequence[sql.Composed]:
+        """Nothing to add."""
+        del names
+        return ()
+
+    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+        """No index."""
+        del names
+        return ()
+
+    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+        """No answer."""
+        del names, query, limit, condition
+        return None
+
+    def excerpt(self, query: str | None) -> sql.Composed:
+        """The beginning of the text; nothing is marked."""
+        del query
+        return plain_excerpt()

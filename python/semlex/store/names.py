@@ -1,0 +1,83 @@
+"""Names of the tables of a collection, composed once and never formatted into a string."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import FieldError, ValidationError
+
+
+def checked_identifier(field: str, name: str) -> str:
+    """The name, when it may become part of a table's name.
+
+    Lower-case ASCII letters, digits and underscores, at most 48 characters: every name derived from it then fits
+    Postgres' 63 bytes (longer ones are cut silently, which would mix two collections), and no two differ in case only.
+
+    Raises:
+        ValidationError: It does not; the error names the rule.
+    """
+    found = _core.validate_identifier(name)
+    errors = [FieldError(row, chunk_id, field, code, limit, actual) for row, chunk_id, _, code, limit, actual in found]
+    if errors:
+        raise ValidationError(errors)
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Qualified names of one collection's tables.
+
+    Args:
+        schema: Schema that holds everything.
+        collection: Name of the collection.
+    """
+
+    schema: str
+    collection: str
+
+    def __post_init__(self) -> None:
+        checked_identifier("schema", self.schema)
+        checked_identifier("collection", self.collection)
+
+    def _table(self, suffix: str) -> sql.Identifier:
+        return sql.Identifier(self.schema, f"{self.collection}_{suffix}")
+
+    @property
+    def registry(self) -> sql.Identifier:
+        """Table of all collections."""
+        return sql.Identifier(self.schema, "collection")
+
+    @property
+    def source(self) -> sql.Identifier:
+        """Where documents were read from."""
+        return self._table("source")
+
+    @property
+    def document(self) -> sql.Identifier:
+        """The files that were read, with their hashes."""
+        return self._table("document")
+
+    @property
+    def chunk(self) -> sql.Identifier:
+        """The texts that are searched."""
+        return self._table("chunk")
+
+    @property
+    def ingestion_log(self) -> sql.Identifier:
+        """Who indexed what, when."""
+        return self._table("ingestion_log")
+
+    def embedding(self, version: int) -> sql.Identifier:
+        """Vectors of one embedding version."""
+        return self._table(f"embedding_{version}")
+
+    def index(self, suffix: str) -> sql.Identifier:
+        """Unqualified name for a new index (it lands in its table's schema)."""
+        return sql.Identifier(f"{self.collection}_{suffix}")
+
+    def qualified_index(self, suffix: str) -> str:
+        """Qualified name of an index as a value, for to_regclass()."""
+        return f'"{self.schema}"."{self.collection}_{suffix}"'

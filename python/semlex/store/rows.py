@@ -1,0 +1,181 @@
+"""Rows by key: loading hits, fetching by id, counting, deleting."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg import sql
+
+from semlex.types import Document, SearchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.connection import Connection
+    from semlex.store.filters import Filter
+    from semlex.store.legs import Key
+    from semlex.store.schema import Collection
+
+DOCUMENT_ID_BYTES = 16
+COLUMNS = sql.SQL(
+    "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
+    "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line"
+)
+
+
+def added_document_id(chunk_id: str) -> UUID:
+    """Key of a document that was added under an id of the user's: two writers cannot make it twice."""
+    return UUID(bytes=hashlib.sha256(b"added\0" + chunk_id.encode()).digest()[:DOCUMENT_ID_BYTES])
+
+
+def indexed_document_id(source_uri: str, uri: str) -> UUID:
+    """Key of a document that was read from a source."""
+    name = b"indexed\0" + source_uri.encode() + b"\0" + uri.encode()
+    return UUID(bytes=hashlib.sha256(name).digest()[:DOCUMENT_ID_BYTES])
+
+
+def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
+    """Id of an indexed document's chunk.
+
+    It follows from the document and the text, so that a chunk which did not change keeps its id and its vector, and it
+    begins with the document's key, so that it can be found by itself.
+
+    Args:
+        document_id: Key of the document.
+        text_hash: Hash of context and text.
+        occurrence: 0 for the first chunk of the document with that text, 1 for the second.
+    """
+    suffix = f"-{occurrence}" if occurrence else ""
+    return f"{document_id.hex}-{text_hash.hex()[:16]}{suffix}"
+
+
+def possible_keys(chunk_ids: Sequence[str]) -> list[Key]:
+    """The keys under which chunks with these ids may stand: as added documents, or inside an indexed one."""
+    keys: list[Key] = []
+    for chunk_id in chunk_ids:
+        keys.append((added_document_id(chunk_id), chunk_id))
+        head, dash, _ = chunk_id.partition("-")
+        if dash and len(head) == 2 * DOCUMENT_ID_BYTES:
+            try:
+                keys.append((UUID(hex=head), chunk_id))
+            except ValueError:
+                continue
+    return keys
+
+
+def _key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
+    return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
+
+
+async def load_results(
+    connection: Connection, collection: Collection, keys: Sequence[Key], query: str | None
+) -> dict[Key, SearchResult]:
+    """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer."""
+    if not keys:
+        return {}
+    statement = sql.SQL(
+        "SELECT {columns}, {excerpt} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
+    ).format(columns=COLUMNS, excerpt=collection.lexical.excerpt(query), chunk=collection.names.chunk)
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement, {**_key_arrays(keys), "query": query})
+    return {(row[0], row[1]): _result(row) for row in await cursor.fetchall()}
+
+
+def _result(row: Sequence[Any]) -> SearchResult:
+    _, chunk_id, text, metadata, parent, created, updated, source, chapter, section, subsections, *rest = row
+    start, end, line, excerpt = rest
+    return SearchResult(
+        content=text,
+        metadata=metadata,
+        id=chunk_id,
+        parent_id=parent,
+        created_at=created,
+        updated_at=updated,
+        source=source,
+        heading_path=tuple(title for title in (chapter, section, *subsections) if title),
+        char_start=start,
+        char_end=end,
+        line=line,
+        excerpt=excerpt,
+    )
+
+
+async def fetch_documents(
+    connection: Connection, collection: Collection, chunk_ids: Sequence[str]
+) -> dict[str, Document]:
+    """Chunks by id; missing ones are left out."""
+    statement = sql.SQL(
+        "SELECT {columns} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+        "JOIN {chunk} AS c USING (document_id, chunk_id)"
+    ).format(columns=COLUMNS, chunk=collection.names.chunk)
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement, _key_arrays(possible_keys(chunk_ids)))
+    return {
+        row[1]: Document(row[2], row[3], row[1], row[4], created_at=row[5], updated_at=row[6])
+        for row in await cursor.fetchall()
+    }
+
+
+async def count_chunks(connection: Connection, collection: Collection, condition: Filter) -> int:
+    """Number of chunks that pass a filter."""
+    statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
+    cursor = await connection.execute(statement, condition.parameters)
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def delete_chunks(connection: Connection, collection: Collection, chunk_ids: Sequence[str]) -> int:
+    """Deletes chunks and their vectors by id; missing ones are fine.
+
+    They are locked in key order, so that two deleters do not wait for each other.
+
+    Returns:
+        How many chunks were there.
+    """
+    keys = sorted(possible_keys(chunk_ids), key=lambda key: (key[0].bytes, key[1]))
+    tables = [collection.names.chunk]
+    if collection.embedding is not None:
+        tables.insert(0, collection.names.embedding(collection.embedding.version))
+    deleted = 0
+    for table in tables:
+        cursor = await connection.execute(
+            sql.SQL(
+                "DELETE FROM {table} AS t USING (SELECT d.document_id, d.chunk_id FROM {table} AS d "
+                "JOIN unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+                "USING (document_id, chunk_id) ORDER BY 1, 2 FOR UPDATE OF d) AS locked "
+                "WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
+            ).format(table=table),
+            _key_arrays(keys),
+        )
+        deleted = cursor.rowcount
+    return deleted
+
+
+async def collection_figures(connection: Connection, collection: Collection) -> dict[str, int]:
+    """Counts for ``status``: documents, chunks, embedded chunks, and vectors whose chunk is gone."""
+    names = collection.names
+    embedding = collection.embedding
+    parts: list[sql.Composable] = [
+        sql.SQL("SELECT (SELECT count(*) FROM {}) AS sources").format(names.source),
+        sql.SQL(", (SELECT count(*) FROM {}) AS documents").format(names.document),
+        sql.SQL(", (SELECT count(*) FROM {}) AS chunks").format(names.chunk),
+        sql.SQL(", (SELECT coalesce(sum(token_count), 0)::bigint FROM {}) AS tokens").format(names.chunk),
+    ]
+    if embedding is not None:
+        vectors = names.embedding(embedding.version)
+        parts += [
+            sql.SQL(", (SELECT count(*) FROM {} JOIN {} USING (document_id, chunk_id)) AS embedded").format(
+                vectors, names.chunk
+            ),
+            sql.SQL(
+                ", (SELECT count(*) FROM {} AS e WHERE NOT EXISTS (SELECT 1 FROM {} AS c "
+                "WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id)) AS orphaned_vectors"
+            ).format(vectors, names.chunk),
+        ]
+    cursor = await connection.execute(sql.Composed(parts))
+    row = await cursor.fetchone()
+    figures = {column.name: int(value) for column, value in zip(cursor.description or (), row or (), strict=True)}
+    return {"embedded": 0, "orphaned_vectors": 0} | figures

@@ -1,0 +1,408 @@
+"""Collections: made, opened, migrated, dropped.
+
+Opening one that is up to date is a single read, so it works on a standby and for a role that may only SELECT. Anything
+else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXISTS` fails in most rounds without it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from semlex.errors import (
+    CollectionNotFoundError,
+    ModelMismatchError,
+    PrivilegeError,
+    ReadOnlyError,
+    SchemaVersionError,
+    StoreError,
+)
+from semlex.store import migrations
+from semlex.store.connection import set_local, translate
+from semlex.store.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
+from semlex.store.lexical import lexical_engine
+from semlex.types import utc_now
+
+if TYPE_CHECKING:
+    from semlex.store.connection import Connection, Database, ServerInfo
+    from semlex.store.lexical.base import LexicalEngine
+    from semlex.store.names import Names
+
+# One lock for all set-up in a database: it is short and rare. "semlex" read as a number.
+SETUP_LOCK = 0x73656D6C6578
+# Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
+ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
+SETUP_ATTEMPTS = 5
+# Columns of `list_collections`.
+LISTED = ("name", "lexical", "language", "embedding_model", "dimensions", "created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingVersion:
+    """One set of vectors of a collection.
+
+    Attributes:
+        version: Number, from 1.
+        identity_key: Everything that makes two models' vectors comparable or not, as one string.
+        model: Name of the model.
+        revision: Its revision, or None.
+        dimensions: Length of each vector.
+        storage: pgvector's type.
+    """
+
+    version: int
+    identity_key: str
+    model: str
+    revision: str | None
+    dimensions: int
+    storage: StorageName = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSettings:
+    """What is decided when a collection is made.
+
+    Attributes:
+        distance: cosine, l2 or inner_product.
+        language: Text-search language, a Snowball name such as ``english``.
+        lexical_engine: ``tsvector`` or ``none``.
+        token_counter: Name of what counts tokens.
+        with_context: Whether titles and heading path are analysed and embedded with the text.
+    """
+
+    distance: DistanceName = "cosine"
+    language: str = "english"
+    lexical_engine: str = "tsvector"
+    token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
+    with_context: bool = True
+
+    def counted_by(self, token_counter: str) -> CollectionSettings:
+        """The same settings with another token counter."""
+        return replace(self, token_counter=token_counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """An open collection: its names and settings as stored.
+
+    Attributes:
+        names: Its tables.
+        server: The server it lives on.
+        collection_id: Unique over time: a collection dropped and made again has another.
+        settings: As decided when it was made.
+        embedding: The vectors in use, or None while there are none.
+    """
+
+    names: Names
+    server: ServerInfo
+    collection_id: uuid.UUID
+    settings: CollectionSettings
+    embedding: EmbeddingVersion | None
+
+    @property
+    def distance(self) -> Distance:
+        """The distance of its vectors."""
+        return distance_named(self.settings.distance)
+
+    @property
+    def lexical(self) -> LexicalEngine:
+        """The engine of its keyword leg."""
+        return lexical_engine(self.settings.lexical_engine, self.settings.language)
+
+
+async def find_collection(database: Database, names: Names) -> Collection | None:
+    """The collection as it is stored, or None; nothing is made or migrated."""
+    server = await database.server_info()
+    found = await database.read("look for the collection", lambda connection: _find(connection, names, server))
+    return found[0] if found is not None else None
+
+
+async def open_collection(
+    database: Database, names: Names, settings: CollectionSettings | None, *, create: bool = True
+) -> Collection:
+    """Opens a collection, making or migrating it when needed.
+
+    Args:
+        database: An open database.
+        names: Schema and name.
+        settings: For a new collection; an existing one keeps its own.
+        create: Whether to make it when it does not exist.
+
+    Raises:
+        CollectionNotFoundError: It does not exist and `create` is False.
+        ReadOnlyError: It must be made or migrated and the server accepts no writes.
+        PrivilegeError: The role lacks a right; the message holds the SQL for the database's owner.
+        SchemaVersionError: It was made by a newer semlex.
+    """
+    server = await database.server_info()
+    current = len(migrations.COLLECTION)
+    found = await database.read("open the collection", lambda connection: _find(connection, names, server))
+    if found is not None:
+        collection, version = found
+        if version > current:
+            raise SchemaVersionError(
+                f"collection {names.collection!r} has schema version {version}, this semlex knows {current}; "
+                "update semlex"
+            )
+        if version == current:
+            return collection
+    elif not create:
+        known = [row[0] for row in await list_collections(database, names.schema)]
+        shown = ", ".join(known[:10]) or "none"
+        raise CollectionNotFoundError(f"there is no collection {names.collection!r} here; collections: {shown}")
+    if server.read_only:
+        raise ReadOnlyError(f"collection {names.collection!r} must be made or migrated on the primary server first")
+    chosen = settings or CollectionSettings()
+    distance_named(chosen.distance)
+    lexical_engine(chosen.lexical_engine, chosen.language)
+    for attempt in range(1, SETUP_ATTEMPTS + 1):
+        try:
+            await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen, server))
+            break
+        except StoreError as error:
+            if error.sqlstate not in ALREADY_DONE or attempt == SETUP_ATTEMPTS:
+                raise
+    return await open_collection(database, names, settings, create=False)
+
+
+async def _find(connection: Connection, names: Names, server: ServerInfo) -> tuple[Collection, int] | None:
+    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{names.schema}"."collection"'])
+    row = await cursor.fetchone()
+    if row is None or not row[0]:
+        return None
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT c.collection_id, c.schema_version, c.distance, c.language, c.lexical_engine, c.token_counter, "
+            "c.with_context, e.version, e.identity_key, e.model, e.revision, e.dimensions, e.storage "
+            "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version "
+            "WHERE c.name = %s"
+        ).format(names.registry, sql.Identifier(names.schema, "embedding_version")),
+        [names.collection],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    collection_id, schema_version, *rest = row
+    settings = CollectionSettings(*rest[:5])
+    embedding = EmbeddingVersion(*rest[5:]) if rest[5] is not None else None
+    return Collection(names, server, collection_id, settings, embedding), schema_version
+
+
+async def _set_up(connection: Connection, names: Names, settings: CollectionSettings, server: ServerInfo) -> None:
+    await set_local(connection, lock_timeout="60s")
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+    await set_local(connection, lock_timeout="5s")
+    await _ensure_extension(connection)
+    await _ensure_registry(connection, names)
+    found = await _find(connection, names, server)
+    version = found[1] if found else 0
+    statements = [statement for migration in migrations.COLLECTION[version:] for statement in migration(names)]
+    for statement in statements:
+        await connection.execute(statement)
+    now = utc_now()
+    if found is not None:
+        update = "UPDATE {} SET schema_version = %s, updated_at = %s WHERE name = %s"
+        await connection.execute(
+            sql.SQL(update).format(names.registry), [len(migrations.COLLECTION), now, names.collection]
+        )
+        return
+    for statement in lexical_engine(settings.lexical_engine, settings.language).create(names):
+        await connection.execute(statement)
+    await connection.execute(
+        sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, 0, %s, %s, %s, %s, %s, %s, %s)").format(names.registry),
+        [
+            names.collection,
+            uuid.uuid4(),
+            len(migrations.COLLECTION),
+            settings.distance,
+            settings.language,
+            settings.lexical_engine,
+            settings.token_counter,
+            settings.with_context,
+            now,
+            now,
+        ],
+    )
+
+
+async def _ensure_extension(connection: Connection) -> None:
+    cursor = await connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'")
+    if await cursor.fetchone() is not None:
+        return
+    try:
+        async with connection.transaction():
+            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+    except psycopg.Error as error:
+        if error.sqlstate in ALREADY_DONE:
+            return
+        if error.sqlstate == "42501":
+            raise PrivilegeError(
+                "this role may not create the extension pgvector; ask the owner of the database to run: "
+                "CREATE EXTENSION vector;",
+                sqlstate=error.sqlstate,
+            ) from None
+        if error.sqlstate in ("0A000", "58P01"):
+            raise PrivilegeError(
+                "pgvector is not installed on this server; install its package there (or use an image that has it), "
+                "then: CREATE EXTENSION vector;",
+                sqlstate=error.sqlstate,
+            ) from None
+        raise translate(error, "create the extension pgvector") from None
+
+
+async def _ensure_registry(connection: Connection, names: Names) -> None:
+    cursor = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [names.schema])
+    if await cursor.fetchone() is None:
+        try:
+            async with connection.transaction():
+                await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(names.schema)))
+        except psycopg.errors.InsufficientPrivilege:
+            raise PrivilegeError(
+                f"this role may not create the schema {names.schema!r}; ask the owner of the database to run: "
+                f"CREATE SCHEMA {names.schema} AUTHORIZATION <this role>;",
+                sqlstate="42501",
+            ) from None
+    version_table = sql.Identifier(names.schema, "registry_version")
+    await connection.execute(
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} (version int PRIMARY KEY, applied_at timestamptz NOT NULL)").format(
+            version_table
+        )
+    )
+    cursor = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(version_table))
+    row = await cursor.fetchone()
+    applied = row[0] if row else 0
+    for number, migration in enumerate(migrations.REGISTRY[applied:], start=applied + 1):
+        for statement in migration(names.schema):
+            await connection.execute(statement)
+        await connection.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()])
+
+
+async def ensure_embedding_version(database: Database, collection: Collection, wanted: EmbeddingVersion) -> Collection:
+    """Makes the table for a first model's vectors; with one already there, checks that it is the same model's.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        wanted: Identity and dimension of the vectors to be stored; its number is ignored.
+
+    Raises:
+        ModelMismatchError: The collection holds vectors of another model or dimension.
+    """
+
+    async def work(connection: Connection) -> Collection:
+        names = collection.names
+        await set_local(connection, lock_timeout="60s")
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        found = await _find(connection, names, collection.server)
+        if found is None:
+            raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
+        now_open = found[0]
+        if now_open.embedding is not None:
+            check_same_model(now_open, wanted)
+            return now_open
+        version = replace(wanted, version=1)
+        vector_type = sql.SQL("{}.{}({})").format(
+            collection.server.extension, sql.Identifier(version.storage), sql.Literal(version.dimensions)
+        )
+        # Vectors live in a table per version: their type and their index demand one dimension, and two versions can
+        # stand side by side while a collection moves to another model. No row = not embedded yet.
+        await connection.execute(
+            sql.SQL(
+                'CREATE TABLE {} (document_id uuid NOT NULL, chunk_id text COLLATE "C" NOT NULL, '
+                "embedding {} NOT NULL, PRIMARY KEY (document_id, chunk_id))"
+            ).format(names.embedding(version.version), vector_type)
+        )
+        await connection.execute(
+            sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, %s, %s, %s, %s, %s)").format(
+                sql.Identifier(names.schema, "embedding_version")
+            ),
+            [
+                names.collection,
+                version.version,
+                version.identity_key,
+                version.model,
+                version.revision,
+                version.dimensions,
+                version.storage,
+                utc_now(),
+            ],
+        )
+        await connection.execute(
+            sql.SQL("UPDATE {} SET embedding_version = %s, updated_at = %s WHERE name = %s").format(names.registry),
+            [version.version, utc_now(), names.collection],
+        )
+        return replace(now_open, embedding=version)
+
+    if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
+        raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")
+    if collection.embedding is not None:
+        check_same_model(collection, wanted)
+        return collection
+    return await database.write("make the table for embeddings", work)
+
+
+def check_same_model(collection: Collection, wanted: EmbeddingVersion) -> None:
+    """Refuses vectors that cannot be compared with the stored ones.
+
+    Raises:
+        ModelMismatchError: Names both models and both dimensions.
+    """
+    stored = collection.embedding
+    if stored is None or stored.identity_key == wanted.identity_key:
+        return
+    raise ModelMismatchError(
+        f"collection {collection.names.collection!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
+        f"{stored.identity_key}); this is {wanted.model} ({wanted.dimensions} dimensions, {wanted.identity_key}). "
+        "Use the same model, or index into a new collection"
+    )
+
+
+async def list_collections(database: Database, schema: str) -> list[tuple[Any, ...]]:
+    """Name, lexical engine, language, model, dimensions and creation time of every collection, by name."""
+
+    async def work(connection: Connection) -> list[tuple[Any, ...]]:
+        cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            return []
+        cursor = await connection.execute(
+            sql.SQL(
+                "SELECT c.name, c.lexical_engine, c.language, e.model, e.dimensions, c.created_at "
+                "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"
+            ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version"))
+        )
+        return await cursor.fetchall()
+
+    return await database.read("list the collections", work)
+
+
+async def drop_collection(database: Database, names: Names) -> bool:
+    """Drops a collection with everything in it; False when there is none of that name."""
+
+    async def work(connection: Connection) -> bool:
+        await set_local(connection, lock_timeout="60s")
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{names.schema}"."collection"'])
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            return False
+        versions = sql.Identifier(names.schema, "embedding_version")
+        cursor = await connection.execute(
+            sql.SQL("DELETE FROM {} WHERE name = %s RETURNING version").format(versions), [names.collection]
+        )
+        tables = [names.embedding(version) for (version,) in await cursor.fetchall()]
+        cursor = await connection.execute(
+            sql.SQL("DELETE FROM {} WHERE name = %s RETURNING 1").format(names.registry), [names.collection]
+        )
+        if await cursor.fetchone() is None:
+            return False
+        tables += [names.chunk, names.document, names.source, names.ingestion_log]
+        await set_local(connection, lock_timeout="5s")
+        await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.SQL(", ").join(tables)))
+        return True
+
+    return await database.write("drop the collection", work)

@@ -1,0 +1,119 @@
+"""For tests only: an embedder that needs no model. Its vectors look like embeddings and mean nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.embedding.base import EmbedderIdentity, check_texts, check_vectors, normalise
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_WORD = re.compile(r"\w+")
+
+
+class HashEmbedder:
+    """A deterministic fake: texts that share words have like vectors, and nothing else is meant by them.
+
+    Every lower-case word has a fixed random direction, drawn from its BLAKE2 hash; a text is the normalised sum of its
+    words. Equal in every process and on every machine. Never a substitute for a model: it knows no synonym.
+
+    Args:
+        dimensions: Length of the vectors, from 1.
+
+    Raises:
+        ConfigurationError: ``dimensions`` is below 1.
+    """
+
+    def __init__(self, dimensions: int = 64) -> None:
+        if dimensions < 1:
+            raise ConfigurationError(f"dimensions must be from 1; found {dimensions}")
+        self._dimensions = dimensions
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors depend on."""
+        return EmbedderIdentity("semlex.testing/hash", "1", self._dimensions, None, "mean", normalised=True)
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        return self._dimensions
+
+    @property
+    def counter_name(self) -> str:
+        """Name of the way in which tokens are counted."""
+        return "semlex.testing/words"
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds texts.
+
+        Args:
+            texts: n texts; one without words counts as one word of its own.
+
+        Returns:
+            (n, dimensions), each of norm 1.
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+        """
+        rows = check_texts(texts)
+        sums = np.zeros((len(rows), self._dimensions), dtype=np.float32)
+        for row, text in enumerate(rows):
+            for word in _WORD.findall(text.lower()) or [""]:
+                sums[row] += self._direction(word)
+        return check_vectors(normalise(sums), rows=len(rows), dimensions=self._dimensions, model=self.identity.model)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Embeds one text, as a document would be.
+
+        Args:
+            text: The query.
+
+        Returns:
+            (dimensions,), of norm 1.
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+        """
+        vector: NDArray[np.float32] = self.embed_documents([text])[0]
+        return vector
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Finds where the words of a text stand.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (t, 2) start and end in characters.
+        """
+        spans = [match.span() for match in _WORD.finditer(text)]
+        return np.array(spans, dtype=np.int64).reshape(-1, 2)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Counts words.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n,).
+        """
+        return np.array([len(_WORD.findall(text)) for text in texts], dtype=np.int64)
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to release."""
+
+    def _direction(self, word: str) -> NDArray[np.float32]:
+        seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+        # Philox is specified, so the numbers are the same under every version of numpy.
+        bits = np.random.Philox(seed).random_raw(self._dimensions)
+        return ((bits >> np.uint64(40)).astype(np.float32) - np.float32(2**23)) / np.float32(2**23)

@@ -1,0 +1,133 @@
+//! What can be wrong with a value: a stable code, the bound that was broken and what was found, never the value.
+
+use std::borrow::Cow;
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, $meaning:literal;)*) => {
+        /// Stable name of a rule. Callers may match on the text of [`Code::name`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Code {
+            /// Every code, in the order of the documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name that callers see, for example `too_long`.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What the rule demands, in one line.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    AllZero = "all_zero", "a vector whose components are all zero has no direction, and the index leaves it out";
+    BadIdentifier = "bad_identifier", "a name must match [a-z_][a-z0-9_]{0,47}, so that every derived name fits 63 bytes";
+    Blank = "blank", "at least one character is needed";
+    KeyNotString = "key_not_string", "the keys of a JSON object must be strings";
+    LengthDiffers = "length_differs", "the fields of one call must have the same number of rows";
+    LoneSurrogate = "lone_surrogate", "half of a surrogate pair is no character and has no UTF-8 form";
+    MalformedCopy = "malformed_copy", "the bytes are not a binary COPY stream of these types";
+    Missing = "missing", "a value is needed here";
+    NaiveTimestamp = "naive_timestamp", "a datetime without a zone names no instant: give it a tzinfo";
+    NormOutOfRange = "norm_out_of_range", "the squared length of a vector must be a normal float32, else cosines become NaN";
+    NotAscending = "not_ascending", "the indices of a sparse vector must ascend, without repetition";
+    NotBinary = "not_binary", "a bit is 0 or 1";
+    NotFinite = "not_finite", "NaN and infinity are refused";
+    Nul = "nul", "Postgres stores no NUL character in text or jsonb";
+    OutOfRange = "out_of_range", "the value does not fit the type";
+    ReservedName = "reserved_name", "names that begin with pg_ belong to Postgres";
+    TooDeep = "too_deep", "JSON is nested too deeply";
+    TooLong = "too_long", "the value is longer than allowed";
+    TooShort = "too_short", "the value is shorter than allowed";
+    UnknownType = "unknown_type", "there is no field type of this name";
+    UnsupportedType = "unsupported_type", "JSON holds dict, list, tuple, str, int, float, bool and None only";
+    WrongDimension = "wrong_dimension", "a vector has another number of components than needed";
+    WrongDtype = "wrong_dtype", "an array has another dtype than the field's type needs; convert it with astype";
+    WrongLayout = "wrong_layout", "an array must be C-contiguous and aligned; numpy.ascontiguousarray makes it so";
+    WrongShape = "wrong_shape", "an array has another shape than the field's type needs";
+    WrongType = "wrong_type", "the value is of another Python type than the field needs";
+    ZeroValue = "zero_value", "a sparse vector names only components that are not zero";
+}
+
+/// One broken rule, without its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The rule.
+    pub code: Code,
+    /// The bound, as text.
+    pub limit: Option<Cow<'static, str>>,
+    /// What was found: a length, an offset, a type; never the value itself.
+    pub actual: Option<String>,
+}
+
+impl Fault {
+    /// A fault with neither bound nor finding.
+    #[must_use]
+    pub fn new(code: Code) -> Self {
+        Self {
+            code,
+            limit: None,
+            actual: None,
+        }
+    }
+
+    /// The same with a bound.
+    #[must_use]
+    pub fn limit(mut self, limit: impl Into<Cow<'static, str>>) -> Self {
+        self.limit = Some(limit.into());
+        self
+    }
+
+    /// The same with a finding.
+    #[must_use]
+    pub fn actual(mut self, actual: impl Into<String>) -> Self {
+        self.actual = Some(actual.into());
+        self
+    }
+
+    /// The same, found in one element of an array.
+    #[must_use]
+    pub fn in_element(self, place: usize) -> Self {
+        let actual = match &self.actual {
+            Some(actual) => format!("element {place}: {actual}"),
+            None => format!("element {place}"),
+        };
+        self.actual(actual)
+    }
+
+    /// The same fault at its place.
+    #[must_use]
+    pub fn at(self, row: Option<usize>, field: &str) -> FieldFault {
+        FieldFault {
+            row,
+            field: field.to_owned(),
+            fault: self,
+        }
+    }
+}
+
+/// One broken rule at its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldFault {
+    /// Row, counted from 0; `None` when the fault concerns the whole call.
+    pub row: Option<usize>,
+    /// Name of the field.
+    pub field: String,
+    /// The rule that is broken.
+    pub fault: Fault,
+}
+
+/// Sorts by row, the whole call first; within a row the order of the fields stays.
+pub fn sort_by_row(faults: &mut [FieldFault]) {
+    faults.sort_by_key(|fault| fault.row);
+}

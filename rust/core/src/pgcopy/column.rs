@@ -1,0 +1,181 @@
+//! Borrowed columns: what the encoder reads. Nothing is copied until it stands in the caller's buffer.
+
+use std::ops::Range;
+
+use crate::fault::{Code, Fault};
+
+/// One value a row, with an optional mask of NULLs.
+#[derive(Clone, Copy, Debug)]
+pub struct Cells<'a, T> {
+    /// One value a row; what stands under a NULL is ignored.
+    pub values: &'a [T],
+    /// True where the row is NULL; as long as `values`.
+    pub nulls: Option<&'a [bool]>,
+}
+
+impl<T: Copy> Cells<'_, T> {
+    /// The row's value; `None` is NULL.
+    ///
+    /// # Errors
+    /// `length_differs` when there is no such row.
+    pub fn get(&self, row: usize) -> Result<Option<T>, Fault> {
+        let null = self
+            .nulls
+            .is_some_and(|nulls| nulls.get(row).copied().unwrap_or(false));
+        let value = self.values.get(row).copied().ok_or_else(row_missing)?;
+        Ok(if null { None } else { Some(value) })
+    }
+}
+
+/// Where each row's part of a flat slice lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// `count` rows of `width` each, without gaps: a matrix.
+    Dense {
+        /// Length of a row.
+        width: usize,
+        /// Number of rows.
+        count: usize,
+    },
+    /// Any ranges; `None` is NULL.
+    Ranges(&'a [Option<Range<usize>>]),
+}
+
+impl Rows<'_> {
+    /// Number of rows.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Dense { count, .. } => *count,
+            Self::Ranges(ranges) => ranges.len(),
+        }
+    }
+
+    pub(super) fn get(&self, row: usize) -> Result<Option<Range<usize>>, Fault> {
+        match self {
+            Self::Dense { width, count } if row < *count => {
+                let start = row.checked_mul(*width);
+                let end = start.and_then(|start| start.checked_add(*width));
+                start
+                    .zip(end)
+                    .map(|(start, end)| Some(start..end))
+                    .ok_or_else(row_missing)
+            }
+            Self::Dense { .. } => Err(row_missing()),
+            Self::Ranges(ranges) => ranges.get(row).cloned().ok_or_else(row_missing),
+        }
+    }
+}
+
+/// Any number of values a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Lists<'a, T> {
+    /// The values of all rows.
+    pub values: &'a [T],
+    /// Where each row lies in them.
+    pub rows: Rows<'a>,
+}
+
+impl<'a, T> Lists<'a, T> {
+    /// The row's values; `None` is NULL.
+    ///
+    /// # Errors
+    /// `length_differs` when there is no such row.
+    pub fn get(&self, row: usize) -> Result<Option<&'a [T]>, Fault> {
+        match self.rows.get(row)? {
+            None => Ok(None),
+            Some(range) => self.values.get(range).map(Some).ok_or_else(row_missing),
+        }
+    }
+}
+
+/// Rows of pgvector's `sparsevec`.
+#[derive(Clone, Copy, Debug)]
+pub struct SparseVectors<'a> {
+    /// Dimension of each row.
+    pub dimensions: &'a [i32],
+    /// Components that are not zero, counted from 0.
+    pub indices: Lists<'a, i32>,
+    /// Their values, in the same order.
+    pub values: Lists<'a, f32>,
+}
+
+/// A column of a type that may also be an array's element.
+#[derive(Clone, Copy, Debug)]
+pub enum ScalarColumn<'a> {
+    /// int2, checked when it is written.
+    Int2(Cells<'a, i64>),
+    /// int4, checked when it is written.
+    Int4(Cells<'a, i64>),
+    /// int8.
+    Int8(Cells<'a, i64>),
+    /// float4.
+    Float4(Cells<'a, f32>),
+    /// float8.
+    Float8(Cells<'a, f64>),
+    /// bool, one byte each, 0 or 1 (a `bool` of Rust must not be made from memory that Python owns).
+    Bool(Cells<'a, u8>),
+    /// uuid.
+    Uuid(Cells<'a, [u8; 16]>),
+    /// timestamptz, in microseconds since 1970-01-01 UTC.
+    Timestamptz(Cells<'a, i64>),
+    /// text: UTF-8 without NUL.
+    Text(Lists<'a, u8>),
+}
+
+impl ScalarColumn<'_> {
+    /// Number of rows, or of elements.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Int2(cells)
+            | Self::Int4(cells)
+            | Self::Int8(cells)
+            | Self::Timestamptz(cells) => cells.values.len(),
+            Self::Float4(cells) => cells.values.len(),
+            Self::Float8(cells) => cells.values.len(),
+            Self::Bool(cells) => cells.values.len(),
+            Self::Uuid(cells) => cells.values.len(),
+            Self::Text(lists) => lists.rows.count(),
+        }
+    }
+}
+
+/// A column of any type.
+#[derive(Clone, Copy, Debug)]
+pub enum Column<'a> {
+    /// One value a row.
+    Scalar(ScalarColumn<'a>),
+    /// The elements of all rows, and where each row's lie.
+    Array(ScalarColumn<'a>, Rows<'a>),
+    /// JSON text as [`crate::json`] writes it.
+    Jsonb(Lists<'a, u8>),
+    /// Bytes.
+    Bytea(Lists<'a, u8>),
+    /// vector.
+    Vector(Lists<'a, f32>),
+    /// halfvec: rounded to the nearest float16 when it is written, ties to even.
+    Halfvec(Lists<'a, f32>),
+    /// bit(n): one byte for each bit, 0 or 1.
+    Bit(Lists<'a, u8>),
+    /// sparsevec.
+    Sparsevec(SparseVectors<'a>),
+}
+
+impl Column<'_> {
+    /// Number of rows.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Scalar(scalar) => scalar.count(),
+            Self::Array(_, rows) => rows.count(),
+            Self::Jsonb(lists) | Self::Bytea(lists) | Self::Bit(lists) => lists.rows.count(),
+            Self::Vector(lists) | Self::Halfvec(lists) => lists.rows.count(),
+            Self::Sparsevec(sparse) => sparse.dimensions.len(),
+        }
+    }
+}
+
+fn row_missing() -> Fault {
+    Fault::new(Code::LengthDiffers)
+}

@@ -1,0 +1,227 @@
+//! Columns that own their values: what the reader makes, and what Python lists become.
+
+use std::ops::Range;
+
+use super::column::{Cells, Column, Lists, Rows, ScalarColumn, SparseVectors};
+use super::{Scalar, Type};
+
+/// One value a row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnedCells<T> {
+    /// One value a row; the default stands under a NULL.
+    pub values: Vec<T>,
+    /// True where the row is NULL.
+    pub nulls: Vec<bool>,
+}
+
+impl<T: Copy + Default> OwnedCells<T> {
+    /// Adds a row.
+    pub fn push(&mut self, value: Option<T>) {
+        self.nulls.push(value.is_none());
+        self.values.push(value.unwrap_or_default());
+    }
+
+    /// The row's value; `None` is NULL (or no such row).
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<T> {
+        if self.nulls.get(row).copied().unwrap_or(true) {
+            None
+        } else {
+            self.values.get(row).copied()
+        }
+    }
+
+    fn lend(&self) -> Cells<'_, T> {
+        Cells {
+            values: &self.values,
+            nulls: Some(&self.nulls),
+        }
+    }
+}
+
+/// Any number of values a row, all in one allocation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnedLists<T> {
+    /// The values of all rows.
+    pub values: Vec<T>,
+    /// Where each row lies in them; `None` is NULL.
+    pub rows: Vec<Option<Range<usize>>>,
+}
+
+impl<T: Clone> OwnedLists<T> {
+    /// Adds a row.
+    pub fn push(&mut self, values: Option<&[T]>) {
+        let start = self.values.len();
+        self.values.extend_from_slice(values.unwrap_or_default());
+        self.rows.push(values.map(|_| start..self.values.len()));
+    }
+
+    /// The row's values; `None` is NULL (or no such row).
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<&[T]> {
+        self.values.get(self.rows.get(row)?.clone()?)
+    }
+
+    pub(super) fn lend(&self) -> Lists<'_, T> {
+        Lists {
+            values: &self.values,
+            rows: Rows::Ranges(&self.rows),
+        }
+    }
+}
+
+/// Rows of `sparsevec`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnedSparse {
+    /// Dimension of each row; 0 under a NULL.
+    pub dimensions: Vec<i32>,
+    /// Components that are not zero, counted from 0.
+    pub indices: OwnedLists<i32>,
+    /// Their values.
+    pub values: OwnedLists<f32>,
+}
+
+impl OwnedSparse {
+    /// Adds a row of (dimension, indices, values).
+    pub fn push(&mut self, row: Option<(i32, &[i32], &[f32])>) {
+        self.dimensions
+            .push(row.map_or(0, |(dimension, _, _)| dimension));
+        self.indices.push(row.map(|(_, indices, _)| indices));
+        self.values.push(row.map(|(_, _, values)| values));
+    }
+}
+
+/// A column of a type that may also be an array's element; the meaning of each is that of [`ScalarColumn`].
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // described on ScalarColumn
+pub enum OwnedScalar {
+    Int2(OwnedCells<i64>),
+    Int4(OwnedCells<i64>),
+    Int8(OwnedCells<i64>),
+    Float4(OwnedCells<f32>),
+    Float8(OwnedCells<f64>),
+    Bool(OwnedCells<u8>),
+    Uuid(OwnedCells<[u8; 16]>),
+    Timestamptz(OwnedCells<i64>),
+    Text(OwnedLists<u8>),
+}
+
+impl OwnedScalar {
+    /// An empty column.
+    #[must_use]
+    pub fn new(kind: Scalar) -> Self {
+        match kind {
+            Scalar::Int2 => Self::Int2(OwnedCells::default()),
+            Scalar::Int4 => Self::Int4(OwnedCells::default()),
+            Scalar::Int8 => Self::Int8(OwnedCells::default()),
+            Scalar::Float4 => Self::Float4(OwnedCells::default()),
+            Scalar::Float8 => Self::Float8(OwnedCells::default()),
+            Scalar::Bool => Self::Bool(OwnedCells::default()),
+            Scalar::Uuid => Self::Uuid(OwnedCells::default()),
+            Scalar::Timestamptz => Self::Timestamptz(OwnedCells::default()),
+            Scalar::Text => Self::Text(OwnedLists::default()),
+        }
+    }
+
+    /// Number of rows, or of elements.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lend().count()
+    }
+
+    /// Adds a NULL.
+    pub fn push_null(&mut self) {
+        match self {
+            Self::Int2(cells)
+            | Self::Int4(cells)
+            | Self::Int8(cells)
+            | Self::Timestamptz(cells) => cells.push(None),
+            Self::Float4(cells) => cells.push(None),
+            Self::Float8(cells) => cells.push(None),
+            Self::Bool(cells) => cells.push(None),
+            Self::Uuid(cells) => cells.push(None),
+            Self::Text(lists) => lists.push(None),
+        }
+    }
+
+    fn lend(&self) -> ScalarColumn<'_> {
+        match self {
+            Self::Int2(cells) => ScalarColumn::Int2(cells.lend()),
+            Self::Int4(cells) => ScalarColumn::Int4(cells.lend()),
+            Self::Int8(cells) => ScalarColumn::Int8(cells.lend()),
+            Self::Float4(cells) => ScalarColumn::Float4(cells.lend()),
+            Self::Float8(cells) => ScalarColumn::Float8(cells.lend()),
+            Self::Bool(cells) => ScalarColumn::Bool(cells.lend()),
+            Self::Uuid(cells) => ScalarColumn::Uuid(cells.lend()),
+            Self::Timestamptz(cells) => ScalarColumn::Timestamptz(cells.lend()),
+            Self::Text(lists) => ScalarColumn::Text(lists.lend()),
+        }
+    }
+}
+
+/// A column of any type; the meaning of each is that of [`Column`].
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // described on Column
+pub enum OwnedColumn {
+    Scalar(OwnedScalar),
+    Array(OwnedScalar, Vec<Option<Range<usize>>>),
+    Jsonb(OwnedLists<u8>),
+    Bytea(OwnedLists<u8>),
+    Vector(OwnedLists<f32>),
+    Halfvec(OwnedLists<f32>),
+    Bit(OwnedLists<u8>),
+    Sparsevec(OwnedSparse),
+}
+
+impl OwnedColumn {
+    /// An empty column.
+    #[must_use]
+    pub fn new(kind: Type) -> Self {
+        match kind {
+            Type::Scalar(scalar) => Self::Scalar(OwnedScalar::new(scalar)),
+            Type::Array(element) => Self::Array(OwnedScalar::new(element), Vec::new()),
+            Type::Jsonb => Self::Jsonb(OwnedLists::default()),
+            Type::Bytea => Self::Bytea(OwnedLists::default()),
+            Type::Vector => Self::Vector(OwnedLists::default()),
+            Type::Halfvec => Self::Halfvec(OwnedLists::default()),
+            Type::Bit => Self::Bit(OwnedLists::default()),
+            Type::Sparsevec => Self::Sparsevec(OwnedSparse::default()),
+        }
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lend().count()
+    }
+
+    /// Adds a NULL.
+    pub fn push_null(&mut self) {
+        match self {
+            Self::Scalar(scalar) => scalar.push_null(),
+            Self::Array(_, rows) => rows.push(None),
+            Self::Jsonb(lists) | Self::Bytea(lists) | Self::Bit(lists) => lists.push(None),
+            Self::Vector(lists) | Self::Halfvec(lists) => lists.push(None),
+            Self::Sparsevec(sparse) => sparse.push(None),
+        }
+    }
+
+    /// The column as the encoder reads it.
+    #[must_use]
+    pub fn lend(&self) -> Column<'_> {
+        match self {
+            Self::Scalar(scalar) => Column::Scalar(scalar.lend()),
+            Self::Array(elements, rows) => Column::Array(elements.lend(), Rows::Ranges(rows)),
+            Self::Jsonb(lists) => Column::Jsonb(lists.lend()),
+            Self::Bytea(lists) => Column::Bytea(lists.lend()),
+            Self::Vector(lists) => Column::Vector(lists.lend()),
+            Self::Halfvec(lists) => Column::Halfvec(lists.lend()),
+            Self::Bit(lists) => Column::Bit(lists.lend()),
+            Self::Sparsevec(sparse) => Column::Sparsevec(SparseVectors {
+                dimensions: &sparse.dimensions,
+                indices: sparse.indices.lend(),
+                values: sparse.values.lend(),
+            }),
+        }
+    }
+}

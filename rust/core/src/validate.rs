@@ -1,0 +1,196 @@
+//! What a field may hold. Each function returns every rule that the value breaks, so that a caller can fix all at once.
+
+use crate::fault::{Code, Fault};
+use crate::pgcopy::{
+    MAX_DIMENSIONS, half_from_single, half_refused, not_finite, single_from_half,
+    timestamp as shifted,
+};
+
+/// Bytes of an id: a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id.
+pub const MAX_ID_BYTES: usize = 512;
+/// Characters of an identifier: every name that is derived from it then fits Postgres' 63 bytes.
+pub const MAX_IDENTIFIER_CHARACTERS: usize = 48;
+
+/// Bounds of a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextLimits {
+    /// Fewest characters.
+    pub min_chars: usize,
+    /// Most bytes of UTF-8; `None` is no bound.
+    pub max_bytes: Option<usize>,
+}
+
+/// Bounds of a vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VectorLimits {
+    /// The dimension it must have; `None` is any that pgvector stores.
+    pub dimension: Option<usize>,
+    /// True when it will be rounded to float16.
+    pub half: bool,
+}
+
+/// Rules of a text: no NUL, long enough, short enough.
+#[must_use]
+pub fn text(text: &str, limits: TextLimits) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if text.contains('\0') {
+        let characters = text.chars().take_while(|&letter| letter != '\0').count();
+        faults.push(Fault::new(Code::Nul).actual(format!("character {characters}")));
+    }
+    // Bytes bound characters from above, so the count is only taken where it can matter.
+    if limits.min_chars > 0 && text.len() < limits.min_chars.saturating_mul(4) {
+        let characters = text.chars().count();
+        if characters < limits.min_chars {
+            let limit = format!("{} characters", limits.min_chars);
+            faults.push(
+                Fault::new(Code::TooShort)
+                    .limit(limit)
+                    .actual(format!("{characters} characters")),
+            );
+        }
+    }
+    if let Some(max_bytes) = limits.max_bytes.filter(|&max_bytes| text.len() > max_bytes) {
+        let fault = Fault::new(Code::TooLong).limit(format!("{max_bytes} bytes"));
+        faults.push(fault.actual(format!("{} bytes", text.len())));
+    }
+    faults
+}
+
+/// Rules of an id: not empty, at most [`MAX_ID_BYTES`], no NUL.
+#[must_use]
+pub fn id(id: &str) -> Vec<Fault> {
+    let mut faults = text(
+        id,
+        TextLimits {
+            min_chars: 0,
+            max_bytes: Some(MAX_ID_BYTES),
+        },
+    );
+    if id.is_empty() {
+        faults.push(Fault::new(Code::Blank).limit("1 character").actual("0"));
+    }
+    faults
+}
+
+/// Rules of a vector: the dimension, finite components, and a length of which a cosine can be computed.
+///
+/// pgvector adds up squares in float32 (`VectorCosineSimilarity`), so the squared length must be a normal float32:
+/// components near 1e-30 underflow to 0 and components near 3e38 overflow, and the cosine is then NaN. The sum here is
+/// taken in float64, which holds every sum of squares of float32.
+#[must_use]
+pub fn vector(values: &[f32], limits: VectorLimits) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let wanted = limits.dimension.unwrap_or(values.len());
+    if values.len() != wanted {
+        let fault = Fault::new(Code::WrongDimension).limit(wanted.to_string());
+        faults.push(fault.actual(values.len().to_string()));
+    } else if !(1..=MAX_DIMENSIONS).contains(&values.len()) {
+        let fault = Fault::new(Code::WrongDimension).limit(format!("1 to {MAX_DIMENSIONS}"));
+        faults.push(fault.actual(values.len().to_string()));
+    }
+    faults.extend(if limits.half {
+        half_length(values)
+    } else {
+        length(values)
+    });
+    faults
+}
+
+fn length(values: &[f32]) -> Option<Fault> {
+    let sum = sum_of_squares(values);
+    if !sum.is_finite() {
+        return Some(not_finite(values));
+    }
+    if values.is_empty() {
+        return None; // the dimension's fault
+    }
+    if sum == 0.0 {
+        return Some(Fault::new(Code::AllZero));
+    }
+    if sum < f64::from(f32::MIN_POSITIVE) || sum > f64::from(f32::MAX) {
+        return Some(
+            Fault::new(Code::NormOutOfRange)
+                .limit("1.1e-19 to 1.8e19")
+                .actual(format!("{:.1e}", sum.sqrt())),
+        );
+    }
+    None
+}
+
+/// The rules for what is left after rounding to float16.
+fn half_length(values: &[f32]) -> Option<Fault> {
+    let rounded: Vec<f32> = values
+        .iter()
+        .map(|&value| single_from_half(half_from_single(value)))
+        .collect();
+    if rounded.iter().all(|value| value.is_finite()) {
+        length(&rounded)
+    } else {
+        Some(half_refused(values))
+    }
+}
+
+/// Eight sums side by side: one alone would wait for each addition before the next.
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let (eights, rest) = values.as_chunks::<8>();
+    let mut sums = [0.0_f64; 8];
+    for eight in eights {
+        for (sum, &value) in sums.iter_mut().zip(eight) {
+            *sum += f64::from(value) * f64::from(value);
+        }
+    }
+    sums.iter().sum::<f64>()
+        + rest
+            .iter()
+            .map(|&value| f64::from(value) * f64::from(value))
+            .sum::<f64>()
+}
+
+/// Rules of an instant in microseconds since 1970: Postgres takes the largest values for infinity, silently, and stores
+/// years that Python cannot read.
+#[must_use]
+pub fn timestamp(microseconds: i64) -> Vec<Fault> {
+    shifted(microseconds).err().into_iter().collect()
+}
+
+/// Rules of a name that becomes part of SQL identifiers: `[a-z_][a-z0-9_]{0,47}`, not beginning with `pg_`.
+#[must_use]
+pub fn identifier(name: &str) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let begins = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+    let strange = name.chars().position(|letter| {
+        !(letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_')
+    });
+    let pattern = "[a-z_][a-z0-9_]{0,47}";
+    if let Some(place) = strange {
+        faults.push(
+            Fault::new(Code::BadIdentifier)
+                .limit(pattern)
+                .actual(format!("character {place}")),
+        );
+    } else if !begins {
+        let actual = if name.is_empty() {
+            "0 characters"
+        } else {
+            "character 0"
+        };
+        faults.push(
+            Fault::new(Code::BadIdentifier)
+                .limit(pattern)
+                .actual(actual),
+        );
+    }
+    let characters = name.chars().count();
+    if characters > MAX_IDENTIFIER_CHARACTERS {
+        let limit = format!("{MAX_IDENTIFIER_CHARACTERS} characters");
+        faults.push(
+            Fault::new(Code::TooLong)
+                .limit(limit)
+                .actual(format!("{characters} characters")),
+        );
+    }
+    if name.starts_with("pg_") {
+        faults.push(Fault::new(Code::ReservedName).limit("not pg_"));
+    }
+    faults
+}

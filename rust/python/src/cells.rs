@@ -1,0 +1,258 @@
+//! One Python value into an owned column. A refused value leaves the column as it was.
+
+use pyo3::exceptions::PyUnicodeEncodeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
+use semlex_core::fault::{Code, Fault};
+use semlex_core::pgcopy::{OwnedCells, OwnedColumn, OwnedScalar};
+
+use crate::arrays::one_dimensional;
+
+/// Larger integers are not exact in a float64.
+const EXACT_INTEGER: i64 = 1 << 53;
+
+/// The value is of another type than the field needs.
+pub(crate) fn wrong_type(value: &Bound<'_, PyAny>, wanted: &'static str) -> Fault {
+    Fault::new(Code::WrongType)
+        .limit(wanted)
+        .actual(type_name(value))
+}
+
+/// Name of the value's type, for messages.
+pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(
+        |_| "?".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// The items of a list or tuple, as they stand now: other threads may change a list while its items are read.
+pub(crate) fn snapshot<'py>(data: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
+    match data.cast::<PyTuple>() {
+        Ok(tuple) => Some(tuple.clone()),
+        Err(_) => data.cast::<PyList>().ok().map(PyListMethods::to_tuple),
+    }
+}
+
+/// The text of a string; Python allows half a surrogate pair in it, UTF-8 does not.
+pub(crate) fn utf8<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str, Fault> {
+    text.to_str().map_err(|error| {
+        let fault = Fault::new(Code::LoneSurrogate);
+        let value = error.value(text.py());
+        match value
+            .is_instance_of::<PyUnicodeEncodeError>()
+            .then(|| value.getattr("start"))
+        {
+            Some(Ok(start)) => fault.actual(format!("character {start}")),
+            _ => fault,
+        }
+    })
+}
+
+/// Appends a value that is not None.
+pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result<(), Fault> {
+    match column {
+        OwnedColumn::Scalar(scalar) => push_scalar(scalar, value)?,
+        OwnedColumn::Array(elements, rows) => {
+            let items = snapshot(value).ok_or_else(|| wrong_type(value, "list"))?;
+            let start = elements.count();
+            for (place, item) in items.iter().enumerate() {
+                if item.is_none() {
+                    elements.push_null();
+                } else {
+                    push_scalar(elements, &item).map_err(|fault| fault.in_element(place))?;
+                }
+            }
+            rows.push(Some(start..elements.count()));
+        }
+        OwnedColumn::Jsonb(_) => return Err(wrong_type(value, "JSON")), // columns.rs writes those through JsonWriter
+        OwnedColumn::Bytea(lists) => {
+            let bytes = value
+                .cast::<PyBytes>()
+                .map_err(|_| wrong_type(value, "bytes"))?;
+            lists.push(Some(bytes.as_bytes()));
+        }
+        OwnedColumn::Vector(lists) | OwnedColumn::Halfvec(lists) => {
+            let array = one_dimensional::<f32>(value, "float32 (d,)")?;
+            lists.push(Some(
+                array
+                    .as_slice()
+                    .map_err(|_| Fault::new(Code::WrongLayout))?,
+            ));
+        }
+        OwnedColumn::Bit(lists) => {
+            let text = value
+                .cast::<PyString>()
+                .map_err(|_| wrong_type(value, "str of 0 and 1"))?;
+            let text = utf8(text)?;
+            if let Some(place) = text
+                .chars()
+                .position(|letter| letter != '0' && letter != '1')
+            {
+                return Err(Fault::new(Code::NotBinary).actual(format!("bit {place}")));
+            }
+            let bits: Vec<u8> = text.bytes().map(|byte| byte & 1).collect();
+            lists.push(Some(&bits));
+        }
+        OwnedColumn::Sparsevec(_) => return Err(wrong_type(value, "sparse row")), // columns.rs knows the dimension
+    }
+    Ok(())
+}
+
+fn push_scalar(scalar: &mut OwnedScalar, value: &Bound<'_, PyAny>) -> Result<(), Fault> {
+    match scalar {
+        OwnedScalar::Int2(cells) => push_integer(cells, value, "-32768 to 32767"),
+        OwnedScalar::Int4(cells) => push_integer(cells, value, "-2147483648 to 2147483647"),
+        OwnedScalar::Int8(cells) => {
+            push_integer(cells, value, "-9223372036854775808 to 9223372036854775807")
+        }
+        OwnedScalar::Float4(cells) => {
+            let double = float(value)?;
+            let single = narrowed(double);
+            if double.is_finite() && !single.is_finite() {
+                return Err(Fault::new(Code::OutOfRange).limit("-3.4028235e38 to 3.4028235e38"));
+            }
+            cells.push(Some(single));
+            Ok(())
+        }
+        OwnedScalar::Float8(cells) => {
+            cells.push(Some(float(value)?));
+            Ok(())
+        }
+        OwnedScalar::Bool(cells) => {
+            let truth: bool = value.extract().map_err(|_| wrong_type(value, "bool"))?;
+            cells.push(Some(u8::from(truth)));
+            Ok(())
+        }
+        OwnedScalar::Uuid(cells) => {
+            cells.push(Some(uuid(value)?));
+            Ok(())
+        }
+        OwnedScalar::Timestamptz(cells) => {
+            cells.push(Some(microseconds(value)?));
+            Ok(())
+        }
+        OwnedScalar::Text(lists) => {
+            let text = value
+                .cast::<PyString>()
+                .map_err(|_| wrong_type(value, "str"))?;
+            lists.push(Some(utf8(text)?.as_bytes()));
+            Ok(())
+        }
+    }
+}
+
+/// int2 and int4 are narrowed by the encoder, which says the same as this does for what exceeds 64 bits.
+fn push_integer(
+    cells: &mut OwnedCells<i64>,
+    value: &Bound<'_, PyAny>,
+    limit: &'static str,
+) -> Result<(), Fault> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(wrong_type(value, "int"));
+    }
+    match value.extract::<i64>() {
+        Ok(integer) => cells.push(Some(integer)),
+        Err(_) if value.is_instance_of::<PyInt>() => {
+            return Err(Fault::new(Code::OutOfRange).limit(limit));
+        }
+        Err(_) => return Err(wrong_type(value, "int")),
+    }
+    Ok(())
+}
+
+fn float(value: &Bound<'_, PyAny>) -> Result<f64, Fault> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(wrong_type(value, "float"));
+    }
+    if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyFloat>() {
+        let exact = value
+            .extract::<i64>()
+            .is_ok_and(|integer| (-EXACT_INTEGER..=EXACT_INTEGER).contains(&integer));
+        if !exact {
+            return Err(
+                Fault::new(Code::OutOfRange).limit("-2**53 to 2**53 for an int in a float field")
+            );
+        }
+    }
+    value
+        .extract::<f64>()
+        .map_err(|_| wrong_type(value, "float"))
+}
+
+#[allow(clippy::cast_possible_truncation)] // rounding to the nearest float32 is what a float4 does; overflow is refused
+fn narrowed(value: f64) -> f32 {
+    value as f32
+}
+
+fn uuid(value: &Bound<'_, PyAny>) -> Result<[u8; 16], Fault> {
+    static UUID: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let wrong = || wrong_type(value, "uuid.UUID or 16 bytes");
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return bytes.as_bytes().try_into().map_err(|_| {
+            Fault::new(Code::WrongType)
+                .limit("16 bytes")
+                .actual(format!("{} bytes", bytes.as_bytes().len()))
+        });
+    }
+    let class = UUID
+        .import(value.py(), "uuid", "UUID")
+        .map_err(|_| wrong())?;
+    if !value.is_instance(class).unwrap_or(false) {
+        return Err(wrong());
+    }
+    let bytes = value
+        .getattr(intern!(value.py(), "bytes"))
+        .map_err(|_| wrong())?;
+    bytes.extract::<[u8; 16]>().map_err(|_| wrong())
+}
+
+/// Microseconds since 1970-01-01 UTC of an aware datetime. The subtraction is Python's own, which knows zones and folds.
+pub(crate) fn microseconds(value: &Bound<'_, PyAny>) -> Result<i64, Fault> {
+    static DATETIME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static EPOCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    let wrong = || wrong_type(value, "datetime with a zone");
+    let class = DATETIME
+        .import(py, "datetime", "datetime")
+        .map_err(|_| wrong())?;
+    if !value.is_instance(class).unwrap_or(false) {
+        return Err(wrong());
+    }
+    let zone = value
+        .call_method0(intern!(py, "utcoffset"))
+        .map_err(|_| wrong())?;
+    if zone.is_none() {
+        return Err(Fault::new(Code::NaiveTimestamp));
+    }
+    let epoch = EPOCH
+        .get_or_try_init(py, || epoch(py))
+        .map_err(|_| wrong())?;
+    let since = value
+        .sub(epoch)
+        .map_err(|_| Fault::new(Code::OutOfRange).limit("years 0001 to 9999"))?;
+    let part = |name| {
+        since
+            .getattr(name)
+            .and_then(|part| part.extract::<i64>())
+            .map_err(|_| wrong())
+    };
+    let seconds = part(intern!(py, "days"))?
+        .saturating_mul(86_400)
+        .saturating_add(part(intern!(py, "seconds"))?);
+    Ok(seconds
+        .saturating_mul(1_000_000)
+        .saturating_add(part(intern!(py, "microseconds"))?))
+}
+
+/// `datetime(1970, 1, 1, tzinfo=timezone.utc)`.
+pub(crate) fn epoch(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let module = py.import("datetime")?;
+    let utc = module.getattr("timezone")?.getattr("utc")?;
+    Ok(module
+        .getattr("datetime")?
+        .call1((1970, 1, 1, 0, 0, 0, 0, utc))?
+        .unbind())
+}

@@ -1,0 +1,185 @@
+//! One argument of Python into one column: arrays are borrowed, lists are converted, every refusal is noted by row.
+
+use numpy::PyUntypedArray;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+use semlex_core::fault::{Code, Fault, FieldFault};
+use semlex_core::json::JsonWriter;
+use semlex_core::pgcopy::{
+    Column, MAX_SPARSE_DIMENSIONS, OwnedColumn, OwnedLists, OwnedSparse, Type,
+};
+
+use crate::arrays::{ArraySource, Borrowed, one_dimensional};
+use crate::cells::{push, snapshot, wrong_type};
+use crate::json::write_json;
+
+/// Where a column's values live.
+pub(crate) enum Source {
+    /// Converted from a list.
+    Owned(OwnedColumn),
+    /// An array of the caller's.
+    Array(ArraySource),
+}
+
+impl Source {
+    /// Converts `data`; refusals of single rows go to `faults` and leave NULL in their place.
+    pub(crate) fn take(
+        kind: Type,
+        name: &str,
+        data: &Bound<'_, PyAny>,
+        faults: &mut Vec<FieldFault>,
+    ) -> Option<Self> {
+        let taken = match data.cast::<PyUntypedArray>() {
+            Ok(array) => ArraySource::take(kind, array).map(Self::Array),
+            Err(_) if kind == Type::Sparsevec => sparse(name, data, faults).map(Self::Owned),
+            Err(_) => match snapshot(data) {
+                None => Err(wrong_type(data, expected(kind))),
+                Some(rows) if kind == Type::Jsonb => Ok(Self::Owned(jsonb(name, &rows, faults))),
+                Some(rows) => Ok(Self::Owned(listed(kind, name, &rows, faults))),
+            },
+        };
+        taken
+            .map_err(|fault| faults.push(fault.at(None, name)))
+            .ok()
+    }
+
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        match self {
+            Self::Owned(column) => column.count(),
+            Self::Array(array) => array.rows(),
+        }
+    }
+
+    /// Holds an array for reading; nothing to hold for what is owned.
+    pub(crate) fn borrow<'py>(&self, py: Python<'py>) -> Result<Option<Borrowed<'py>>, Fault> {
+        match self {
+            Self::Owned(_) => Ok(None),
+            Self::Array(array) => array.borrow(py).map(Some),
+        }
+    }
+
+    /// The column as the encoder reads it.
+    pub(crate) fn column<'a>(
+        &'a self,
+        borrowed: Option<&'a Borrowed<'_>>,
+    ) -> Result<Column<'a>, Fault> {
+        match (self, borrowed) {
+            (Self::Owned(column), _) => Ok(column.lend()),
+            (Self::Array(array), Some(borrowed)) => array.column(borrowed),
+            (Self::Array(_), None) => Err(Fault::new(Code::WrongLayout)),
+        }
+    }
+}
+
+fn expected(kind: Type) -> &'static str {
+    match kind {
+        Type::Scalar(semlex_core::pgcopy::Scalar::Text)
+        | Type::Array(_)
+        | Type::Jsonb
+        | Type::Bytea => "list",
+        _ => "array or list",
+    }
+}
+
+fn listed(
+    kind: Type,
+    name: &str,
+    rows: &Bound<'_, PyTuple>,
+    faults: &mut Vec<FieldFault>,
+) -> OwnedColumn {
+    let mut column = OwnedColumn::new(kind);
+    for (row, value) in rows.iter().enumerate() {
+        if value.is_none() {
+            column.push_null();
+        } else if let Err(fault) = push(&mut column, &value) {
+            faults.push(fault.at(Some(row), name));
+            column.push_null();
+        }
+    }
+    column
+}
+
+fn jsonb(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) -> OwnedColumn {
+    let mut writer = JsonWriter::default();
+    let mut ranges = Vec::with_capacity(rows.len());
+    for (row, value) in rows.iter().enumerate() {
+        let start = writer.len();
+        writer.begin_document(start);
+        if value.is_none() {
+            ranges.push(None);
+        } else if let Err(fault) = write_json(&mut writer, &value) {
+            faults.push(fault.at(Some(row), name));
+            writer.begin_document(start);
+            ranges.push(None);
+        } else {
+            ranges.push(Some(start..writer.len()));
+        }
+    }
+    OwnedColumn::Jsonb(OwnedLists {
+        values: writer.into_bytes(),
+        rows: ranges,
+    })
+}
+
+/// `(dimensions, [(indices, values) | None, …])`.
+fn sparse(
+    name: &str,
+    data: &Bound<'_, PyAny>,
+    faults: &mut Vec<FieldFault>,
+) -> Result<OwnedColumn, Fault> {
+    let wanted = "(dimensions, list of (indices, values) or None)";
+    let pair = data
+        .cast::<PyTuple>()
+        .ok()
+        .filter(|pair| pair.len() == 2)
+        .ok_or_else(|| wrong_type(data, wanted))?;
+    let (dimensions, rows) = (pair.get_item(0), pair.get_item(1));
+    let (Ok(dimensions), Ok(rows)) = (dimensions, rows) else {
+        return Err(wrong_type(data, wanted));
+    };
+    let dimension = dimensions.extract::<i32>().ok().filter(|dimension| {
+        usize::try_from(*dimension)
+            .is_ok_and(|dimension| (1..=MAX_SPARSE_DIMENSIONS).contains(&dimension))
+    });
+    let Some(dimension) = dimension else {
+        let integer = dimensions.is_instance_of::<PyInt>();
+        let fault = Fault::new(Code::WrongDimension).limit(format!("1 to {MAX_SPARSE_DIMENSIONS}"));
+        return Err(if integer {
+            fault
+        } else {
+            wrong_type(&dimensions, "int")
+        });
+    };
+    let rows = snapshot(&rows).ok_or_else(|| wrong_type(&rows, "list"))?;
+    let mut column = OwnedSparse::default();
+    for (row, value) in rows.iter().enumerate() {
+        if value.is_none() {
+            column.push(None);
+        } else if let Err(fault) = push_sparse(&mut column, dimension, &value) {
+            faults.push(fault.at(Some(row), name));
+            column.push(None);
+        }
+    }
+    Ok(OwnedColumn::Sparsevec(column))
+}
+
+fn push_sparse(
+    column: &mut OwnedSparse,
+    dimension: i32,
+    value: &Bound<'_, PyAny>,
+) -> Result<(), Fault> {
+    let wrong = || wrong_type(value, "(indices, values)");
+    let pair = snapshot(value)
+        .filter(|pair| pair.len() == 2)
+        .ok_or_else(wrong)?;
+    let indices = one_dimensional::<i32>(&pair.get_item(0).map_err(|_| wrong())?, "int32 (m,)")?;
+    let values = one_dimensional::<f32>(&pair.get_item(1).map_err(|_| wrong())?, "float32 (m,)")?;
+    let layout = |_| Fault::new(Code::WrongLayout);
+    let (indices, values) = (
+        indices.as_slice().map_err(layout)?,
+        values.as_slice().map_err(layout)?,
+    );
+    column.push(Some((dimension, indices, values)));
+    Ok(())
+}

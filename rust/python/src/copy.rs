@@ -1,0 +1,248 @@
+//! `CopyEncoder` and `decode_copy`: columns to binary COPY and back.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyList, PyTuple};
+use semlex_core::fault::{Code, Fault, FieldFault, sort_by_row};
+use semlex_core::pgcopy::{Batch, EncodeError, Malformed, Type, decode};
+
+use crate::arrays::described;
+use crate::cells::{snapshot, type_name, wrong_type};
+use crate::columns::Source;
+use crate::decoded::to_list;
+use crate::errors::{detached, validation_error};
+
+/// A batch of rows, ready to be written in blocks.
+#[pyclass(frozen, module = "semlex._core")]
+pub(crate) struct CopyEncoder {
+    columns: Vec<(String, Source)>,
+    ids: Option<Py<PyTuple>>,
+    rows: usize,
+    largest_row: usize,
+    /// Where the next block begins.
+    next: AtomicUsize,
+}
+
+#[pymethods]
+impl CopyEncoder {
+    #[new]
+    #[pyo3(signature = (columns, ids = None))]
+    fn new(
+        py: Python<'_>,
+        columns: Vec<(String, String, Bound<'_, PyAny>)>,
+        ids: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let mut faults = Vec::new();
+        let ids = ids.and_then(|ids| match snapshot(&ids) {
+            Some(ids) => Some(ids),
+            None => {
+                faults.push(wrong_type(&ids, "list").at(None, "ids"));
+                None
+            }
+        });
+        let names: Vec<String> = columns.iter().map(|(name, ..)| name.clone()).collect();
+        let mut taken = Vec::with_capacity(columns.len());
+        for (name, kind, data) in columns {
+            match Type::parse(&kind) {
+                None => faults.push(
+                    Fault::new(Code::UnknownType)
+                        .limit(Type::NAMES)
+                        .at(None, &name),
+                ),
+                Some(kind) => taken.extend(
+                    Source::take(kind, &name, &data, &mut faults).map(|source| (name, source)),
+                ),
+            }
+        }
+        let rows = taken.first().map_or(0, |(_, source)| source.rows());
+        if let Some(ids) = ids
+            .as_ref()
+            .filter(|ids| ids.len() != rows && !taken.is_empty())
+        {
+            let fault = Fault::new(Code::LengthDiffers)
+                .limit(rows.to_string())
+                .actual(ids.len().to_string());
+            faults.push(fault.at(None, "ids"));
+        }
+        let encoder = Self {
+            columns: taken,
+            ids: ids.map(Bound::unbind),
+            rows,
+            largest_row: 0,
+            next: AtomicUsize::new(0),
+        };
+        let largest = encoder.with_batch(py, |batch| {
+            let found = batch.check();
+            if found.is_empty() {
+                batch.largest_row().map_err(|fault| vec![fault])
+            } else {
+                Err(found)
+            }
+        });
+        match largest {
+            Ok(Ok(largest_row)) if faults.is_empty() => Ok(Self {
+                largest_row,
+                ..encoder
+            }),
+            Ok(found) => {
+                faults.extend(found.err().unwrap_or_default());
+                faults.sort_by_key(|fault| names.iter().position(|name| *name == fault.field));
+                sort_by_row(&mut faults);
+                Err(encoder.refused(py, faults))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Number of rows.
+    #[getter]
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes that a buffer must at least have.
+    #[getter]
+    fn largest_row(&self) -> usize {
+        self.largest_row
+    }
+
+    fn encode_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        position: i64,
+    ) -> PyResult<(usize, usize)> {
+        let expected = self.next.load(Ordering::Acquire);
+        let position = usize::try_from(position)
+            .ok()
+            .filter(|position| *position == 0 || *position == expected);
+        let Some(position) = position.filter(|position| *position <= self.rows) else {
+            let end = if expected > self.rows {
+                " (the stream is complete)"
+            } else {
+                ""
+            };
+            return Err(PyValueError::new_err(format!(
+                "position: expected 0 or {expected}{end}"
+            )));
+        };
+        let mut space = writable(buffer)?;
+        let bytes = space
+            .as_slice_mut()
+            .map_err(|_| PyValueError::new_err("buffer: expected a contiguous array"))?;
+        match self.with_batch(py, |batch| batch.encode_into(bytes, position))? {
+            Ok((next, written)) => {
+                self.next.store(next, Ordering::Release);
+                Ok((next, written))
+            }
+            Err(EncodeError::Value(fault)) => Err(self.refused(py, vec![fault])),
+            Err(EncodeError::BufferTooSmall { needed, available }) => {
+                Err(PyValueError::new_err(format!(
+                    "buffer: the next row needs {needed} bytes, the buffer has {available}; largest_row is always enough"
+                )))
+            }
+            Err(EncodeError::WrongPosition { last }) => Err(PyValueError::new_err(format!(
+                "position: expected at most {last}"
+            ))),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "CopyEncoder({} columns, {} rows)",
+            self.columns.len(),
+            self.rows
+        )
+    }
+}
+
+impl CopyEncoder {
+    /// Runs `work` on the columns with the interpreter released.
+    fn with_batch<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Send + FnOnce(&Batch<'_>) -> T,
+    ) -> PyResult<T> {
+        let place = |fault: Fault, name: &str| self.refused(py, vec![fault.at(None, name)]);
+        let held = self
+            .columns
+            .iter()
+            .map(|(name, source)| source.borrow(py).map_err(|fault| place(fault, name)))
+            .collect::<PyResult<Vec<_>>>()?;
+        let columns = self
+            .columns
+            .iter()
+            .zip(&held)
+            .map(|((name, source), held)| {
+                source
+                    .column(held.as_ref())
+                    .map(|column| (name.as_str(), column))
+                    .map_err(|fault| place(fault, name))
+            })
+            .collect::<PyResult<Vec<_>>>()?;
+        let batch = Batch::new(columns).map_err(|fault| self.refused(py, vec![fault]))?;
+        detached(py, || work(&batch))
+    }
+
+    fn refused(&self, py: Python<'_>, faults: Vec<FieldFault>) -> PyErr {
+        validation_error(py, faults, self.ids.as_ref().map(|ids| ids.bind(py)))
+    }
+}
+
+/// The buffer, held for writing.
+fn writable<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<numpy::PyReadwriteArray1<'py, u8>> {
+    let found = || match buffer.cast::<PyUntypedArray>() {
+        Ok(array) => described(array),
+        Err(_) => type_name(buffer),
+    };
+    let wanted = "buffer: expected a uint8 array (n,)";
+    let array = buffer
+        .cast::<PyArray1<u8>>()
+        .map_err(|_| PyTypeError::new_err(format!("{wanted}, got {}", found())))?;
+    array
+        .try_readwrite()
+        .map_err(|error| PyValueError::new_err(format!("buffer: {error}")))
+}
+
+/// Columns of Python values out of a binary COPY stream.
+#[pyfunction]
+pub(crate) fn decode_copy<'py>(
+    py: Python<'py>,
+    data: PyBackedBytes,
+    types: Vec<String>,
+) -> PyResult<Bound<'py, PyList>> {
+    let unknown = |name: String| {
+        Fault::new(Code::UnknownType)
+            .limit(Type::NAMES)
+            .at(None, &name)
+    };
+    let types = types
+        .into_iter()
+        .map(|name| Type::parse(&name).ok_or(name))
+        .collect::<Result<Vec<_>, _>>();
+    let types = types.map_err(|name| validation_error(py, vec![unknown(name)], None))?;
+    match detached(py, || decode(&data, &types))? {
+        Ok(columns) => {
+            let lists = columns
+                .iter()
+                .map(|column| to_list(py, column))
+                .collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, lists)
+        }
+        Err(Malformed {
+            row,
+            column,
+            offset,
+            reason,
+        }) => {
+            let field =
+                column.map_or_else(|| "stream".to_owned(), |column| format!("column {column}"));
+            let fault = Fault::new(Code::MalformedCopy).actual(format!("byte {offset}: {reason}"));
+            Err(validation_error(py, vec![fault.at(row, &field)], None))
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! `validate_rows`: every error of every row, before a byte is sent.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use semlex_core::fault::{Code, Fault, FieldFault, sort_by_row};
+use semlex_core::json::{JsonWriter, MAX_BYTES, MAX_DEPTH};
+use semlex_core::pgcopy::{Column, MAX_VALUE_BYTES, Scalar, ScalarColumn, Type};
+use semlex_core::validate::{TextLimits, VectorLimits, id, identifier, text, timestamp, vector};
+
+use crate::cells::{snapshot, utf8, wrong_type};
+use crate::columns::Source;
+use crate::errors::{FaultTuple, detached, fault_tuple};
+use crate::json::write_json;
+
+/// What a field must be.
+enum Rules {
+    Id,
+    Text(TextLimits),
+    Jsonb { max_depth: usize, max_bytes: usize },
+    Vector(VectorLimits),
+    Timestamptz,
+}
+
+/// A field's values, where its rules can read them without the interpreter.
+enum Values {
+    Strings(Vec<Option<PyBackedStr>>),
+    Column(Source),
+    /// JSON: checked while it was walked.
+    Checked(usize),
+}
+
+type Field<'py> = (
+    String,
+    String,
+    Bound<'py, PyAny>,
+    Option<Bound<'py, PyDict>>,
+);
+
+/// Every error of every row, by row.
+#[pyfunction]
+#[pyo3(signature = (fields, ids = None))]
+pub(crate) fn validate_rows(
+    py: Python<'_>,
+    fields: Vec<Field<'_>>,
+    ids: Option<Bound<'_, PyAny>>,
+) -> PyResult<Vec<FaultTuple>> {
+    let mut faults = Vec::new();
+    let ids = ids
+        .map(|ids| snapshot(&ids).ok_or_else(|| PyValueError::new_err("ids: expected a list")))
+        .transpose()?;
+    let mut rows = ids.as_ref().map(PyTupleMethods::len);
+    let mut taken = Vec::with_capacity(fields.len());
+    for (name, kind, data, limits) in fields {
+        let (rules, nullable) = Rules::parse(&name, &kind, limits.as_ref())?;
+        let Some(values) = rules.take(&name, &data, nullable, &mut faults) else {
+            continue;
+        };
+        let wanted = *rows.get_or_insert(values.count());
+        if values.count() != wanted {
+            let fault = Fault::new(Code::LengthDiffers)
+                .limit(wanted.to_string())
+                .actual(values.count().to_string());
+            faults.push(fault.at(None, &name));
+        }
+        taken.push((name, rules, values));
+    }
+    let held = taken
+        .iter()
+        .map(|(name, _, values)| {
+            values
+                .source()
+                .map_or(Ok(None), |source| source.borrow(py))
+                .map_err(|fault| (name, fault))
+        })
+        .collect::<Result<Vec<_>, _>>();
+    let held = held.map_err(|(name, fault)| {
+        crate::errors::validation_error(py, vec![fault.at(None, name)], None)
+    })?;
+    let mut checks = Vec::with_capacity(taken.len());
+    for ((name, rules, values), held) in taken.iter().zip(&held) {
+        match values
+            .source()
+            .map(|source| source.column(held.as_ref()))
+            .transpose()
+        {
+            Ok(column) => checks.push((name.as_str(), rules, values, column)),
+            Err(fault) => faults.push(fault.at(None, name)),
+        }
+    }
+    faults.extend(detached(py, || {
+        let check = |(name, rules, values, column)| check(name, rules, values, column);
+        checks.into_iter().flat_map(check).collect::<Vec<_>>()
+    })?);
+    // Fields were taken in order, but refusals of the walk came before those of the rules.
+    let order = |fault: &FieldFault| taken.iter().position(|(name, ..)| *name == fault.field);
+    faults.sort_by_key(order);
+    sort_by_row(&mut faults);
+    Ok(faults
+        .into_iter()
+        .map(|fault| fault_tuple(fault, ids.as_ref()))
+        .collect())
+}
+
+/// Every rule of an identifier that `name` breaks.
+#[pyfunction]
+pub(crate) fn validate_identifier(name: &Bound<'_, PyAny>) -> Vec<FaultTuple> {
+    let found = match name
+        .cast::<PyString>()
+        .map_err(|_| wrong_type(name, "str"))
+        .and_then(utf8_owned)
+    {
+        Ok(text) => identifier(&text),
+        Err(fault) => vec![fault],
+    };
+    found
+        .into_iter()
+        .map(|fault| fault_tuple(fault.at(None, "name"), None))
+        .collect()
+}
+
+fn utf8_owned(text: &Bound<'_, PyString>) -> Result<String, Fault> {
+    utf8(text).map(ToOwned::to_owned)
+}
+
+impl Rules {
+    /// Kind and bounds; the second value says whether None is allowed.
+    fn parse(name: &str, kind: &str, limits: Option<&Bound<'_, PyDict>>) -> PyResult<(Self, bool)> {
+        let mut known = vec!["nullable"];
+        let mut bound = |key: &'static str| -> PyResult<Option<usize>> {
+            known.push(key);
+            match limits
+                .map(|limits| limits.get_item(key))
+                .transpose()?
+                .flatten()
+            {
+                Some(value) if !value.is_none() => value.extract().map(Some).map_err(|_| {
+                    PyValueError::new_err(format!("{name}: the limit {key} must be an int from 0"))
+                }),
+                _ => Ok(None),
+            }
+        };
+        let at_most = |key: &str, value: usize, most: usize| {
+            if value > most {
+                Err(PyValueError::new_err(format!(
+                    "{name}: the limit {key} is at most {most}"
+                )))
+            } else {
+                Ok(value)
+            }
+        };
+        let rules = match kind {
+            "id" => Self::Id,
+            "text" => Self::Text(TextLimits {
+                min_chars: bound("min_chars")?.unwrap_or(0),
+                max_bytes: bound("max_bytes")?,
+            }),
+            "jsonb" => Self::Jsonb {
+                // The walk recurses: a larger bound could end the stack.
+                max_depth: at_most(
+                    "max_depth",
+                    bound("max_depth")?.unwrap_or(MAX_DEPTH),
+                    MAX_DEPTH,
+                )?,
+                max_bytes: at_most(
+                    "max_bytes",
+                    bound("max_bytes")?.unwrap_or(MAX_BYTES),
+                    MAX_VALUE_BYTES,
+                )?,
+            },
+            "vector" | "halfvec" => Self::Vector(VectorLimits {
+                dimension: bound("dimension")?,
+                half: kind == "halfvec",
+            }),
+            "timestamptz" => Self::Timestamptz,
+            _ => {
+                let kinds = "id, text, jsonb, vector, halfvec, timestamptz";
+                return Err(PyValueError::new_err(format!(
+                    "{name}: unknown kind; there are {kinds}"
+                )));
+            }
+        };
+        let nullable = match limits
+            .map(|limits| limits.get_item("nullable"))
+            .transpose()?
+            .flatten()
+        {
+            Some(value) => value.extract()?,
+            None => false,
+        };
+        for key in limits.map(PyDictMethods::keys).iter().flatten() {
+            if !key
+                .extract::<PyBackedStr>()
+                .is_ok_and(|key| known.contains(&&*key))
+            {
+                let message = format!("{name}: unknown limit; {kind} has {}", known.join(", "));
+                return Err(PyValueError::new_err(message));
+            }
+        }
+        Ok((rules, nullable))
+    }
+
+    /// Reads the values; what is of the wrong type goes to `faults`.
+    fn take(
+        &self,
+        name: &str,
+        data: &Bound<'_, PyAny>,
+        nullable: bool,
+        faults: &mut Vec<FieldFault>,
+    ) -> Option<Values> {
+        let kind = match self {
+            Self::Vector(limits) if limits.half => Type::Halfvec,
+            Self::Vector(_) => Type::Vector,
+            Self::Timestamptz => Type::Scalar(Scalar::Timestamptz),
+            Self::Id | Self::Text(_) | Self::Jsonb { .. } => {
+                let Some(rows) = snapshot(data) else {
+                    faults.push(wrong_type(data, "list").at(None, name));
+                    return None;
+                };
+                missing(name, &rows, nullable, faults);
+                return Some(match self {
+                    Self::Jsonb {
+                        max_depth,
+                        max_bytes,
+                    } => walk(name, &rows, *max_depth, *max_bytes, faults),
+                    _ => strings(name, &rows, faults),
+                });
+            }
+        };
+        if let Some(rows) = snapshot(data) {
+            missing(name, &rows, nullable, faults);
+        }
+        Source::take(kind, name, data, faults).map(Values::Column)
+    }
+}
+
+impl Values {
+    fn count(&self) -> usize {
+        match self {
+            Self::Strings(strings) => strings.len(),
+            Self::Column(source) => source.rows(),
+            Self::Checked(rows) => *rows,
+        }
+    }
+
+    fn source(&self) -> Option<&Source> {
+        if let Self::Column(source) = self {
+            Some(source)
+        } else {
+            None
+        }
+    }
+}
+
+fn missing(name: &str, rows: &Bound<'_, PyTuple>, nullable: bool, faults: &mut Vec<FieldFault>) {
+    if !nullable {
+        let nones = rows.iter().enumerate().filter(|(_, value)| value.is_none());
+        faults.extend(nones.map(|(row, _)| Fault::new(Code::Missing).at(Some(row), name)));
+    }
+}
+
+fn strings(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) -> Values {
+    let mut strings = Vec::with_capacity(rows.len());
+    for (row, value) in rows.iter().enumerate() {
+        let string = value
+            .cast::<PyString>()
+            .map_err(|_| wrong_type(&value, "str"));
+        let string =
+            string.and_then(|text| utf8(text).map(|_| PyBackedStr::try_from(text.clone()).ok()));
+        strings.push(match string {
+            Ok(string) => string,
+            Err(_) if value.is_none() => None,
+            Err(fault) => {
+                faults.push(fault.at(Some(row), name));
+                None
+            }
+        });
+    }
+    Values::Strings(strings)
+}
+
+fn walk(
+    name: &str,
+    rows: &Bound<'_, PyTuple>,
+    max_depth: usize,
+    max_bytes: usize,
+    faults: &mut Vec<FieldFault>,
+) -> Values {
+    let mut writer = JsonWriter::new(max_depth, max_bytes);
+    for (row, value) in rows
+        .iter()
+        .enumerate()
+        .filter(|(_, value)| !value.is_none())
+    {
+        writer.begin_document(0);
+        faults.extend(
+            write_json(&mut writer, &value)
+                .err()
+                .map(|fault| fault.at(Some(row), name)),
+        );
+    }
+    Values::Checked(rows.len())
+}
+
+fn check(
+    name: &str,
+    rules: &Rules,
+    values: &Values,
+    column: Option<Column<'_>>,
+) -> Vec<FieldFault> {
+    let mut faults = Vec::new();
+    for row in 0..values.count() {
+        let found = match (values, rules, &column) {
+            (Values::Strings(strings), Rules::Id, _) => {
+                strings.get(row).and_then(Option::as_deref).map(id)
+            }
+            (Values::Strings(strings), Rules::Text(limits), _) => strings
+                .get(row)
+                .and_then(Option::as_deref)
+                .map(|string| text(string, *limits)),
+            (_, Rules::Vector(limits), Some(Column::Vector(lists) | Column::Halfvec(lists))) => {
+                lists
+                    .get(row)
+                    .ok()
+                    .flatten()
+                    .map(|values| vector(values, *limits))
+            }
+            (_, Rules::Timestamptz, Some(Column::Scalar(ScalarColumn::Timestamptz(cells)))) => {
+                cells.get(row).ok().flatten().map(timestamp)
+            }
+            _ => None,
+        };
+        faults.extend(
+            found
+                .into_iter()
+                .flatten()
+                .map(|fault| fault.at(Some(row), name)),
+        );
+    }
+    faults
+}

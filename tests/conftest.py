@@ -1,0 +1,98 @@
+"""What all tests share: a server of their own, databases, and how thorough to be."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from hypothesis import settings
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex.store.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPLATE = "semlex_test_template"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--postgres-major", type=int, choices=(16, 18), default=18, help="version of the tests' own server"
+    )
+    parser.addoption("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # No deadline: the machine is shared, and a slow example is no defect.
+    settings.register_profile("default", deadline=None, print_blob=True)
+    settings.register_profile("full", settings.get_profile("default"), max_examples=10_000)
+    settings.load_profile("full" if config.getoption("--full") else "default")
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether the heavy proofs are asked for (``--full``)."""
+    return bool(request.config.getoption("--full"))
+
+
+@pytest.fixture(scope="session")
+def postgres_major(request: pytest.FixtureRequest) -> int:
+    """Version of the tests' server, 16 or 18."""
+    return int(request.config.getoption("--postgres-major"))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A new folder, with a short path, that the server's account can pass through (pytest's own are closed)."""
+    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir="/tmp")).resolve()
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server_url(postgres_major: int) -> Iterator[str]:
+    """A server that lives as long as the test run; its address leads to a database that tests leave alone."""
+    folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir="/tmp")).resolve()
+    folder.chmod(0o711)
+    try:
+        with EmbeddedServer(folder / "server", major=postgres_major) as server:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
+            with psycopg.connect(make_conninfo(server.url, dbname=TEMPLATE), autocommit=True) as connection:
+                connection.execute("CREATE EXTENSION vector")
+            yield server.url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fresh_database(server_url: str, template: str) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+        )
+    try:
+        yield make_conninfo(server_url, dbname=name)
+    finally:
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def database_url(server_url: str) -> Iterator[str]:
+    """A database of the test's own, with the extension ``vector``."""
+    yield from _fresh_database(server_url, TEMPLATE)
+
+
+@pytest.fixture
+def empty_database_url(server_url: str) -> Iterator[str]:
+    """A database of the test's own, without any extension."""
+    yield from _fresh_database(server_url, "template1")

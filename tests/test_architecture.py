@@ -1,0 +1,157 @@
+"""Imports run one way, `import semlex` is light, and SQL stands in one place."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import semlex
+
+PACKAGE = Path(semlex.__file__).parent
+
+# Layer of each module or package, from the ground up; a module may import its own layer's allowed names and lower ones.
+LAYERS = {
+    "_core": 0,
+    "errors": 0,
+    "types": 0,
+    "device": 1,
+    "weights": 1,
+    "tokenizing": 1,
+    "transformer": 1,
+    "documents": 2,
+    "embedding": 2,
+    "reranking": 2,
+    "store": 2,
+    "fusion": 3,
+    "preparation": 4,
+    "testing": 4,
+    "indexer": 5,
+    "searching": 5,
+    "retriever": 6,
+    "config": 7,
+    "sync": 7,
+    "listing": 7,
+    "presentation": 7,
+    "cli": 8,
+    "__main__": 9,
+}
+# Stages stand side by side: each knows its own package only. (`fusion` joins what the legs of the store return.)
+STAGES = {"documents", "embedding", "reranking", "store"}
+HEAVY = (
+    "torch",
+    "transformers",
+    "model2vec",
+    "tokenizers",
+    "langchain_core",
+    "langgraph",
+    "psycopg",
+    "pydantic",
+    "typer",
+)
+
+
+def modules() -> dict[str, Path]:
+    return {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+
+
+def imported(path: Path) -> set[str]:
+    """Names of semlex's modules that a file imports, at its top or inside functions; type-only imports apart."""
+    names: set[str] = set()
+
+    class Visitor(ast.NodeVisitor):
+        def visit_If(self, node: ast.If) -> None:
+            if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+                return
+            self.generic_visit(node)
+
+        def visit_Import(self, node: ast.Import) -> None:
+            names.update(alias.name for alias in node.names)
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            names.update(f"{module}.{alias.name}" if module == "semlex" else module for alias in node.names)
+
+    Visitor().visit(ast.parse(path.read_text(encoding="utf-8")))
+    return {name.removeprefix("semlex.") for name in names if name.startswith("semlex.")}
+
+
+def test_every_module_has_a_layer() -> None:
+    heads = {name.split(".")[0] for name in modules()} - {"__init__"}
+    assert heads <= set(LAYERS)
+    assert set(LAYERS) <= heads | {"_core"}
+
+
+def test_imports_run_downwards() -> None:
+    wrong = []
+    for name, path in modules().items():
+        head = name.split(".")[0]
+        if head == "__init__":
+            continue
+        for target in imported(path):
+            below = target.split(".")[0]
+            if below not in LAYERS:
+                continue  # a name of the package's own face
+            stages_apart = head in STAGES and below in STAGES and head != below
+            upwards = LAYERS[below] > LAYERS[head] or (
+                LAYERS[below] == LAYERS[head] and below != head and LAYERS[head] > 1
+            )
+            if stages_apart or upwards:
+                wrong.append(f"{name} imports {target}")
+    assert not wrong
+
+
+def test_only_the_store_speaks_sql() -> None:
+    speakers = {
+        name.split(".")[0]
+        for name, path in modules().items()
+        if any(
+            word in path.read_text(encoding="utf-8") for word in ("sql.SQL", "psycopg.sql", "import sql", ".execute(")
+        )
+    }
+    assert speakers == {"store"}
+
+
+def test_sql_is_composed_never_formatted() -> None:
+    wrong = []
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            dangerous = node.func.attr in ("execute", "SQL") and node.args
+            if dangerous and isinstance(node.args[0], (ast.JoinedStr, ast.BinOp)):
+                wrong.append(f"{name}:{node.lineno}")
+    assert not wrong
+
+
+def test_import_is_light() -> None:
+    program = f"import semlex, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_searching_with_the_static_model_loads_no_torch() -> None:
+    program = (
+        "import semlex.retriever, semlex.cli, sys; from semlex.embedding.selection import choose_embedder; "
+        "choose_embedder('static').embedder.embed_query('x'); "
+        "print([name for name in ('torch', 'transformers', 'langchain_core', 'langgraph') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_loads() -> None:
+    for name in semlex.__all__:
+        assert getattr(semlex, name).__name__ == name
+    assert set(dir(semlex)) == set(semlex.__all__)
+
+
+def test_files_are_readable_in_one_sitting() -> None:
+    root = PACKAGE.parent.parent
+    sources = [path for path in (*PACKAGE.rglob("*.py"), *(root / "rust").rglob("src/**/*.rs"))]
+    assert len(sources) > 50
+    assert {
+        path.name: lines for path in sources if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 500
+    } == {}

@@ -1,0 +1,445 @@
+"""Input that cannot be stored or searched is refused before anything is written, with its place and without its content."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.errors import (
+    ConfigurationError,
+    ConnectionFailedError,
+    ModelMismatchError,
+    ReadOnlyError,
+    SemlexError,
+    ValidationError,
+)
+from semlex.sync import SyncRetriever
+from semlex.testing import HashEmbedder
+from semlex.types import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+DIMENSIONS = 8
+# Planted in every refused row: none of these may stand in a message.
+SECRET = "zebra-" * 3 + "stripes"
+SECRET_NUMBER = 0.123456789
+
+UNSTORABLE = {
+    "nul": ("nul", f"{SECRET}\0"),
+    "high surrogate": ("lone_surrogate", f"{SECRET}\ud800"),
+    "low surrogate": ("lone_surrogate", f"{SECRET}\udfff"),
+    "half of a pair": ("lone_surrogate", f"{SECRET}\ud83d tail"),
+    "reversed pair": ("lone_surrogate", f"{SECRET}\ude00\ud83d"),
+    "a pair as two": ("lone_surrogate", f"{SECRET}\ud83d\ude00"),
+}
+PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "content": lambda bad: {"content": bad},
+    "id": lambda bad: {"id": bad},
+    "parent_id": lambda bad: {"parent_id": bad},
+    "metadata key": lambda bad: {"metadata": {bad: 1}},
+    "metadata value": lambda bad: {"metadata": {"key": bad}},
+    "nested value": lambda bad: {"metadata": {"key": [{"inner": [bad]}]}},
+    "nested key": lambda bad: {"metadata": {"key": [{"inner": {bad: None}}]}},
+}
+
+
+class CountingEmbedder(HashEmbedder):
+    """Counts the texts that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(DIMENSIONS)
+        self.embedded = 0
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.embedded += len(texts)
+        return super().embed_documents(texts)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return HashEmbedder(DIMENSIONS).embed_query(text)
+
+
+def opened(url: str, embedder: HashEmbedder | str = "none") -> SyncRetriever:
+    return SyncRetriever(url, embedder, use_reranking=False)
+
+
+def told(error: BaseException) -> str:
+    """Everything of an error that a log may show."""
+    return "".join(traceback.format_exception(error)) + repr(error) + str(error)
+
+
+@pytest.fixture(scope="module")
+def store(server_url: str) -> Iterator[SyncRetriever]:
+    """A collection with one row, which every test leaves as it is and usable."""
+    name = "test_bad_input"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(sql.Identifier(name)))
+    with opened(make_conninfo(server_url, dbname=name), CountingEmbedder()) as retriever:
+        retriever.add_documents([Document("the first row", id="first")])
+        yield retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(autouse=True)
+def unchanged(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test with `store`: the same one row, found by both legs, and nothing was embedded for refused rows."""
+    if "store" not in request.fixturenames:
+        yield
+        return
+    retriever: SyncRetriever = request.getfixturevalue("store")
+    embedder = retriever.retriever.embedder
+    assert isinstance(embedder, CountingEmbedder)
+    embedder.embedded = 0
+    yield
+    assert embedder.embedded == 0
+    assert retriever.count() == 1
+    results = retriever.search("first row")
+    assert [result.id for result in results] == ["first"]
+    assert (results.mode, results.warnings) == ("hybrid", [])
+
+
+def refusal(call: Callable[[], object]) -> ValidationError:
+    """The refusal, once it is known to say nothing of the content."""
+    with pytest.raises(ValidationError) as caught:
+        call()
+    # An id is no secret: it is how the row is named.
+    named = {one.id for one in caught.value.errors}
+    assert SECRET not in told(caught.value) or any(SECRET in (name or "") for name in named)
+    assert str(SECRET_NUMBER)[:8] not in told(caught.value)
+    assert len(str(caught.value)) < 1000
+    return caught.value
+
+
+def found(error: ValidationError) -> list[tuple[int, str, str]]:
+    return [(one.row, one.field, one.code) for one in error.errors]
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", UNSTORABLE)
+def test_text_that_postgres_cannot_hold(store: SyncRetriever, place: str, kind: str) -> None:
+    code, bad = UNSTORABLE[kind]
+    document = Document(**{"content": "good", "id": "row-one"} | PLACES[place](bad))
+    error = refusal(lambda: store.add_documents([Document("good", id="row-zero"), document]))
+    assert found(error) == [(1, place.split()[0] if "metadata" in place else place, code)] or (
+        "nested" in place and found(error) == [(1, "metadata", code)]
+    )
+    assert "row 1" in str(error)
+    if place != "id":
+        assert error.errors[0].id == "row-one"
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "code"),
+    [
+        (Document("", id="x"), "content", "too_short"),
+        (Document(5, id="x"), "content", "wrong_type"),  # type: ignore[arg-type]
+        (Document(b"bytes", id="x"), "content", "wrong_type"),  # type: ignore[arg-type]
+        (Document("é" * (MAX_CHUNK_BYTES // 2) + "z", id="x"), "content", "too_long"),
+        (Document("good", id="é" * 256 + "z"), "id", "too_long"),
+        (Document("good", id=5), "id", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", parent_id="z" * 513), "parent_id", "too_long"),
+        (Document("good", created_at=datetime(2026, 1, 1)), "created_at", "naive_timestamp"),  # noqa: DTZ001
+        (Document("good", updated_at="today"), "updated_at", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", {"key": float("nan"), "other": SECRET}), "metadata", "not_finite"),
+        (Document("good", {"key": [float("-inf")]}), "metadata", "not_finite"),
+        (Document("good", {"key": datetime.now(UTC)}), "metadata", "unsupported_type"),
+        (Document("good", {"key": {SECRET}}), "metadata", "unsupported_type"),
+        (Document("good", {"key": SECRET.encode()}), "metadata", "unsupported_type"),
+        (Document("good", {5: "number"}), "metadata", "key_not_string"),  # type: ignore[dict-item]
+        (Document("good", [SECRET]), "metadata", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", SECRET), "metadata", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", None), "metadata", "wrong_type"),  # type: ignore[arg-type]
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_field_out_of_bounds(store: SyncRetriever, document: Document, field: str, code: str) -> None:
+    error = refusal(lambda: store.add_documents([document]))
+    assert found(error) == [(0, field, code)]
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth - 1):
+        value = {"a": value}
+    return value
+
+
+def test_the_largest_values_are_stored(database_url: str) -> None:
+    filler = "z" * (MAX_METADATA_BYTES - len('{"k":""}'))
+    documents = [
+        Document("x" * MAX_CHUNK_BYTES, id="i" * 512, metadata=nested(64)),
+        Document("C", id="é" * 256, metadata={"k": filler}),
+    ]
+    with opened(database_url) as retriever:
+        assert retriever.add_documents(documents) == [document.id for document in documents]
+        kept = retriever.get([document.id for document in documents])
+    assert [(one.content, one.metadata) for one in kept] == [(one.content, one.metadata) for one in documents]
+
+
+@pytest.mark.parametrize("depth", [65, 100_000])
+def test_metadata_too_deep(store: SyncRetriever, depth: int) -> None:
+    assert found(refusal(lambda: store.add_documents([Document("good", nested(depth))]))) == [
+        (0, "metadata", "too_deep")
+    ]
+
+
+def test_metadata_too_long(store: SyncRetriever) -> None:
+    filler = "z" * (MAX_METADATA_BYTES - len('{"k":""}') + 1)
+    assert found(refusal(lambda: store.add_documents([Document("good", {"k": filler})]))) == [
+        (0, "metadata", "too_long")
+    ]
+
+
+@pytest.mark.parametrize("place", ["first", "random", "last"])
+def test_one_bad_row_of_many(store: SyncRetriever, place: str) -> None:
+    count = 3000
+    row = {"first": 0, "random": random.randrange(1, count - 1), "last": count - 1}[place]
+    documents = [Document("good", id=f"d{number}") for number in range(count)]
+    documents[row].metadata = {"bad": float("nan"), "note": SECRET}
+    error = refusal(lambda: store.add_documents(documents))
+    assert found(error) == [(row, "metadata", "not_finite")]
+    assert f"row {row} (id 'd{row}')" in str(error)
+
+
+def test_all_errors_come_at_once(store: SyncRetriever) -> None:
+    documents = [Document(f"{SECRET}\0" if row % 2 else "good", {"n": float("nan")}, id=f"d{row}") for row in range(20)]
+    error = refusal(lambda: store.add_documents(documents))
+    expected = [(row, field) for row in range(20) for field in (("content", "metadata") if row % 2 else ("metadata",))]
+    assert [(one.row, one.field) for one in error.errors] == expected
+    assert "25 more" in str(error)
+
+
+def test_unequal_lengths(store: SyncRetriever) -> None:
+    texts = [SECRET] * 3
+    vectors = np.ones((2, DIMENSIONS), dtype=np.float32)
+    for call in (
+        lambda: store.add_texts(texts, ids=["a", "b"]),
+        lambda: store.add_texts(texts, metadata=[{}] * 4),
+        lambda: store.add_texts(texts, embeddings=vectors),
+        lambda: store.add_documents([Document(SECRET, id=str(row)) for row in range(3)], vectors),
+    ):
+        error = refusal(call)
+        assert {one.row for one in error.errors} == {-1}
+        assert "3" in str(error)
+
+
+def test_what_is_no_document(store: SyncRetriever) -> None:
+    assert found(refusal(lambda: store.add_documents([Document("good"), SECRET]))) == [(1, "document", "wrong_type")]  # type: ignore[list-item]
+
+
+# --- vectors --------------------------------------------------------------------------------------------------------
+
+
+def vector(**changes: float) -> NDArray[np.float32]:
+    values = np.full(DIMENSIONS, SECRET_NUMBER, dtype=np.float32)
+    for place, value in changes.items():
+        values[int(place[1:])] = value
+    return values
+
+
+BAD_VECTORS: dict[str, tuple[Any, str]] = {
+    "nan": (vector(_3=np.nan), "not_finite"),
+    "infinite": (vector(_0=np.inf), "not_finite"),
+    "minus infinite": (vector(_7=-np.inf), "not_finite"),
+    "zero": (np.zeros(DIMENSIONS, np.float32), "all_zero"),
+    "minus zero": (np.full(DIMENSIONS, -0.0, np.float32), "all_zero"),
+    "subnormal": (np.full(DIMENSIONS, 1e-40, np.float32), "norm_out_of_range"),
+    "tiny": (np.full(DIMENSIONS, 1e-30, np.float32), "norm_out_of_range"),
+    "huge": (np.full(DIMENSIONS, 3e38, np.float32), "norm_out_of_range"),
+    "float64": (np.full(DIMENSIONS, SECRET_NUMBER), "wrong_dtype"),
+    "float16": (np.full(DIMENSIONS, SECRET_NUMBER, np.float16), "wrong_dtype"),
+    "object": (np.array([SECRET] * DIMENSIONS, dtype=object), "wrong_dtype"),
+    "big-endian": (np.full(DIMENSIONS, SECRET_NUMBER, ">f4"), "wrong_dtype"),
+    "words": ([SECRET] * DIMENSIONS, "wrong_dtype"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_VECTORS)
+def test_unusable_vectors(store: SyncRetriever, kind: str) -> None:
+    bad, code = BAD_VECTORS[kind]
+    rows = [bad, bad]
+    if isinstance(bad, np.ndarray):
+        rows = np.array([np.ones(DIMENSIONS) if bad.dtype != object else bad, bad], dtype=bad.dtype)
+    documents = [Document(SECRET, id="row-zero"), Document(SECRET, id="row-one")]
+    error = refusal(lambda: store.add_documents(documents, rows))
+    assert [one.code for one in error.errors] == [code]
+    if code != "wrong_dtype":
+        assert (error.errors[0].row, error.errors[0].id, error.errors[0].field) == (1, "row-one", "embedding")
+    error = refusal(lambda: store.search(vector=bad))
+    assert [one.row for one in error.errors] == [-1]
+    error = refusal(lambda: store.search("first", vector=bad, mode="vector"))
+    assert [one.row for one in error.errors] == [-1]
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (0,), (DIMENSIONS,), (1, 0), (1, 1, DIMENSIONS)], ids=["0-d", "empty", "1-d", "no columns", "3-d"]
+)
+def test_vectors_of_another_shape(store: SyncRetriever, shape: tuple[int, ...]) -> None:
+    array = np.ones(shape, dtype=np.float32)
+    error = refusal(lambda: store.add_documents([Document(SECRET)], array))
+    assert found(error) == [(-1, "embeddings", "wrong_shape")]
+    if shape != (DIMENSIONS,):
+        assert found(refusal(lambda: store.search(vector=array))) == [(-1, "vector", "wrong_shape")]
+
+
+def test_vectors_of_another_dimension_name_both(store: SyncRetriever) -> None:
+    for call in (
+        lambda: store.add_documents([Document(SECRET)], np.ones((1, DIMENSIONS + 1), np.float32)),
+        lambda: store.search(vector=np.ones(DIMENSIONS + 1, np.float32)),
+    ):
+        with pytest.raises(ModelMismatchError, match=rf"{DIMENSIONS + 1} .*\b{DIMENSIONS}\b") as caught:
+            call()
+        assert SECRET not in told(caught.value)
+
+
+def test_vectors_that_are_not_contiguous_are_stored_as_they_are(database_url: str) -> None:
+    whole = np.arange(1, 4 * DIMENSIONS + 1, dtype=np.float32).reshape(2, 2 * DIMENSIONS)
+    with opened(database_url) as retriever:
+        retriever.add_documents([Document("one", id="one"), Document("two", id="two")], whole[:, ::2])
+        best = retriever.search(vector=whole[1, ::2], top_k=1)
+        assert (best[0].id, best[0].vector_score) == ("two", pytest.approx(1.0, abs=1e-6))
+
+
+# --- searches -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", UNSTORABLE)
+def test_unusable_queries_and_ids(store: SyncRetriever, kind: str) -> None:
+    code, bad = UNSTORABLE[kind]
+    assert found(refusal(lambda: store.search(bad))) == [(-1, "query", code)]
+    assert found(refusal(lambda: store.get(["fine", bad]))) == [(1, "id", code)]
+    assert found(refusal(lambda: store.delete_documents([bad]))) == [(0, "id", code)]
+    for filters in ({bad: 1}, {"key": bad}, {"source_document": bad}, {"key": {"inner": [bad]}}):
+        assert [one.code for one in refusal(lambda filters=filters: store.search("first", filters=filters)).errors] == [
+            code
+        ]
+        assert [one.code for one in refusal(lambda filters=filters: store.count(filters)).errors] == [code]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t ", "\u00a0\u2003"])
+def test_a_blank_query(store: SyncRetriever, blank: str) -> None:
+    assert found(refusal(lambda: store.search(blank))) == [(-1, "query", "blank")]
+
+
+def test_the_longest_query(store: SyncRetriever) -> None:
+    assert [one.id for one in store.search("first " + "é" * 2045)] == ["first"]
+    error = refusal(lambda: store.search("first " + "é" * 2045 + "z"))
+    assert (found(error), error.errors[0].limit) == ([(-1, "query", "too_long")], "4096 bytes")
+    assert found(refusal(lambda: store.search(5))) == [(-1, "query", "wrong_type")]  # type: ignore[arg-type]
+    assert found(refusal(store.search)) == [(-1, "query", "missing")]
+
+
+@pytest.mark.parametrize(
+    "top_k",
+    [0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0, None],
+    ids=lambda k: repr(k)[:9] if k != 10**5000 else "long",
+)
+def test_top_k_out_of_bounds(store: SyncRetriever, top_k: Any) -> None:
+    code = "out_of_range" if type(top_k) is int else "wrong_type"
+    assert found(refusal(lambda: store.search("first", top_k))) == [(-1, "top_k", code)]
+
+
+def test_top_k_at_its_bounds(store: SyncRetriever) -> None:
+    assert [len(store.search("first", top_k)) for top_k in (1, 1000)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "fuzzy"},
+        {"candidates": 4},
+        {"candidates": 10_001},
+        {"candidates": "many"},
+        {"ef_search": 0},
+        {"ef_search": 1001},
+        {"ef_search": "wide"},
+        {"deadline": 0},
+        {"deadline": float("nan")},
+        {"deadline": float("inf")},
+        {"deadline": "soon"},
+        {"fusion": "magic"},
+        {"weights": {"vector": -1.0}},
+        {"weights": {"vector": float("nan")}},
+        {"weights": {"image": 1.0}},
+        {"rrf_k": float("nan")},
+        {"rrf_k": -1.0},
+        {"rerank": True},
+    ],
+    ids=str,
+)
+def test_parameters_out_of_bounds(store: SyncRetriever, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        store.search(SECRET, **options)
+    assert SECRET not in told(caught.value)
+
+
+# --- servers --------------------------------------------------------------------------------------------------------
+
+
+def test_a_read_only_database_is_refused_before_anything_is_embedded(database_url: str) -> None:
+    with opened(database_url, HashEmbedder(DIMENSIONS)) as retriever:
+        retriever.add_documents([Document("the first row", id="first")])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    embedder = CountingEmbedder()
+    with opened(database_url, embedder) as retriever:
+        with pytest.raises(ReadOnlyError) as caught:
+            retriever.add_documents([Document(SECRET)])
+        assert SECRET not in told(caught.value)
+        assert embedder.embedded == 0
+        assert retriever.count() == 1
+        assert [one.id for one in retriever.search("first row")] == ["first"]
+    with pytest.raises(ReadOnlyError, match="primary"):
+        SyncRetriever(database_url, "none", use_reranking=False, collection="new").initialize()
+
+
+def test_a_server_that_cannot_be_reached(server_url: str) -> None:
+    parts = conninfo_to_dict(server_url)
+    for url in (
+        f"postgresql://somebody:{SECRET}@127.0.0.1:1/nowhere",
+        make_conninfo(server_url, dbname="nowhere", password=SECRET),
+        make_conninfo(server_url, user="nobody_at_all", password=SECRET),
+    ):
+        retriever = SyncRetriever(url, "none", use_reranking=False, timeout=2)
+        with pytest.raises(ConnectionFailedError, match=r"nowhere|nobody_at_all") as caught:
+            retriever.initialize()
+        assert SECRET not in told(caught.value)
+    assert parts["user"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{SECRET}%zz@127.0.0.1:1/d",
+        f"host=127.0.0.1 port=1 user=u password=first {SECRET} dbname=d",
+        f"host=127.0.0.1 password='{SECRET}",
+        f"postgresql+psycopg://u:{SECRET}@127.0.0.1:1/d?sslmode=disable",
+        f"postgresql://u:pa/{SECRET}@127.0.0.1:1/d",
+        f"postgresql://u:12/{SECRET}@127.0.0.1:1/d",
+        f"postgresql://u:pa@{SECRET}@127.0.0.1:1/d",
+        f"host=127.0.0.1;port=1;user=u;password={SECRET}",
+        f"postgresql://u:{SECRET}@[::1/d",
+        f"postgresql://u:{SECRET}@127.0.0.1:notaport/d",
+        f"postgresql://u:{SECRET}@127.0.0.1:1/d?sslmode=bogus",
+        f"postgresql://u:{SECRET}@127.0.0.1:99999/d",
+    ],
+)
+def test_no_password_is_told_of_a_malformed_address(url: str) -> None:
+    with pytest.raises(SemlexError) as caught:
+        SyncRetriever(url, "none", use_reranking=False, timeout=1).initialize()
+    assert SECRET not in told(caught.value)

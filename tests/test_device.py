@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from semlex import device
+from semlex.errors import ConfigurationError
+
+
+def test_torch_is_not_asked_where_no_driver_is_in_sight(monkeypatch):
+    monkeypatch.setattr(device, "_driver_in_sight", lambda: False)
+    monkeypatch.setattr(device, "automatic_device", lambda: pytest.fail("torch was asked"))
+    assert device.has_accelerator() is False
+
+
+@pytest.mark.parametrize(("found", "expected"), [("cuda", True), ("mps", True), ("cpu", False)])
+def test_a_driver_alone_is_no_gpu(monkeypatch, found, expected):
+    monkeypatch.setattr(device, "_driver_in_sight", lambda: True)
+    monkeypatch.setattr(device, "automatic_device", lambda: found)
+    assert device.has_accelerator() is expected
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "expected"),
+    [("2.12.1", "float32"), ("2.13.0", "bfloat16"), ("3.0.0a1", "bfloat16")],
+)
+def test_precision_on_mps(monkeypatch, torch_version, expected):
+    monkeypatch.setattr(torch, "__version__", torch_version)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert device.place(None, None) == device.Placement("mps", expected)
+    assert device.place("mps", "float32") == device.Placement("mps", "float32")
+    if expected == "float32":
+        for half in ("float16", "bfloat16"):
+            with pytest.raises(ConfigurationError, match=r"needs torch 2\.13 or newer"):
+                device.place("mps", half)
+    else:
+        assert device.place("mps", "float16").precision == "float16"
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16")])
+def test_precision_on_cuda(monkeypatch, capability, expected):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert device.place(None, None) == device.Placement("cuda", expected)
+
+
+@pytest.mark.parametrize(
+    ("amx", "avx512", "expected"),
+    [(False, False, "float32"), (True, False, "bfloat16"), (False, True, "bfloat16"), (None, None, "float32")],
+)
+def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected):
+    for name, value in (("_is_amx_tile_supported", amx), ("_is_avx512_bf16_supported", avx512)):
+        if value is None:
+            monkeypatch.delattr(torch.cpu, name)
+        else:
+            monkeypatch.setattr(torch.cpu, name, lambda value=value: value)
+    assert device.place("cpu", None) == device.Placement("cpu", expected)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "present", "expected"),
+    [
+        ("Darwin", "arm64", [], True),
+        ("Darwin", "x86_64", [], False),
+        ("Linux", "x86_64", [], False),
+        ("Linux", "x86_64", ["/dev/nvidiactl"], True),
+        ("Linux", "x86_64", ["/dev/kfd"], True),
+        ("Linux", "x86_64", ["/dev/dxg"], True),
+    ],
+)
+def test_a_driver_in_sight(monkeypatch, system, machine, present, expected):
+    monkeypatch.setattr(device.platform, "system", lambda: system)
+    monkeypatch.setattr(device.platform, "machine", lambda: machine)
+    monkeypatch.setattr(device.Path, "exists", lambda path: str(path) in present)
+    assert device._driver_in_sight() is expected

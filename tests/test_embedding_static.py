@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model2vec import StaticModel
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from semlex.embedding import static
+from semlex.embedding.base import Embedder
+from semlex.embedding.static import StaticEmbedder
+from semlex.errors import MissingExtraError, ModelError, ModelNotFoundError, ValidationError
+from semlex.testing import HashEmbedder
+
+UNKNOWN = "[UNK]"
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    loaded = StaticEmbedder()
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory):
+    """A model of whole words: whatever is not in its vocabulary is unknown."""
+    folder = tmp_path_factory.mktemp("tiny-static") / "tiny"
+    words = ["[UNK]", "red", "green", "blue", "stone"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    vectors = np.random.default_rng(7).normal(size=(len(words), 8)).astype(np.float16)
+    StaticModel(vectors=vectors, tokenizer=tokenizer, normalize=True).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("anchor", "near", "far"),
+    [
+        ("postgres database", "sql server", "banana bread"),
+        ("how do I reset my password", "account login recovery", "chocolate cake recipe"),
+        ("the striker scored a goal", "football match", "interest rates"),
+        ("heart attack symptoms", "cardiac disease", "railway timetable"),
+    ],
+)
+def test_what_is_alike_is_nearer(embedder, anchor, near, far):
+    vectors = embedder.embed_documents([anchor, near, far])
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.05
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8))
+def test_a_vector_does_not_depend_on_its_neighbours(embedder, texts):
+    together = embedder.embed_documents(texts)
+    single = np.concatenate([embedder.embed_documents([text]) for text in texts])
+    assert np.abs(together - single).max() <= 1e-6
+    assert np.abs(np.stack([embedder.embed_query(text) for text in texts]) - together).max() <= 1e-6
+
+
+@given(st.lists(TEXTS, max_size=8))
+def test_every_vector_has_norm_one(embedder, texts):
+    vectors = embedder.embed_documents(texts)
+    assert vectors.shape == (len(texts), 256)
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max(initial=0) <= 1e-6
+
+
+def test_vectors_are_the_mean_of_the_token_vectors(embedder):
+    # The slow twin: look every token up in the wheel's own matrix.
+    from safetensors.numpy import load_file
+
+    folder = static._wheel_folder().path
+    matrix = load_file(folder / static.WHEEL_WEIGHTS[0])["embedding.weight"].astype(np.float64)
+    tokenizer = Tokenizer.from_file(str(folder / static.WHEEL_TOKENIZER[0]))
+    for text in ["postgres database", "数据库", "naïve café 😀", "word " * 700]:
+        mean = matrix[tokenizer.encode(text, add_special_tokens=False).ids].mean(axis=0)
+        assert np.abs(embedder.embed_query(text) - mean / np.linalg.norm(mean)).max() <= 1e-6
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t ", "😀", "数据库", "\0", "́"])
+def test_texts_without_words_have_a_vector_of_their_own(embedder, text):
+    vectors = embedder.embed_documents(["a stone bridge", text, "postgres database"])
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
+    expected = embedder.embed_documents(["a stone bridge", "postgres database"])
+    assert np.abs(vectors[[0, 2]] - expected).max() <= 1e-6
+
+
+def test_unknown_texts_get_one_fixed_vector_that_is_unlike_every_known_word(tiny_folder):
+    tiny = StaticEmbedder(str(tiny_folder))
+    vectors = tiny.embed_documents(["", "数据库", "😀 xyz", "red", "green stone", "red xyz"])
+    assert np.array_equal(vectors[0], vectors[1])
+    assert np.array_equal(vectors[0], vectors[2])
+    matrix = StaticModel.from_pretrained(tiny_folder, normalize=True).embedding.astype(np.float64)
+    assert np.abs(vectors[0] + matrix.mean(axis=0) / np.linalg.norm(matrix.mean(axis=0))).max() <= 1e-6
+    # A word that is unknown does not change what the known ones say.
+    assert np.abs(vectors[5] - vectors[3]).max() <= 1e-6
+    assert tiny.dimensions == 8
+    tiny.close()
+
+
+def test_a_vocabulary_that_is_centred_exactly(tmp_path):
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "up": 1, "down": 2}, unk_token=UNKNOWN))
+    vectors = np.array([[0, 0], [0, 1], [0, -1]], dtype=np.float32)
+    StaticModel(vectors=vectors, tokenizer=tokenizer, normalize=True).save_pretrained(tmp_path / "centred")
+    centred = StaticEmbedder(str(tmp_path / "centred"))
+    assert centred.embed_query("sideways").tolist() == [1.0, 0.0]
+    centred.close()
+
+
+@given(TEXTS)
+def test_offsets_and_counts_agree_with_the_text(embedder, text):
+    offsets = embedder.token_offsets(text)
+    assert offsets.dtype == np.int64
+    assert offsets.shape == (int(embedder.count_tokens([text])[0]), 2)
+    assert (np.diff(offsets, axis=0) >= 0).all()
+    covered = {i for start, end in offsets.tolist() for i in range(start, end)}
+    assert covered == set(range(len(text)))
+
+
+def test_nothing_is_cut(embedder):
+    # 512 tokens is the runtime's own limit; what stands behind it must count.
+    assert np.abs(embedder.embed_query("cat " * 600 + "dog " * 600) - embedder.embed_query("cat " * 600)).max() > 0.01
+
+
+def test_many_threads_get_the_vectors_of_one(embedder):
+    shared = StaticEmbedder()
+    texts = [f"row {i} of the table" for i in range(8)]
+    found = {}
+
+    def work(i):
+        for _ in range(20):
+            found[i] = shared.embed_query(texts[i])
+            shared.count_tokens(texts)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert np.abs(np.stack([found[i] for i in range(len(texts))]) - embedder.embed_documents(texts)).max() <= 1e-6
+    shared.close()
+
+
+def test_identity(embedder, tiny_folder, tmp_path):
+    assert isinstance(embedder, Embedder)
+    assert embedder.identity.key == "wordllama/l2_supercat_256@0.4.0.post1/256/mean/unit"
+    assert embedder.counter_name == "tokenizer/93248f2a9ec36c7b"
+    tiny = StaticEmbedder(str(tiny_folder))
+    assert tiny.identity.key.startswith("tiny@sha256:")
+    copy = tmp_path / "elsewhere" / "tiny"
+    copy.mkdir(parents=True)
+    for file in tiny_folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    assert StaticEmbedder(str(copy)).identity.key == tiny.identity.key
+    content = (copy / "model.safetensors").read_bytes()
+    (copy / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert StaticEmbedder(str(copy)).identity.key != tiny.identity.key
+
+
+@pytest.mark.parametrize("name", ["WHEEL_WEIGHTS", "WHEEL_TOKENIZER"])
+def test_a_file_that_is_not_the_pinned_one_is_refused(monkeypatch, name):
+    file, _ = getattr(static, name)
+    monkeypatch.setattr(static, name, (file, "0" * 64))
+    changed = StaticEmbedder()
+    with pytest.raises(ModelError, match=r"has SHA-256 [0-9a-f]{16}…, expected 0{16}….*--force-reinstall"):
+        changed.embed_query("a")
+    monkeypatch.setattr(static, name, (f"{file}.gone", "0" * 64))
+    with pytest.raises(ModelError, match="is missing or empty"):
+        changed.embed_query("a")
+
+
+def test_another_version_of_the_wheel_is_refused(monkeypatch):
+    monkeypatch.setattr(static, "version", lambda _: "9.9")
+    with pytest.raises(ModelError, match=r"needs wordllama 0\.4\.0\.post1, found 9\.9"):
+        StaticEmbedder()
+
+
+@pytest.mark.parametrize("package", ["model2vec", "wordllama"])
+def test_a_package_that_is_missing_is_named(monkeypatch, package):
+    find = static.find_spec
+    monkeypatch.setattr(static, "find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(MissingExtraError, match=rf"{package}.*semlex\[local\]"):
+        StaticEmbedder()
+
+
+def test_models_that_are_not_there(tmp_path, tiny_folder):
+    with pytest.raises(ModelNotFoundError, match="local cache of the hub; hub not asked"):
+        StaticEmbedder("semlex/no-such-model")
+    with pytest.raises(ModelNotFoundError, match="has no revision"):
+        StaticEmbedder(str(tiny_folder), revision="main")
+    (tmp_path / "config.json").write_text(json.dumps({}))
+    with pytest.raises(ModelError, match=r"cannot be loaded from .* as a model2vec model"):
+        StaticEmbedder(str(tmp_path)).embed_query("a")
+
+
+def test_texts_that_no_tokenizer_can_read(embedder):
+    for call in (embedder.embed_documents, embedder.count_tokens):
+        with pytest.raises(ValidationError, match=r"row 1, text: lone_surrogate"):
+            call(["fine", "\ud800"])
+    with pytest.raises(ValidationError, match="lone_surrogate"):
+        embedder.token_offsets("\ud800")
+
+
+def test_close_releases_the_vectors_and_refuses_further_work():
+    closed = StaticEmbedder()
+    closed.embed_query("a")
+    closed.close()
+    closed.close()
+    with pytest.raises(ModelError, match="was closed"):
+        closed.embed_query("a")
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8), st.integers(2, 300))
+def test_the_fake_embedder_is_an_embedder(texts, dimensions):
+    fake = HashEmbedder(dimensions)
+    assert isinstance(fake, Embedder)
+    vectors = fake.embed_documents(texts)
+    assert vectors.shape == (len(texts), fake.dimensions)
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
+    assert np.array_equal(np.stack([fake.embed_query(text) for text in texts]), vectors)
+    assert fake.token_offsets(texts[0]).shape == (fake.count_tokens(texts)[0], 2)
+
+
+def test_the_fake_embedder_is_the_same_everywhere():
+    fake = HashEmbedder(64)
+    vectors = fake.embed_documents(["red stone", "Stone, red!", "red brick", "blue sky"])
+    assert np.allclose(vectors[0], vectors[1])
+    assert vectors[0] @ vectors[2] > vectors[0] @ vectors[3] + 0.2
+    known = [-0.12130342, -0.06862465, 0.18334009]
+    assert np.abs(fake.embed_query("red")[:3] - known).max() <= 1e-6

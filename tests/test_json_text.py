@@ -1,0 +1,77 @@
+"""JSON for jsonb: what the standard library writes and reads, within bounds."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex._core import (
+    to_json,
+)
+from semlex.errors import ValidationError
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def refusals(call: Any, *arguments: Any) -> list[tuple[int, str, str]]:
+    """(row, field, code) of all errors that the call raises."""
+    with pytest.raises(ValidationError) as caught:
+        call(*arguments)
+    return [(error.row, error.field, error.code) for error in caught.value.errors]
+
+
+json_texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+def json_values(*leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    leaf = st.one_of(st.none(), st.booleans(), st.integers(), json_texts, *leaves)
+    return st.recursive(leaf, lambda inner: st.lists(inner) | st.dictionaries(json_texts, inner))
+
+
+@given(json_values(st.floats(allow_nan=False, allow_infinity=False)))
+def test_json_reads_back(value: Any) -> None:
+    read = json.loads(to_json(value))
+    assert read == value
+    assert repr(read) == repr(value)  # 1 is not 1.0, and -0.0 is not 0.0
+
+
+@given(json_values())
+def test_json_is_what_the_standard_library_writes(value: Any) -> None:
+    """But for floats, whose exponents have more than one form."""
+    assert to_json(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def test_subclasses_are_written_as_what_they_are() -> None:
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+    class Huge(enum.IntEnum):
+        HIGH = 2**70
+
+    class Name(str):
+        __slots__ = ()
+
+    value = OrderedDict([(Name("b"), Level.HIGH), ("a", (np.float64(0.5), True, Huge.HIGH))])
+    assert to_json(value) == b'{"b":3,"a":[0.5,true,1180591620717411303424]}'
+
+
+def test_json_at_its_bounds() -> None:
+    assert to_json(nested(64)) == b"[" * 64 + b"]" * 64
+    assert len(to_json("x" * (2**20 - 2))) == 2**20
+    assert to_json(10**4299) == b"1" + b"0" * 4299
+    cycle: dict[str, Any] = {}
+    cycle["self"] = cycle
+    assert refusals(to_json, cycle) == [(-1, "value", "too_deep")]
+    assert refusals(to_json, np.float32(1)) == [(-1, "value", "unsupported_type")]

@@ -1,0 +1,456 @@
+"""Files in: everything that can be text is found once and read; everything else is reported, and nothing hangs."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import socket
+import stat
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.documents import opening
+from semlex.documents.finding import MAX_DEPTH, file_format
+from semlex.documents.html import html_to_markdown
+from semlex.documents.loading import FileProblem, FoundFile, LoadedText, find_files, load_file, markdown_title
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def split(entries: Iterable[FoundFile | FileProblem]) -> tuple[list[str], dict[str, str]]:
+    listed = list(entries)
+    found = [entry.uri for entry in listed if isinstance(entry, FoundFile)]
+    return found, {entry.uri: entry.code for entry in listed if isinstance(entry, FileProblem)}
+
+
+def write(root: Path, *uris: str) -> None:
+    for uri in uris:
+        path = root / uri
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text of {uri}")
+
+
+def load(path: Path, **options: int) -> LoadedText | FileProblem:
+    (found,) = find_files(path)
+    assert isinstance(found, FoundFile)
+    return load_file(found, **options)
+
+
+def stored(tmp_path: Path, name: str, data: bytes) -> LoadedText | FileProblem:
+    (tmp_path / name).write_bytes(data)
+    return load(tmp_path / name)
+
+
+@pytest.fixture(params=["by descriptor", "by path"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Systems that open relative to a folder, and those that cannot."""
+    assert opening.BY_DESCRIPTOR
+    monkeypatch.setattr(opening, "BY_DESCRIPTOR", request.param == "by descriptor")
+    return str(request.param)
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_order_patterns_and_what_is_skipped(tmp_path: Path, both_ways: str) -> None:
+    write(tmp_path, "b.md", "a.TXT", "z/README", "a/deep/x.py", "a.d/y.html", "picture.png", "c.rst")
+    write(tmp_path, ".git/x.md", ".venv/x.md", "node_modules/x.md", "__pycache__/x.md", ".hidden.md", "a/.env")
+    everything = ["a.TXT", "b.md", "c.rst", "a/deep/x.py", "a.d/y.html", "z/README"]
+    assert split(find_files([tmp_path])) == (everything, {})
+    assert split(find_files(str(tmp_path)))[0] == everything
+    assert split(find_files(tmp_path, recursive=False))[0] == ["a.TXT", "b.md", "c.rst"]
+    assert split(find_files(tmp_path, ["*.MD", "a/**"]))[0] == ["b.md", "a/deep/x.py"]
+    assert split(find_files(tmp_path, ["**/*.py", "**/b.md"]))[0] == ["b.md", "a/deep/x.py"]
+    assert split(find_files(tmp_path, exclude=["a", "*.txt", "z/*"]))[0] == ["b.md", "c.rst", "a.d/y.html"]
+    assert split(find_files([tmp_path / "picture.png", tmp_path / ".hidden.md"]))[0] == ["picture.png", ".hidden.md"]
+
+
+def test_a_found_file_says_where_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "a/b.md")
+    os.utime(tmp_path / "a" / "b.md", (1, 1_000_000_000))
+    (found,) = find_files(tmp_path)
+    assert found == FoundFile(tmp_path.resolve(), "a/b.md", len("text of a/b.md"), 1e9, "a/b.md")
+    assert found.path == tmp_path.resolve() / "a" / "b.md"
+    loaded = load_file(found)
+    assert isinstance(loaded, LoadedText)
+    assert loaded.modified_at == datetime.fromtimestamp(1_000_000_000, UTC)
+    assert loaded.content_hash == hashlib.sha256(b"text of a/b.md").digest()
+    assert (loaded.uri, loaded.text, loaded.size, loaded.format) == ("a/b.md", "text of a/b.md", 14, "markdown")
+
+
+def test_nothing_comes_twice(tmp_path: Path, both_ways: str) -> None:
+    write(tmp_path, "a.md", "sub/b.md")
+    (tmp_path / "hard.md").hardlink_to(tmp_path / "a.md")
+    (tmp_path / "0 first.md").symlink_to("sub/b.md")
+    given_paths = [tmp_path, tmp_path / "sub", tmp_path / "a.md", tmp_path]
+    assert split(find_files(given_paths)) == (["a.md", "sub/b.md"], {})
+
+
+def test_links(tmp_path: Path, both_ways: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "root2"
+    write(root, "a.md", ".github/README.md", ".hidden/x.md")
+    write(outside, "secret.md", "folder/secret.md")
+    (root / "README.md").symlink_to(".github/README.md")  # its target is not found by itself
+    (root / "again.md").symlink_to(root / "a.md")
+    (root / "out.md").symlink_to(outside / "secret.md")
+    (root / "out.png").symlink_to(outside / "secret.md")
+    (root / "up.md").symlink_to("../root2/secret.md")
+    (root / "out").symlink_to(outside / "folder")
+    (root / "inside").symlink_to(".hidden")
+    (root / "loop").symlink_to(".")
+    (root / "self.md").symlink_to("self.md")
+    (root / "dangling.md").symlink_to("nowhere.md")
+    found, problems = split(find_files(root))
+    assert found == ["a.md", "README.md"]
+    assert problems == {
+        "out.md": "link_out",
+        "up.md": "link_out",
+        "out": "link_out",
+        "inside": "link_to_folder",
+        "self.md": problems["self.md"],
+        "dangling.md": "missing",
+    }
+    assert problems["self.md"] in ("missing", "not_regular", "failed")
+    loaded = [load_file(entry) for entry in find_files(root) if isinstance(entry, FoundFile)]
+    assert [entry.text for entry in loaded if isinstance(entry, LoadedText)] == [
+        "text of a.md",
+        "text of .github/README.md",
+    ]
+
+
+@pytest.mark.parametrize("swapped", ["file", "folder", "root"])
+def test_a_link_put_in_place_after_the_walk_is_not_followed(tmp_path: Path, both_ways: str, swapped: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    write(root, "sub/a.md")
+    write(outside, "a.md", "sub/a.md")
+    (found,) = find_files(root)
+    victim = {"file": root / "sub" / "a.md", "folder": root / "sub", "root": root}[swapped]
+    target = {"file": outside / "a.md", "folder": outside, "root": outside}[swapped]
+    victim.rename(tmp_path / "moved")
+    victim.symlink_to(target)
+    result = load_file(found)
+    assert isinstance(result, FileProblem)
+    assert result.code == "not_regular"
+
+
+def test_only_regular_files_are_opened(tmp_path: Path, both_ways: str) -> None:
+    write(tmp_path, "good.md")
+    os.mkfifo(tmp_path / "fifo.md")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.md"))
+        (tmp_path / "folder.md").mkdir()
+        (tmp_path / "device.md").symlink_to("/dev/zero")
+        expected = {"fifo.md": "not_regular", "socket.md": "not_regular", "device.md": "link_out"}
+        assert split(find_files(tmp_path)) == (["good.md"], expected)
+        for name in ("fifo.md", "socket.md", "folder.md"):  # put in place after the walk: neither read nor waited for
+            result = load_file(FoundFile(tmp_path.resolve(), name, 0, 0, name))
+            assert isinstance(result, FileProblem)
+            assert result.code == "not_regular", name
+    assert split(find_files(["/dev/zero", "/dev/null"]))[1] == {"zero": "not_regular", "null": "not_regular"}
+
+
+def test_large_files(tmp_path: Path) -> None:
+    write(tmp_path, "good.md")
+    with (tmp_path / "sparse.md").open("wb") as sparse:
+        sparse.truncate(2 * 1024**3)
+    assert split(find_files(tmp_path)) == (["good.md"], {"sparse.md": "too_large"})
+    size = len("text of good.md")
+    assert split(find_files(tmp_path, max_bytes=size))[0] == ["good.md"]
+    assert split(find_files(tmp_path, max_bytes=size - 1))[1]["good.md"] == "too_large"
+    assert isinstance(load(tmp_path / "good.md", max_bytes=size), LoadedText)
+    refused = load(tmp_path / "good.md", max_bytes=size - 1)
+    assert isinstance(refused, FileProblem)
+    assert refused.code == "too_large"
+
+
+def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.md")
+    read = os.read
+
+    def grow(file: int, size: int) -> bytes:
+        with (tmp_path / "a.md").open("a") as growing:
+            growing.write("more" * 100)
+        return read(file, size)
+
+    (found,) = find_files(tmp_path)
+    monkeypatch.setattr(os, "read", grow)
+    result = load_file(found, max_bytes=1000)
+    assert isinstance(result, FileProblem)
+    assert result.code == "too_large"
+    assert (tmp_path / "a.md").stat().st_size < 5000
+
+
+def test_a_tree_2000_deep(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(2000):  # longer than any path may be, so step by step
+        file = os.open("x.md", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
+        os.close(file)
+        os.mkdir("deep", dir_fd=folder)
+        below = os.open("deep", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    try:
+        found, problems = split(find_files(tmp_path))
+        assert len(found) == MAX_DEPTH + 1
+        assert list(problems.values()) == ["too_deep"]
+    finally:
+        # pytest's own removal recurses, and would fail.
+        subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True)
+
+
+def test_unreadable_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the system's refusal is played."""
+    write(tmp_path, "a.md", "b.md", "closed/c.md")
+    real = os.open
+
+    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+        if path in ("a.md", "closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, flags, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    entries = list(find_files(tmp_path))
+    assert split(entries) == (["a.md", "b.md"], {"closed": "unreadable"})
+    results = [load_file(entry) for entry in entries if isinstance(entry, FoundFile)]
+    assert [type(result) for result in results] == [FileProblem, LoadedText]
+    assert results[0].code == "unreadable"
+
+
+def test_vanishing_files_are_reported(tmp_path: Path, both_ways: str) -> None:
+    write(tmp_path, "a.md", "sub/b.md", "sub2/c.md")
+    walk = find_files(tmp_path)
+    first = next(walk)
+    for name in ("sub/b.md", "a.md"):
+        (tmp_path / name).unlink()
+    (tmp_path / "sub").rmdir()
+    assert split(walk) == (["sub2/c.md"], {"sub": "missing"})
+    assert isinstance(first, FoundFile)
+    result = load_file(first)
+    assert isinstance(result, FileProblem)
+    assert result.code == "missing"
+    assert split(find_files([tmp_path / "a.md", "no\0such"]))[1] == {
+        str(tmp_path / "a.md"): "missing",
+        "'no\\x00such'": "bad_name",
+    }
+
+
+def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.md")).write_text("x")
+    write(tmp_path, "café.md")
+    found, problems = split(find_files(tmp_path))
+    assert found == ["café.md"]
+    assert problems == {"caf\\xe9.md": "bad_name"}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@given(text=st.text(st.characters(exclude_characters="\0\ufeff", exclude_categories=("Cs",))))
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
+def test_every_text_is_read_as_written(tmp_path_factory: pytest.TempPathFactory, encoding: str, text: str) -> None:
+    mark = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}.get(encoding, b"")
+    folder = tmp_path_factory.getbasetemp()
+    loaded = stored(folder, "any.txt", mark + text.encode(encoding))
+    assert isinstance(loaded, LoadedText)
+    assert loaded.text == text
+    assert loaded.title is None
+
+
+@given(data=st.binary(max_size=64))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    result = stored(tmp_path_factory.getbasetemp(), "any.md", data)
+    if isinstance(result, LoadedText):
+        assert "\0" not in result.text
+        result.text.encode()  # storable: no lone surrogate
+    else:
+        assert result.code in ("binary", "not_utf8", "not_utf16")
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "place"),
+    [
+        ("Stra\xdfe".encode("latin-1"), "not_utf8", "byte 4 "),
+        (codecs.BOM_UTF8 + b"ab\xff", "not_utf8", "byte 5 "),
+        (b"\x89PNG\r\n\x00\x00", "binary", "byte 6 "),
+        (codecs.BOM_UTF16_LE + b"a\0\0\xd8", "not_utf16", "byte 4 "),
+        (codecs.BOM_UTF16_LE + b"a\0\0\0b\0", "binary", "character 1 "),
+        (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), "binary", "character 0 "),
+    ],
+)
+def test_what_is_no_text_is_refused_with_its_place(tmp_path: Path, data: bytes, code: str, place: str) -> None:
+    result = stored(tmp_path, "a.md", data)
+    assert isinstance(result, FileProblem)
+    assert result.code == code
+    assert result.message.startswith(place)
+
+
+def test_an_impossible_date_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.md")
+    (found,) = find_files(tmp_path)
+    real = os.fstat
+
+    def fstat(file: int) -> os.stat_result:
+        values = list(real(file))
+        values[stat.ST_MTIME] = 10**18
+        return os.stat_result(values)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    loaded = load_file(found)
+    assert isinstance(loaded, LoadedText)
+    assert loaded.modified_at.year == 9999
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("a/b.MD", "markdown"),
+        ("x.htm", "html"),
+        ("Makefile", "code"),
+        ("a.py", "code"),
+        ("README", "text"),
+        (".md", "markdown"),
+    ],
+)
+def test_formats(uri: str, expected: str) -> None:
+    assert file_format(uri) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# One\n# Two", "One"),
+        ("text\n\n  #  Spaced out ## \n", "Spaced out"),
+        ("# C#", "C#"),
+        ("#\n# ##\n#tag\n## Two\n# One", "One"),
+        ("Under\n=====\n", "Under"),
+        ("\n=====\n", None),
+        ("```\n# code\n```\n# Title", "Title"),
+        ("~~~~\n# code\n~~~\n# code\n~~~~\n# Title", "Title"),
+        ('---\ntitle: "Front: it"\ntags: []\n---\n# Other', "Front: it"),
+        ("---\ntags: []\n---\n# Other", "Other"),
+        ("---\ntitle:\n...\n", None),
+        ("no title", None),
+        ("", None),
+        ("x" * 100_000 + "\n# Too far down", None),
+    ],
+)
+def test_markdown_titles(text: str, title: str | None) -> None:
+    assert markdown_title(text) == title
+
+
+def test_long_lines_do_not_slow_the_title(tmp_path: Path) -> None:
+    for filling in (" ", "#", "# ", "=", "`", "--- \n"):
+        markdown_title("# " + filling * 200_000 + "x")
+    loaded = stored(tmp_path, "a.md", b"# " + b"long " * 1000)
+    assert isinstance(loaded, LoadedText)
+    assert loaded.title is not None
+    assert len(loaded.title) == 500
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_becomes_markdown(tmp_path: Path) -> None:
+    page = """<!DOCTYPE html><html><head><title>The &amp;
+    title</title><style>p { color: red }</style></head>
+    <body><!-- a comment <p> --><nav>Home</nav>
+    <h1>One<br/>heading</h1><p class="a>b">Text with <b>bold</b>, &lt;tags&gt; &amp; more.
+    # no heading<br># nor here<br>====</p>
+    <script>if (a < b) { document.write("<p>no</p>") }</script>
+    <ul><li>first<li><p>second</p><p>its second paragraph</p></li></ul>after
+    <table><tr><th>a<th>b</tr><tr><td>1</td><td>2</td></tr></table>
+    <pre>  indented ```
+# no heading</pre>
+    <H2 id=x>Two</H2><svg><title>no</title></svg>tail <img src="x" alt='a picture'> 1 < 2 & 3 <> </3"""
+    loaded = stored(tmp_path, "page.html", page.encode())
+    assert isinstance(loaded, LoadedText)
+    assert loaded.title == "The & title"
+    assert loaded.text.split("\n\n") == [
+        "Home",
+        "# One heading",
+        "Text with bold, <tags> & more. # no heading\n\\# nor here\n\\====",
+        "- first",
+        "- second",
+        "its second paragraph",
+        "after",
+        "a | b",
+        "1 | 2",
+        "````\n  indented ```\n# no heading\n````",
+        "## Two",
+        "tail a picture 1 < 2 & 3 <> </3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "title"),
+    [
+        ("", "", None),
+        ("<h1>Only</h1>", "# Only", "Only"),
+        ("<h1></h1><title></title>x", "x", None),
+        ("<title>never closed", "", "never closed"),
+        ("<title>never <p>closed", "closed", "never"),
+        ("a<script>never closed", "a", None),
+        ("a<script>x</SCRIPT >b", "ab", None),
+        ("a<!-- never closed <p>b", "a", None),
+        ("a<!-->b", "ab", None),
+        ("a<![if x]>b<?php c ?>d", "abd", None),
+        ("a<p title='never closed>b", "a", None),
+        ("a<template><template>x</template>y</template>b", "ab", None),
+        ("a<svg/>b", "ab", None),
+        ("<textarea><p>one</textarea>", "<p>one", None),
+        ("&#0;&#xD800;&#" + "9" * 5000 + ";", None, None),
+    ],
+)
+def test_malformed_pages(page: str, text: str | None, title: str | None) -> None:
+    result = html_to_markdown(page)
+    assert result.title == title
+    if text is not None:
+        assert result.text == text
+    result.text.encode()  # storable: no lone surrogate
+
+
+HOSTILE = (
+    '<!--|<a |<!|<![|</|&|&#|<p|<a b="|<a b=\'">|<?|<script>|<title>|<textarea>|<![CDATA[|<div>|<br>| <b> </b>|`|<a =|'
+    "<a = |<img alt|<pre>|<svg>|#|\t|<a '>"
+)
+
+
+# A slow reader would run into the suite's own limit: the standard library's takes minutes for some of these.
+@pytest.mark.parametrize("piece", HOSTILE.split("|"))
+def test_the_time_is_proportional_to_the_length(piece: str) -> None:
+    result = html_to_markdown(piece * (1_000_000 // len(piece)))
+    assert len(result.text) <= 3_000_000
+
+
+PIECES = (
+    "< > </ <p> <li> <h1> <pre> </pre> <title> </title> <!-- --> <script> </script> <svg> </svg> <td> <tr> <br> = / # "
+    "```"
+)
+
+
+@given(page=st.lists(st.one_of(st.text(max_size=8), st.sampled_from([*PIECES.split(), '"', "'", " "])), max_size=30))
+def test_any_page_becomes_storable_text(page: list[str]) -> None:
+    result = html_to_markdown("".join(page))
+    result.text.encode()  # storable: no lone surrogate
+    fence = ""
+    for line in result.text.split("\n"):
+        if line.startswith("```"):
+            fence = "" if fence and line == fence else fence or line
+    assert fence == ""  # no code block of the page swallows what follows
+
+
+@given(words=st.lists(st.sampled_from(["one", "#", "##", "===", "---", "```", "~~~", "two"]), min_size=1, max_size=6))
+def test_text_never_becomes_structure(words: list[str]) -> None:
+    body = "<br>".join(words)
+    result = html_to_markdown(f"<p>{body}</p>")
+    assert markdown_title(result.text) is None
+    assert result.text.replace("\\", "").split("\n") == words

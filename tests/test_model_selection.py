@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from huggingface_hub import constants
+
+import tiny_qwen3
+from semlex import device, weights
+from semlex.embedding import selection as embedder_selection
+from semlex.embedding import static
+from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+from semlex.embedding.selection import choose_embedder
+from semlex.embedding.static import StaticEmbedder
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
+from semlex.reranking import qwen3 as qwen3_reranking
+from semlex.reranking import selection as reranker_selection
+from semlex.reranking.selection import choose_reranker
+from semlex.testing import HashEmbedder
+from semlex.weights import ModelFolder, find_cached, find_model
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class FakeReranker:
+    identity = "fake@1"
+
+
+def put_into_cache(cache, name, write):
+    """Writes a model where the hub's client keeps one that it has fetched."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(COMMIT)
+    write(folder / "snapshots" / COMMIT)
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """A cache of our own, so that no model of this machine decides a test."""
+    cache = tmp_path / "hub"
+    cache.mkdir()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return cache
+
+
+@pytest.fixture
+def qwen3_cache(empty_cache, monkeypatch):
+    def write_embedder(folder):
+        tiny_qwen3.write_embedder(folder)
+        # The default max_length must fit.
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
+
+    def write_reranker(folder):
+        tiny_qwen3.write_reranker(folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
+
+    put_into_cache(empty_cache, "Qwen/Qwen3-Embedding-0.6B", write_embedder)
+    put_into_cache(empty_cache, "Qwen/Qwen3-Reranker-0.6B", write_reranker)
+    return empty_cache
+
+
+def with_gpu(monkeypatch, present):
+    monkeypatch.setattr(device, "has_accelerator", lambda: present)
+
+
+def without(monkeypatch, *packages):
+    for module in (device, static, weights):
+        find = module.find_spec
+        monkeypatch.setattr(module, "find_spec", lambda name, find=find: None if name in packages else find(name))
+
+
+def one_line(reason):
+    assert reason
+    assert "\n" not in reason
+    return reason
+
+
+def test_a_configured_embedder_is_used_as_it_is():
+    fake = HashEmbedder()
+    choice = choose_embedder(fake)
+    assert choice.embedder is fake
+    assert "semlex.testing/hash" in one_line(choice.reason)
+
+
+def test_words_alone_by_name():
+    choice = choose_embedder("none")
+    assert choice.embedder is None
+    assert "keyword search only" in one_line(choice.reason)
+    assert "--model NAME" in choice.reason
+
+
+def test_static_by_name():
+    choice = choose_embedder("static")
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert "--model Qwen/Qwen3-Embedding-0.6B" in one_line(choice.reason)
+
+
+def test_a_configured_model_by_its_folder(tmp_path):
+    folder = tiny_qwen3.write_embedder(tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
+    choice = choose_embedder(str(folder), dimensions=32)
+    assert isinstance(choice.embedder, Qwen3EmbeddingEncoder)
+    assert choice.embedder.dimensions == 32
+    assert str(folder) in one_line(choice.reason)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", {"model_type": "model2vec"}),
+        ("modules.json", [{"type": "sentence_transformers.models.StaticEmbedding"}]),
+    ],
+)
+def test_a_static_model_is_told_by_its_files(tmp_path, file, content):
+    (tmp_path / file).write_text(json.dumps(content))
+    assert isinstance(choose_embedder(str(tmp_path)).embedder, StaticEmbedder)
+
+
+def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
+    with pytest.raises(ModelNotFoundError) as caught:
+        choose_embedder("Qwen/Qwen3-Embedding-0.6B")
+    message = str(caught.value)
+    for part in ("local folder", "local cache", "hub not asked", "Remedies", "allow_download=True", "'static'"):
+        assert part in message
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match="neither a Qwen3-Embedding nor a model2vec model"):
+        choose_embedder(str(tmp_path))
+    with pytest.raises(ConfigurationError, match="addresses of servers are not supported"):
+        choose_embedder("http://localhost:8080")
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(ModelError, match="is not a JSON object"):
+        choose_embedder(str(tmp_path))
+
+
+def test_a_configured_model_without_torch(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    without(monkeypatch, "torch")
+    with pytest.raises(MissingExtraError, match=r"torch.*semlex\[torch\]"):
+        choose_embedder(str(tmp_path))
+
+
+def test_qwen3_is_chosen_where_it_is_cached_and_there_is_a_gpu(qwen3_cache, monkeypatch):
+    with_gpu(monkeypatch, present=True)
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, Qwen3EmbeddingEncoder)
+    assert choice.embedder.identity.model == "Qwen/Qwen3-Embedding-0.6B"
+    assert choice.embedder.identity.revision == COMMIT
+    assert "on the GPU, found in the local cache" in one_line(choice.reason)
+
+
+def test_qwen3_is_not_chosen_unasked_without_a_gpu(qwen3_cache, monkeypatch):
+    with_gpu(monkeypatch, present=False)
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert "cached, but slow without a GPU" in one_line(choice.reason)
+    with_gpu(monkeypatch, present=True)
+    assert isinstance(choose_embedder(device="cpu").embedder, StaticEmbedder)
+    named = choose_embedder("Qwen/Qwen3-Embedding-0.6B")
+    assert isinstance(named.embedder, Qwen3EmbeddingEncoder)
+    assert "as configured" in one_line(named.reason)
+
+
+def test_qwen3_is_not_chosen_without_torch(qwen3_cache, monkeypatch):
+    without(monkeypatch, "torch")
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert "the package torch is missing" in one_line(choice.reason)
+
+
+def test_static_where_nothing_is_cached(empty_cache):
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert "not in the local cache" in one_line(choice.reason)
+    assert "--model" in choice.reason
+
+
+@pytest.mark.parametrize("configured", [None, "static", HashEmbedder(256)])
+def test_a_configured_dimension_is_a_check(empty_cache, configured):
+    assert choose_embedder(configured, dimensions=256).embedder.dimensions == 256
+    with pytest.raises(ModelMismatchError, match=r"dimensions=1024 was configured, but .* makes vectors of 256"):
+        choose_embedder(configured, dimensions=1024)
+
+
+@pytest.mark.parametrize("package", ["wordllama", "model2vec"])
+def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch, package):
+    without(monkeypatch, package)
+    choice = choose_embedder()
+    assert choice.embedder is None
+    assert "keyword search only" in one_line(choice.reason)
+    assert package in choice.reason
+    assert "semlex embed --model NAME" in choice.reason
+
+
+def test_words_alone_with_another_version_of_the_wheel(empty_cache, monkeypatch):
+    monkeypatch.setattr(static, "version", lambda _: "9.9")
+    choice = choose_embedder()
+    assert choice.embedder is None
+    assert "found 9.9" in one_line(choice.reason)
+
+
+def test_without_the_hubs_client_nothing_is_cached(qwen3_cache, monkeypatch):
+    without(monkeypatch, "huggingface_hub")
+    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is None
+
+
+def test_a_cached_config_without_weights_is_no_model(qwen3_cache):
+    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is not None
+    for file in qwen3_cache.rglob("*.safetensors"):
+        file.unlink()
+    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is None
+    assert find_cached("not a name") is None
+
+
+def test_a_revision_that_is_not_cached(qwen3_cache):
+    assert find_model("Qwen/Qwen3-Embedding-0.6B", revision=COMMIT).revision == COMMIT
+    with pytest.raises(ModelNotFoundError, match="at revision 'v2' is not on this machine"):
+        find_model("Qwen/Qwen3-Embedding-0.6B", revision="v2")
+
+
+@pytest.mark.parametrize(
+    ("configured", "use_reranking", "part"),
+    [
+        (None, False, "no reranking, as configured"),
+        (FakeReranker(), False, "no reranking, as configured"),
+        ("none", "auto", "no reranking, as configured"),
+        (None, "auto", "Qwen/Qwen3-Reranker-0.6B is not in the local cache"),
+    ],
+)
+def test_no_reranker(empty_cache, configured, use_reranking, part):
+    choice = choose_reranker(configured, use_reranking)
+    assert choice.reranker is None
+    assert part in one_line(choice.reason)
+
+
+@pytest.mark.parametrize("use_reranking", [True, "auto"])
+def test_a_configured_reranker(tmp_path, use_reranking):
+    fake = FakeReranker()
+    choice = choose_reranker(fake, use_reranking)
+    assert choice.reranker is fake
+    assert "fake@1" in one_line(choice.reason)
+    folder = tiny_qwen3.write_reranker(tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
+    named = choose_reranker(str(folder), use_reranking)
+    assert named.reranker.identity.startswith(str(folder))
+    assert "as configured" in one_line(named.reason)
+
+
+def test_an_automatic_reranker_needs_cache_torch_and_gpu(qwen3_cache, monkeypatch):
+    with_gpu(monkeypatch, present=False)
+    assert "slow without a GPU" in choose_reranker().reason
+    assert choose_reranker(use_reranking=True).reranker is not None
+    with_gpu(monkeypatch, present=True)
+    assert choose_reranker().reranker.identity == f"Qwen/Qwen3-Reranker-0.6B@{COMMIT}"
+    without(monkeypatch, "transformers")
+    choice = choose_reranker()
+    assert choice.reranker is None
+    assert "the package transformers is missing" in one_line(choice.reason)
+
+
+def test_a_reranker_that_was_demanded_must_be_there(empty_cache):
+    with pytest.raises(ModelNotFoundError, match="Qwen3-Reranker"):
+        choose_reranker(use_reranking=True)
+    with pytest.raises(ConfigurationError, match="contradicts"):
+        choose_reranker("none", use_reranking=True)
+    with pytest.raises(ConfigurationError, match="use_reranking must be"):
+        choose_reranker(use_reranking="sometimes")
+
+
+def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, monkeypatch):
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(ModelNotFoundError, match="hub not asked"):
+        find_model("semlex/no-such-model")
+    choose_embedder()
+    choose_reranker()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelNotFoundError, match="HF_HUB_OFFLINE is set"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A server on this machine that answers every request in one way, or not at all."""
+    servers = []
+
+    def start(answer):
+        server = socket.create_server(("127.0.0.1", 0))
+        servers.append(server)
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                if answer is None:
+                    servers.append(connection)
+                    continue
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    yield start
+    for server in servers:
+        server.close()
+
+
+def test_a_hub_that_never_answers(empty_cache, hub, monkeypatch):
+    monkeypatch.setattr(weights, "PROBE_SECONDS", 0.2)
+    hub(None)
+    with pytest.raises(ModelNotFoundError, match=r"hub: (no answer within 0\.2 s|not reachable).*Remedies"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+def test_a_hub_that_refuses_connections(empty_cache, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+    with pytest.raises(ModelNotFoundError, match="hub: not reachable"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+def test_a_hub_that_does_not_know_the_model(empty_cache, hub):
+    hub(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    with pytest.raises(ModelNotFoundError, match="hub: answered 404 for this model"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+def test_a_hub_that_has_the_model_is_asked_for_data_files_only(empty_cache, hub, monkeypatch, tmp_path):
+    import huggingface_hub
+
+    hub(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    asked = {}
+
+    def fetch(name, *, local_files_only=False, **options):
+        if local_files_only:
+            raise huggingface_hub.errors.LocalEntryNotFoundError("not cached")
+        asked.update(options, name=name)
+        return str(tmp_path / COMMIT)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    found = find_model("org/model", allow_download=True)
+    assert found == ModelFolder("org/model", COMMIT, tmp_path / COMMIT)
+    assert asked["name"] == "org/model"
+    assert not any(pattern.endswith((".py", ".bin", ".pt")) or pattern == "*" for pattern in asked["allow_patterns"])
+
+
+def test_a_path_is_never_taken_for_a_hub_id(tmp_path, empty_cache):
+    for name in (str(tmp_path / "no"), "./no", "~/no-such-folder", "a/b/c"):
+        with pytest.raises(ModelNotFoundError) as caught:
+            find_model(name, allow_download=True)
+        assert "hub:" not in str(caught.value)
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
+    loaded = run(
+        "import os, sys\n"
+        f"os.environ['HF_HUB_CACHE'] = {str(empty_cache)!r}\n"
+        "import semlex\n"
+        "from semlex.embedding.selection import choose_embedder\n"
+        "from semlex.reranking.selection import choose_reranker\n"
+        "choice = choose_embedder()\n"
+        "choose_reranker()\n"
+        "assert choice.embedder.embed_query('red stone').shape == (256,)\n"
+        "print(sorted({'torch', 'transformers', 'wordllama'} & set(sys.modules)))\n"
+    )
+    assert loaded == "[]\n"
+
+
+def test_light_imports():
+    loaded = run(
+        "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing, semlex.device, semlex.weights\n"
+        "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    assert loaded == "[]\n"
+
+
+def test_the_defaults_are_those_of_the_card():
+    assert embedder_selection.DEFAULT_MODEL == "Qwen/Qwen3-Embedding-0.6B"
+    assert reranker_selection.DEFAULT_MODEL == qwen3_reranking.DEFAULT_MODEL == "Qwen/Qwen3-Reranker-0.6B"

@@ -1,0 +1,165 @@
+"""`validate_rows` and `validate_identifier` against slow, obvious twins."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex._core import (
+    validate_identifier,
+    validate_rows,
+)
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+SURROGATE = "ab\ud800"
+F32_MIN, F32_MAX = float(np.finfo(np.float32).smallest_normal), float(np.finfo(np.float32).max)
+
+
+def float32(*values: Any) -> Any:
+    return np.array(values, dtype=np.float32)
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def vector_twin(values: list[float], dimension: int | None) -> list[str]:
+    codes = []
+    if len(values) != (len(values) if dimension is None else dimension) or not 1 <= len(values) <= 16_000:
+        codes.append("wrong_dimension")
+    squares = math.fsum(value * value for value in values if math.isfinite(value))
+    if not all(map(math.isfinite, values)):
+        codes.append("not_finite")
+    elif values and not any(values):
+        codes.append("all_zero")
+    elif values and not F32_MIN <= squares <= F32_MAX:
+        codes.append("norm_out_of_range")
+    return codes
+
+
+@given(
+    st.lists(st.lists(st.floats(width=32) | st.sampled_from([0.0, 1e-30, 3e38, 1e-19, 1e19]), max_size=12), max_size=5),
+    st.none() | st.integers(0, 12),
+)
+def test_vectors_are_judged_as_by_the_twin(rows: list[list[float]], dimension: int | None) -> None:
+    arrays = [np.array(row, dtype=np.float32) for row in rows]
+    limits = None if dimension is None else {"dimension": dimension}
+    found = validate_rows([("v", "vector", arrays, limits)], None)
+    expected = [
+        (row, code) for row, array in enumerate(arrays) for code in vector_twin(array.astype(float).tolist(), dimension)
+    ]
+    assert [(row, code) for row, _, _, code, _, _ in found] == expected
+    same = [array for array in arrays if len(array) == len(arrays[0])]
+    if same and len(same[0]):
+        dense = validate_rows([("v", "vector", np.stack(same), limits)], None)
+        assert dense == validate_rows([("v", "vector", same, limits)], None)
+
+
+def text_twin(text: str, min_chars: int, max_bytes: int) -> list[str]:
+    checks = {
+        "nul": "\0" in text,
+        "too_short": len(text) < min_chars,
+        "too_long": len(text.encode("utf-8", "surrogatepass")) > max_bytes,
+    }
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        return ["lone_surrogate"]
+    return [code for code, broken in checks.items() if broken]
+
+
+@given(
+    st.lists(st.text(st.characters() | st.sampled_from("\0\ud800é漢🙂"), max_size=12)),
+    st.integers(0, 9),
+    st.integers(0, 20),
+)
+def test_texts_are_judged_as_by_the_twin(texts: list[str], min_chars: int, max_bytes: int) -> None:
+    limits = {"min_chars": min_chars, "max_bytes": max_bytes}
+    found = validate_rows([("t", "text", texts, limits)], None)
+    expected = [(row, code) for row, text in enumerate(texts) for code in text_twin(text, min_chars, max_bytes)]
+    assert [(row, code) for row, _, _, code, _, _ in found] == expected
+    for row, _, _, code, _, actual in found:
+        if code in {"nul", "lone_surrogate"}:
+            assert actual is not None
+            place = int(actual.removeprefix("character "))
+            assert texts[row][place] == "\0" or "\ud800" <= texts[row][place] <= "\udfff"
+
+
+def test_all_kinds_at_once_in_row_order() -> None:
+    fields = [
+        ("id", "id", ["a", "", "i" * 513, "n\0", SURROGATE, None, 7], None),
+        ("content", "text", ["ok", "x", None, "ok", "ok", "ok", b""], {"min_chars": 2, "max_bytes": 4}),
+        ("metadata", "jsonb", [{}, {"a": math.nan}, None, nested(65), [], {}, {}], {"nullable": True}),
+        ("made", "timestamptz", [NOW, NOW, NOW, datetime(2026, 1, 2), NOW, None, 3], None),  # noqa: DTZ001
+        ("half", "halfvec", float32([1], [1e-9], [65520], [0], [1], [1], [1]), {"dimension": 1}),
+    ]
+    found = validate_rows(fields, ["r0", "r1", "r2", "r3", "r4", "r5", "r" * 90])
+    assert [(row, ident, field, code) for row, ident, field, code, _, _ in found] == [
+        (1, "r1", "id", "blank"),
+        (1, "r1", "content", "too_short"),
+        (1, "r1", "metadata", "not_finite"),
+        (1, "r1", "half", "all_zero"),  # after rounding to float16
+        (2, "r2", "id", "too_long"),
+        (2, "r2", "content", "missing"),
+        (2, "r2", "half", "out_of_range"),
+        (3, "r3", "id", "nul"),
+        (3, "r3", "metadata", "too_deep"),
+        (3, "r3", "made", "naive_timestamp"),
+        (3, "r3", "half", "all_zero"),
+        (4, "r4", "id", "lone_surrogate"),
+        (5, "r5", "id", "missing"),
+        (5, "r5", "made", "missing"),
+        (6, "r" * 80, "id", "wrong_type"),
+        (6, "r" * 80, "content", "wrong_type"),
+        (6, "r" * 80, "made", "wrong_type"),
+    ]
+
+
+def test_unequal_lengths_are_one_error_of_the_call() -> None:
+    found = validate_rows([("a", "text", ["x", "y"], None), ("b", "text", ["x"], None)], ["1", "2"])
+    assert found == [(-1, None, "b", "length_differs", "2", "1")]
+
+
+def test_ids_at_their_bound() -> None:
+    assert validate_rows([("id", "id", ["i" * 512, "é" * 256], None)], None) == []
+    assert [error[3:] for error in validate_rows([("id", "id", ["é" * 257], None)], None)] == [
+        ("too_long", "512 bytes", "514 bytes")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [
+        ("json", None),
+        ("text", {"max_chars": 5}),
+        ("text", {"max_bytes": -1}),
+        ("jsonb", {"max_depth": 65}),
+        ("jsonb", {"max_bytes": 2**30}),
+        ("id", {1: 2}),
+    ],
+)
+def test_a_wrong_limit_is_a_programming_error(kind: str, limits: Any) -> None:
+    with pytest.raises(ValueError, match="field"):
+        validate_rows([("field", kind, ["a"], limits)], None)
+
+
+@given(st.text(st.sampled_from("ab_09pgZ-é\n "), max_size=60) | st.from_regex(r"\A[a-z_][a-z0-9_]{40,50}\Z"))
+def test_identifiers_are_judged_as_by_the_twin(name: str) -> None:
+    good = re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) is not None and not name.startswith("pg_")
+    assert (validate_identifier(name) == []) == good
+
+
+def test_identifiers_report_every_rule() -> None:
+    codes = [error[3] for error in validate_identifier("pg_É" + "x" * 60)]
+    assert codes == ["bad_identifier", "too_long", "reserved_name"]
+    assert [error[3] for error in validate_identifier(SURROGATE)] == ["lone_surrogate"]
+    not_text: Any = 3
+    assert [error[3] for error in validate_identifier(not_text)] == ["wrong_type"]

@@ -1,0 +1,114 @@
+"""Tiny Qwen3 models on disk: the real architecture and the real loading code, with random weights of a fixed seed.
+
+The tokenizer has the parts of Qwen's: NFC, its splitting pattern, byte-level BPE, its special tokens, and (for
+embedding models) a post-processor that appends ``<|endoftext|>``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification, Qwen3Model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Products this small gain nothing from a second thread, and lose much where other programs are at work.
+torch.set_num_threads(1)
+
+HIDDEN = 64
+END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
+MAX_POSITIONS = 2048
+SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+# Qwen's splitting pattern, as its tokenizer.json states it.
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TRAINING_TEXT = [
+    "Given a web search query, retrieve relevant passages that answer the query",
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided.",
+    'Note that the answer can only be "yes" or "no". yes no yes no yes no',
+    "system user assistant Instruct: Query: <Instruct>: <Query>: <Document>:",
+    "The quick brown fox jumps over the lazy dog; a database keeps rows, and an index finds them again.",
+    "Größe Maße naïve café 数据库 検索 поиск 😀",
+] * 4
+
+
+def write_tokenizer(folder: Path, *, end_token: str | None = END_TOKEN, special_tokens: list[str] | None = None):
+    """Trains and saves a tokenizer; `end_token` is what its post-processor appends."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), min_frequency=2
+    )
+    tokenizer.train_from_iterator(TRAINING_TEXT, trainer)
+    chosen = SPECIAL_TOKENS if special_tokens is None else special_tokens
+    tokenizer.add_tokens([AddedToken(token, special=token.startswith("<|"), normalized=False) for token in chosen])
+    parts = [processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)]
+    if end_token is not None:
+        ids = [(end_token, tokenizer.token_to_id(end_token))]
+        parts.append(
+            processors.TemplateProcessing(single=f"$A {end_token}", pair=f"$A {end_token} $B", special_tokens=ids)
+        )
+    tokenizer.post_processor = processors.Sequence(parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    if special_tokens is None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return tokenizer
+
+
+def config() -> Qwen3Config:
+    return Qwen3Config(
+        vocab_size=700,
+        hidden_size=HIDDEN,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+        initializer_range=0.1,  # five times the usual: attention is far from uniform, and float32 still exact to 5e-7
+        pad_token_id=None,
+    )
+
+
+def write_embedder(folder: Path, **tokenizer_options) -> Path:
+    write_tokenizer(folder, **tokenizer_options)
+    torch.manual_seed(20)
+    Qwen3Model(config()).save_pretrained(folder)
+    return folder
+
+
+def write_reranker(folder: Path, **tokenizer_options) -> Path:
+    write_tokenizer(folder, end_token=None, **tokenizer_options)
+    torch.manual_seed(21)
+    Qwen3ForCausalLM(config()).save_pretrained(folder)
+    return folder
+
+
+def write_classifier(folder: Path, reranker: Path) -> Path:
+    """The same reranker as a classifier with one label, whose row is the yes row minus the no row."""
+    tokenizer = write_tokenizer(folder, end_token=None)
+    causal = Qwen3ForCausalLM.from_pretrained(reranker, dtype=torch.float32)
+    single = config()
+    single.num_labels = 1
+    classifier = Qwen3ForSequenceClassification(single)
+    classifier.model.load_state_dict(causal.model.state_dict())
+    rows = causal.lm_head.weight.data
+    yes, no = tokenizer.token_to_id("yes"), tokenizer.token_to_id("no")
+    classifier.score.weight.data[0] = rows[yes] - rows[no]
+    classifier.save_pretrained(folder)
+    return folder
