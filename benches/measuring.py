@@ -46,14 +46,12 @@ class Bench:
     ) -> None:
         """Adds a figure from paired wall times (seconds for `amount` units): the median of the pairs' ratios."""
         ratio = statistics.median(slow / fast for fast, slow in zip(ours, baseline, strict=True))
-        self.add(name, amount / statistics.median(ours), amount / statistics.median(baseline), ratio, unit, bar)
-
-    def add(self, name: str, ours: float, baseline: float, ratio: float, unit: str, bar: float | None) -> None:
-        """Adds a figure."""
         met = None if bar is None else ratio >= bar * (1 - TOLERANCE)
-        self.figures[name] = Figure(ours, baseline, ratio, unit, bar, met)
+        figure = Figure(amount / statistics.median(ours), amount / statistics.median(baseline), ratio, unit, bar, met)
+        self.figures[name] = figure
         shown = "" if bar is None else f"   bar {bar:g}: {'met' if met else 'NOT met'}"
-        print(f"  {name:34} {ours:14,.0f} against {baseline:14,.0f} {unit:12} x {ratio:6.2f}{shown}", flush=True)
+        speeds = f"{figure.ours:14,.0f} against {figure.baseline:14,.0f} {unit}"
+        print(f"  {name:34} {speeds} x {ratio:6.2f}{shown}", flush=True)
 
     def unmeasured(self, name: str, unit: str, bar: float, reason: str) -> None:
         """States a figure that this run cannot take."""
@@ -72,7 +70,7 @@ class Bench:
 
 
 def paired(ours: Callable[[], object], baseline: Callable[[], object], runs: int) -> tuple[list[float], list[float]]:
-    """Wall seconds of both, run in turn so that a slow minute of the machine meets both; the first pair is a warm-up."""
+    """Wall seconds of both, in turn, so that a slow minute of the machine meets both; the first pair is a warm-up."""
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(runs + 1):
         # Whoever goes second finds warmer caches: the order alternates.

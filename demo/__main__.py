@@ -19,11 +19,12 @@ from semlex.presentation import messages, output, print_report, print_results, p
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".state"
 
-# Question, and the pages of which one must be among the first three.
+# Question, and the page that must be among the first three: by both legs together, and by words alone (which is what
+# remains where the static embeddings have no wheel).
 QUESTIONS = (
-    ("How do I write the rows of a table to a CSV file?", {"csv.md"}),
-    ("compress and decompress a file with gzip", {"gzip.md", "_compression.md", "_compression"}),
-    ("how does the embedded Postgres know when the last client has gone?", {"design/architecture.md"}),
+    ("How do I create a temporary directory and delete it afterwards?", "tempfile.md"),
+    ("run a program and capture its output", "subprocess.md"),
+    ("how does the embedded Postgres know when the last client has gone?", "design/architecture.md"),
 )
 SHOWN = 3
 
@@ -65,14 +66,14 @@ def main() -> int:
         with progress_bar(shown=True) as progress:
             report = retriever.index(state / "python-docs", ROOT / "docs", progress=progress)
         print_report(report, as_json=False)
-        for question, answers in QUESTIONS:
+        for question, answer in QUESTIONS:
             output.print(f"\n[bold green]? {question}[/bold green]")
             results = retriever.search(question, SHOWN)
             print_results(results, as_json=False)
-            if not answers.intersection(result.source for result in results):
-                failures.append(question)
+            words = retriever.search(question, SHOWN, mode="keyword")
+            failures += [question for found in (results, words) if answer not in [hit.source for hit in found]]
     messages.print(f"\n[dim]{time.perf_counter() - started:.1f} s in all[/dim]")
-    for question in failures:
+    for question in dict.fromkeys(failures):
         messages.print(f"[red]no known answer among the first {SHOWN}:[/red] {question}")
     return 1 if failures else 0
 

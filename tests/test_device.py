@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from semlex import device
 from semlex.errors import ConfigurationError
+from semlex.models import device
 
 
 def test_torch_is_not_asked_where_no_driver_is_in_sight(monkeypatch):

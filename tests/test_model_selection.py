@@ -10,18 +10,18 @@ import pytest
 from huggingface_hub import constants
 
 import tiny_qwen3
-from semlex import device, weights
 from semlex.embedding import selection as embedder_selection
 from semlex.embedding import static
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.selection import choose_embedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
+from semlex.models import device, weights
+from semlex.models.weights import ModelFolder, find_cached, find_model
 from semlex.reranking import qwen3 as qwen3_reranking
 from semlex.reranking import selection as reranker_selection
 from semlex.reranking.selection import choose_reranker
 from semlex.testing import HashEmbedder
-from semlex.weights import ModelFolder, find_cached, find_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -392,7 +392,8 @@ def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
 
 def test_light_imports():
     loaded = run(
-        "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing, semlex.device, semlex.weights\n"
+        "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
+        "import semlex.models.device, semlex.models.weights\n"
         "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

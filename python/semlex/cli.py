@@ -39,6 +39,7 @@ app = typer.Typer(
     "can also come from the environment (SEMLEX_COLLECTION, SEMLEX_EMBEDDING_MODEL, …) or from semlex.toml.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -288,7 +289,7 @@ def drop(
 def main() -> None:
     """Runs the command line; every error of ours becomes one line and its exit code."""
     try:
-        app()
+        app(prog_name="semlex")
     except SemlexError as error:
         messages.print(f"[red]error:[/red] {error}", markup=True)
         raise SystemExit(_exit_code(error)) from None

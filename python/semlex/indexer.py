@@ -9,15 +9,17 @@ the vectors of a collection that was made without a model.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from semlex import preparation
 from semlex.documents.chunking import Chunker, TokenCounter, WordCounter
-from semlex.documents.loading import FileProblem, FoundFile, LoadedText, find_files, load_file
+from semlex.documents.loading import FileProblem, FoundFile, find_files
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
@@ -26,9 +28,8 @@ from semlex.errors import (
     StoreError,
 )
 from semlex.store import ingestion
-from semlex.store.bulk import ChunkRows, DocumentRow, write_chunks, write_documents, write_embeddings
+from semlex.store.bulk import ChunkRows, write_chunks, write_documents, write_embeddings
 from semlex.store.indexes import HnswIndex, ensure_indexes, indexes_wanted
-from semlex.store.rows import indexed_chunk_id, indexed_document_id
 from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version
 from semlex.types import utc_now
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
@@ -51,8 +51,8 @@ DEFAULT_BATCH_ROWS = 5_000
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
 EMBED_PAGE_ROWS = 1_000
-# One way of reading and cutting files. Part of a document's hash: another way re-reads every file.
-PIPELINE_VERSION = b"1"
+# Texts that the model gets at a time: enough for it to group by length, few enough to see progress on a slow one.
+EMBED_SLICE_TEXTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,6 @@ class IndexReport:
     embedded: int = 0
     seconds: float = 0.0
     problems: list[FileProblem] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A file, cut."""
-
-    row: DocumentRow
-    chunks: dict[str, list[Any]]
-    is_new: bool
 
 
 class Indexer:
@@ -154,7 +145,7 @@ class Indexer:
         for start in range(0, len(rows), self._batch_size):
             batch = preparation.slice_rows(rows, start, start + self._batch_size)
             if embeddings is None and self.embedder is not None:
-                batch.embeddings = await self._embed_rows(batch, on_duplicate)
+                await self._embed_rows(batch, await self._changed_rows(batch, on_duplicate))
             await self._write(batch, mode, on_duplicate=on_duplicate)
             if progress is not None:
                 progress(Progress("write", min(start + self._batch_size, len(rows)), len(rows), "rows"))
@@ -205,7 +196,7 @@ class Indexer:
         await log(finished=False)
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         async for batch in self._read_ahead(found, chunker, report, progress):
-            await self._write_files(batch, "direct" if empty else "merge", report)
+            await self._write_files(batch, "direct" if empty else "merge", report, progress)
         await self._build_indexes(progress)
         report.seconds = time.perf_counter() - started
         await log(finished=True)
@@ -220,6 +211,11 @@ class Indexer:
         total = await self.database.read("count", lambda c: ingestion.count_unembedded(c, self.collection))
         after: Key | None = None
         done = written = 0
+
+        def tell(before: int, count: int) -> None:
+            if progress is not None:
+                progress(Progress("embed", before + count, total, "chunks"))
+
         while True:
 
             async def read(connection: Connection, after: Key | None = after) -> list[ingestion.Unembedded]:
@@ -228,7 +224,8 @@ class Indexer:
             page = await self.database.read("read chunks", read)
             if not page:
                 break
-            vectors = await self._embed([preparation.embedded_text(context, text) for *_, context, text in page])
+            texts = [preparation.embedded_text(context, text) for *_, context, text in page]
+            vectors = await self._embed(texts, partial(tell, done))
 
             async def write(
                 connection: Connection,
@@ -241,8 +238,6 @@ class Indexer:
             written += await self.database.write("write embeddings", write)
             after = (page[-1][0], page[-1][1])
             done += len(page)
-            if progress is not None:
-                progress(Progress("embed", done, total, "chunks"))
         await self._build_indexes(progress)
         return written
 
@@ -274,30 +269,41 @@ class Indexer:
         if wanted is not None:
             self.collection = await ensure_embedding_version(self.database, self.collection, wanted)
 
-    async def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+    async def _embed(self, texts: list[str], done: Callable[[int], None] | None = None) -> NDArray[np.float32]:
+        """Vectors of texts, shape (n, d); the model gets a slice at a time, so that progress is seen."""
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self.embedder.embed_documents, texts)
+        loop = asyncio.get_running_loop()
+        parts = []
+        for start in range(0, len(texts), EMBED_SLICE_TEXTS):
+            part = texts[start : start + EMBED_SLICE_TEXTS]
+            parts.append(await loop.run_in_executor(self._executor, self.embedder.embed_documents, part))
+            if done is not None:
+                done(start + len(part))
+        return np.concatenate(parts)
 
-    async def _embed_rows(self, rows: ChunkRows, on_duplicate: OnDuplicate) -> list[NDArray[np.float32] | None]:
-        """Vectors of those rows whose text is not embedded already."""
-        keys = list(zip(rows.columns["document_id"], rows.columns["chunk_id"], strict=True))
-        known = await self.database.read(
-            "look for embeddings", lambda c: ingestion.embedded_hashes(c, self.collection, keys)
-        )
-        hashes = rows.columns["content_hash"]
-        wanted = [
-            number
-            for number, key in enumerate(keys)
-            if key not in known or (on_duplicate == "update" and known[key] != hashes[number])
-        ]
+    async def _embed_rows(self, rows: ChunkRows, wanted: list[int], done: Callable[[int], None] | None = None) -> None:
+        """Puts the vectors of the wanted rows into `rows`."""
         columns = rows.columns
         texts = [preparation.embedded_text(columns["context"][n], columns["chunk_text"][n]) for n in wanted]
         vectors: list[NDArray[np.float32] | None] = [None] * len(rows)
         if texts:
-            for number, vector in zip(wanted, await self._embed(texts), strict=True):
+            for number, vector in zip(wanted, await self._embed(texts, done), strict=True):
                 vectors[number] = vector
-        return vectors
+        rows.embeddings = vectors
+
+    async def _changed_rows(self, rows: ChunkRows, on_duplicate: OnDuplicate) -> list[int]:
+        """Numbers of the rows whose text has no vector yet."""
+        keys = rows.keys()
+        known = await self.database.read(
+            "look for embeddings", lambda c: ingestion.embedded_hashes(c, self.collection, keys)
+        )
+        hashes = rows.columns["content_hash"]
+        return [
+            number
+            for number, key in enumerate(keys)
+            if key not in known or (on_duplicate == "update" and known[key] != hashes[number])
+        ]
 
     async def _write(self, rows: ChunkRows, mode: WriteMode, *, on_duplicate: OnDuplicate = "update") -> None:
         async def work(connection: Connection, mode: WriteMode = mode) -> int:
@@ -307,7 +313,7 @@ class Indexer:
             await self.database.write("add documents", work)
         except StoreError as error:
             # Somebody else wrote the same id into the empty collection first: merge with it.
-            if mode != "direct" or error.sqlstate != "23505" or self.database.joins_transaction:
+            if mode != "direct" or error.sqlstate != "23505":
                 raise
             await self.database.write("add documents", lambda connection: work(connection, "merge"))
 
@@ -337,21 +343,27 @@ class Indexer:
         chunker: Chunker,
         report: IndexReport,
         progress: Callable[[Progress], None] | None,
-    ) -> AsyncIterator[list[_Prepared]]:
+    ) -> AsyncIterator[list[preparation.PreparedFile]]:
         """Batches of files, read and cut; the next batch is made while the caller writes this one."""
         sources = await self._open_sources({str(file.root) for file in found})
+        with_context = self.collection.settings.with_context
         position = 0
 
-        def next_batch() -> list[_Prepared]:
+        def next_batch() -> list[preparation.PreparedFile]:
             nonlocal position
-            batch: list[_Prepared] = []
+            batch: list[preparation.PreparedFile] = []
             chunks = 0
             while position < len(found) and chunks < FILE_BATCH_CHUNKS:
                 file = found[position]
                 position += 1
                 source, known = sources[str(file.root)]
-                prepared = self._prepare(file, source, known, chunker, report)
-                if prepared is not None:
+                prepared = preparation.prepare_file(file, source, known, chunker, with_context=with_context)
+                if prepared is None:
+                    report.unchanged += 1
+                elif isinstance(prepared, FileProblem):
+                    report.problems.append(prepared)
+                    report.failed += 1
+                else:
                     batch.append(prepared)
                     chunks += len(prepared.chunks["chunk_id"])
             return batch
@@ -370,91 +382,32 @@ class Indexer:
             if not more:
                 return
 
-    def _prepare(
-        self, file: FoundFile, source: uuid.UUID, known: dict[uuid.UUID, bytes], chunker: Chunker, report: IndexReport
-    ) -> _Prepared | None:
-        loaded = load_file(file)
-        if isinstance(loaded, FileProblem):
-            report.problems.append(loaded)
-            report.failed += 1
-            return None
-        key = indexed_document_id(str(file.root), file.uri)
-        content_hash = hashlib.sha256(
-            b"\0".join((PIPELINE_VERSION, chunker.identity.encode(), loaded.content_hash))
-        ).digest()
-        if known.get(key) == content_hash:
-            report.unchanged += 1
-            return None
-        columns = self._chunk_columns(key, loaded, chunker)
-        row = DocumentRow(
-            document_id=key,
-            source_id=source,
-            uri=loaded.uri,
-            title=loaded.title or "",
-            format=loaded.format,
-            content_hash=content_hash,
-            size_bytes=loaded.size,
-            modified_at=loaded.modified_at,
-            chunk_count=len(columns["chunk_id"]),
-        )
-        return _Prepared(row, columns, key not in known)
-
-    def _chunk_columns(self, document_id: uuid.UUID, loaded: LoadedText, chunker: Chunker) -> dict[str, list[Any]]:
-        columns = preparation.empty_columns()
-        now = utc_now()
-        seen: dict[bytes, int] = {}
-        for chunk in chunker.chunk(loaded.text, markdown=loaded.format in ("markdown", "html")):
-            titles = chunk.heading_path
-            context = preparation.context_line(loaded.title, titles) if self.collection.settings.with_context else ""
-            text_hash = preparation.text_hash(context, chunk.text)
-            occurrence = seen.get(text_hash, 0)
-            seen[text_hash] = occurrence + 1
-            values = {
-                "document_id": document_id,
-                "chunk_id": indexed_chunk_id(document_id, text_hash, occurrence),
-                "chunk_no": chunk.chunk_no,
-                "parent_chunk_id": None,
-                "chunk_type": chunk.chunk_type,
-                "source_document": loaded.uri,
-                "chapter_title": titles[0] if titles else "",
-                "section_title": titles[1] if len(titles) > 1 else "",
-                "subsection_title": list(titles[2:]),
-                "summary": "",
-                "context": context,
-                "chunk_text": chunk.text,
-                "token_count": chunk.token_count,
-                "char_start": chunk.char_start,
-                "char_end": chunk.char_end,
-                "line": chunk.line,
-                "content_hash": text_hash,
-                "metadata": {},
-                "created_at": now,
-                "updated_at": now,
-            }
-            for name, value in values.items():
-                columns[name].append(value)
-        return columns
-
-    async def _write_files(self, batch: list[_Prepared], mode: WriteMode, report: IndexReport) -> None:
+    async def _write_files(
+        self,
+        batch: list[preparation.PreparedFile],
+        mode: WriteMode,
+        report: IndexReport,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
         changed = [prepared.row.document_id for prepared in batch if not prepared.is_new]
         columns = preparation.empty_columns()
         for prepared in batch:
             for name, values in prepared.chunks.items():
                 columns[name] += values
         rows = ChunkRows(columns)
-        keys = list(zip(columns["document_id"], columns["chunk_id"], strict=True))
-        if self.embedder is not None and keys:
+        if self.embedder is not None and len(rows):
             known = await self.database.read(
                 "look for embeddings", lambda c: ingestion.embedded_chunks(c, self.collection, changed)
             )
-            wanted = [number for number, key in enumerate(keys) if key not in known]
-            texts = [preparation.embedded_text(columns["context"][n], columns["chunk_text"][n]) for n in wanted]
-            vectors: list[NDArray[np.float32] | None] = [None] * len(keys)
-            if texts:
-                for number, vector in zip(wanted, await self._embed(texts), strict=True):
-                    vectors[number] = vector
-                report.embedded += len(texts)
-            rows.embeddings = vectors
+            wanted = [number for number, key in enumerate(rows.keys()) if key not in known]
+            before = report.embedded
+
+            def tell(count: int) -> None:
+                if progress is not None:
+                    progress(Progress("embed", before + count, None, "chunks"))
+
+            await self._embed_rows(rows, wanted, tell)
+            report.embedded += len(wanted)
 
         async def work(connection: Connection, mode: WriteMode = mode) -> None:
             await write_documents(connection, self.collection, [prepared.row for prepared in batch], utc_now())
@@ -467,10 +420,10 @@ class Indexer:
         try:
             await self.database.write("index files", work)
         except StoreError as error:
-            if mode != "direct" or error.sqlstate != "23505" or self.database.joins_transaction:
+            if mode != "direct" or error.sqlstate != "23505":
                 raise
             await self.database.write("index files", lambda connection: work(connection, "merge"))
-        report.chunks += len(keys)
+        report.chunks += len(rows)
         report.changed += len(changed)
         report.added += len(batch) - len(changed)
 

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex import _core
+from semlex.documents.loading import FileProblem, load_file
 from semlex.errors import FieldError, ModelMismatchError, ValidationError
-from semlex.store.bulk import CHUNK_COLUMN_NAMES, ChunkRows
-from semlex.store.rows import added_document_id
+from semlex.store.bulk import CHUNK_COLUMN_NAMES, ChunkRows, DocumentRow
+from semlex.store.rows import added_document_id, indexed_chunk_id, indexed_document_id
 from semlex.store.schema import EmbeddingVersion
-from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document
+from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from numpy.typing import NDArray
 
+    from semlex.documents.chunking import Chunker
+    from semlex.documents.loading import FoundFile, LoadedText
     from semlex.embedding.base import Embedder
 
 HASH_BYTES = 16
+# One way of reading files. Part of a document's hash: another way reads every file again.
+PIPELINE_VERSION = b"1"
 CONTEXT_SEPARATOR = " > "
 
 
@@ -205,6 +212,98 @@ def given_version(embeddings: NDArray[np.float32], embedder: Embedder | None) ->
             "pass embedding_model='none' when the vectors come from elsewhere"
         )
     return version
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFile:
+    """A file, read and cut.
+
+    Attributes:
+        row: Its document.
+        chunks: Columns of its chunks.
+        is_new: Whether the collection does not know it yet.
+    """
+
+    row: DocumentRow
+    chunks: dict[str, list[Any]]
+    is_new: bool
+
+
+def prepare_file(
+    file: FoundFile, source: UUID, known: dict[UUID, bytes], chunker: Chunker, *, with_context: bool
+) -> PreparedFile | FileProblem | None:
+    """Reads and cuts a file.
+
+    Args:
+        file: As found.
+        source: Key of its source.
+        known: Content hash of every document of that source.
+        chunker: Cuts it.
+        with_context: Whether titles and heading path are part of what is analysed and embedded.
+
+    Returns:
+        The rows; or why it cannot be read; or None when it is known and did not change.
+    """
+    loaded = load_file(file)
+    if isinstance(loaded, FileProblem):
+        return loaded
+    key = indexed_document_id(str(file.root), file.uri)
+    parts = (PIPELINE_VERSION, chunker.identity.encode(), loaded.content_hash)
+    content_hash = hashlib.sha256(b"\0".join(parts)).digest()
+    if known.get(key) == content_hash:
+        return None
+    columns = _chunk_columns(key, loaded, chunker, with_context=with_context)
+    row = DocumentRow(
+        document_id=key,
+        source_id=source,
+        uri=loaded.uri,
+        title=loaded.title or "",
+        format=loaded.format,
+        content_hash=content_hash,
+        size_bytes=loaded.size,
+        modified_at=loaded.modified_at,
+        chunk_count=len(columns["chunk_id"]),
+    )
+    return PreparedFile(row, columns, key not in known)
+
+
+def _chunk_columns(
+    document_id: UUID, loaded: LoadedText, chunker: Chunker, *, with_context: bool
+) -> dict[str, list[Any]]:
+    columns = empty_columns()
+    now = utc_now()
+    seen: dict[bytes, int] = {}
+    for chunk in chunker.chunk(loaded.text, markdown=loaded.format in ("markdown", "html")):
+        titles = chunk.heading_path
+        context = context_line(loaded.title, titles) if with_context else ""
+        identity = text_hash(context, chunk.text)
+        occurrence = seen.get(identity, 0)
+        seen[identity] = occurrence + 1
+        values = {
+            "document_id": document_id,
+            "chunk_id": indexed_chunk_id(document_id, identity, occurrence),
+            "chunk_no": chunk.chunk_no,
+            "parent_chunk_id": None,
+            "chunk_type": chunk.chunk_type,
+            "source_document": loaded.uri,
+            "chapter_title": titles[0] if titles else "",
+            "section_title": titles[1] if len(titles) > 1 else "",
+            "subsection_title": list(titles[2:]),
+            "summary": "",
+            "context": context,
+            "chunk_text": chunk.text,
+            "token_count": chunk.token_count,
+            "char_start": chunk.char_start,
+            "char_end": chunk.char_end,
+            "line": chunk.line,
+            "content_hash": identity,
+            "metadata": {},
+            "created_at": now,
+            "updated_at": now,
+        }
+        for name, value in values.items():
+            columns[name].append(value)
+    return columns
 
 
 class EmbedderCounter:

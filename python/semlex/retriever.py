@@ -10,6 +10,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from semlex import searching
@@ -27,7 +28,6 @@ from semlex.store.schema import Collection, CollectionSettings, check_same_model
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import ArrayLike
     from psycopg_pool import AsyncConnectionPool
@@ -280,7 +280,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def index(
         self,
-        *paths: Path,
+        *paths: str | Path,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         recursive: bool = True,
@@ -303,7 +303,7 @@ class PostgreSQLRetriever(DocumentRetriever):
             progress: Called as the work goes on.
         """
         return await self._opened.index(
-            paths,
+            [Path(path) for path in paths],
             include=include,
             exclude=exclude,
             recursive=recursive,
@@ -377,7 +377,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         if rerank and self._reranker is None:
             raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
         indexer = self._opened
-        if indexer.collection.embedding is None:
+        if indexer.collection.embedding is None and (self._embedder is not None or vector is not None):
             # Another process may have stored the first vectors in the meantime.
             indexer.collection = await schema.open_collection(indexer.database, self.names, None, create=False)
         request = searching.Request.checked(

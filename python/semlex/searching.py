@@ -45,6 +45,8 @@ RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
 MAX_CANDIDATES = 10_000
 # Share of a deadline that embedding the query may take; the rest is the database's.
 EMBEDDING_SHARE = 0.7
+# Share of what is left then that all legs together may take; the rest is for loading the rows of what they found.
+LEGS_SHARE = 0.8
 
 
 def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]:
@@ -134,12 +136,10 @@ class Request:
             ConfigurationError: What is wrong with another parameter.
         """
         array = None if vector is None else checked_array(vector, 1)
-        SearchQuery(query, None if array is None else tuple(array.tolist()), top_k)
-        if array is not None:
-            # The same rule as for stored vectors: a length out of float32's range makes every cosine NaN.
-            found = _core.validate_rows([("vector", "vector", array[None], None)])
-            if found:
-                raise ValidationError([FieldError(-1, None, *error[2:]) for error in found])
+        SearchQuery(query, None if array is None else (1.0,), top_k)
+        faults = [] if array is None else _vector_faults(array)
+        if faults:
+            raise ValidationError(faults)
         if mode not in (None, "vector", "keyword", "hybrid"):
             raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {mode!r}")
         if mode == "keyword" and query is None:
@@ -268,20 +268,18 @@ class Search:
         limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
         started = time.perf_counter()
         try:
-            vector = await asyncio.wait_for(self._call(embedder.embed_query, request.text), limit)
+            vector = _usable_vector(await asyncio.wait_for(self._call(embedder.embed_query, request.text), limit))
         except TimeoutError:
             error: SemlexError = SearchTimeoutError("embedding the query took longer than the deadline allows")
             if alone:
                 raise error from None
-        except Exception as reason:
+        except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
+            error = reason if isinstance(reason, SemlexError) else ModelError(f"embedding failed: {_kind(reason)}")
             if alone:
-                raise
-            error = (
-                reason if isinstance(reason, SemlexError) else ModelError(f"embedding failed: {type(reason).__name__}")
-            )
+                raise error from (None if error is reason else reason)
         else:
             self._timings["embed"] = (time.perf_counter() - started) * 1000
-            return np.ascontiguousarray(vector, dtype=np.float32)
+            return vector
         return failed(error, (time.perf_counter() - started) * 1000)
 
     def _statements(
@@ -314,12 +312,13 @@ class Search:
         exact: bool = False,
     ) -> _Found:
         legs = self._statements(request, wanted, vector, depth, exact=exact)
+        remaining = request.remaining()
+        # The server measures each statement by itself.
+        leg_seconds = None if remaining is None or not legs else remaining * LEGS_SHARE / len(legs)
 
         async def work(connection: Connection) -> _Found | dict[str, LegAnswer]:
             register_vector_parameter(connection)
-            remaining = request.remaining()
-            if remaining is not None:
-                await set_local(connection, statement_timeout=math.ceil(remaining * 1000))
+            await _limit(connection, leg_seconds)
             answers = await run_legs(connection, legs)
             if len(answers) < len(legs) or any(answer.error for answer in answers.values()):
                 return answers
@@ -327,14 +326,17 @@ class Search:
             if nearest is not None and len(nearest.keys) < depth and request.condition.is_empty and not exact:
                 # The index may stop early (dead rows, its own limits); an exact scan tells whether more exist.
                 again = vector_leg(self._collection, _not_none(vector), depth, request.condition, exact=True)
-                answers |= await run_legs(connection, [again])
+                complete = await run_legs(connection, [again])
+                if complete["vector"].error is not None:
+                    return answers  # out of time: what the index found stands
+                answers |= complete
             return await self._load(connection, request, failures | answers)
 
         started = time.perf_counter()
-        outcome = await self._database.read("search", work)
+        outcome = await self._database.read("search", work, deadline=request.remaining())
         if not isinstance(outcome, _Found):
             answers = dict(outcome)
-            await run_remaining_legs(self._database, legs, answers)
+            await run_remaining_legs(self._database, legs, answers, lambda c: _limit(c, leg_seconds))
             complete = failures | answers
             outcome = await self._database.read("search", lambda c: self._load(c, request, complete))
         self._timings["database"] = self._timings.get("database", 0.0) + (time.perf_counter() - started) * 1000
@@ -344,6 +346,7 @@ class Search:
         good = {name: answer for name, answer in answers.items() if answer.error is None}
         if not good:
             raise next(answer.error for answer in answers.values() if answer.error is not None)
+        await _limit(connection, request.remaining())
         fused = fuse(good, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k)
         wanted = request.top_k * (RERANK_OVERSAMPLING if self._reranker is not None else 1)
         hits: list[tuple[Candidate, SearchResult]] = []
@@ -363,12 +366,13 @@ class Search:
         started = time.perf_counter()
         texts = [hit.content for _, hit in hits]
         try:
-            scores = await asyncio.wait_for(self._call(reranker.score, request.text, texts), request.remaining())
+            judged = await asyncio.wait_for(self._call(reranker.score, request.text, texts), request.remaining())
+            scores = _usable_scores(judged, len(texts))
         except TimeoutError:
             self._warnings.append("the reranker was late for the deadline; the order is that of the fusion")
             return hits, None
         except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
-            self._warnings.append(f"the reranker failed ({type(reason).__name__}); the order is that of the fusion")
+            self._warnings.append(f"the reranker failed ({_kind(reason)}); the order is that of the fusion")
             return hits, None
         self._timings["rerank"] = (time.perf_counter() - started) * 1000
         for (_, hit), score in zip(hits, scores.tolist(), strict=True):
@@ -407,6 +411,39 @@ class Search:
             timings=self._timings,
             warnings=self._warnings,
         )
+
+
+async def _limit(connection: Connection, seconds: float | None) -> None:
+    """Lets no statement of this transaction take longer."""
+    if seconds is not None:
+        await set_local(connection, statement_timeout=math.ceil(seconds * 1000))
+
+
+def _vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:
+    # The same rule as for stored vectors: a length out of float32's range makes every cosine NaN.
+    found = _core.validate_rows([("vector", "vector", vector[None], None)])
+    return [FieldError(-1, None, *error[2:]) for error in found]
+
+
+def _usable_vector(made: ArrayLike) -> NDArray[np.float32]:
+    """The vector that a model made of a query."""
+    vector = np.asarray(made, dtype=np.float32, order="C")
+    if vector.ndim != 1 or _vector_faults(vector):
+        raise ModelError("the model's vector of the query cannot be used: not one row of finite numbers, not all zero")
+    return vector
+
+
+def _usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
+    """The scores that a reranker gave."""
+    scores = np.asarray(made, dtype=np.float32)
+    if scores.shape != (count,) or not np.isfinite(scores).all():
+        raise ModelError("the reranker's scores cannot be used: not one finite number a text")
+    return scores
+
+
+def _kind(error: BaseException) -> str:
+    """What is told of an error of a model: its text may quote the query or a document."""
+    return type(error).__name__
 
 
 def _mode(legs: list[str]) -> SearchMode:

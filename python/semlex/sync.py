@@ -101,7 +101,7 @@ class SyncRetriever:
         """As `PostgreSQLRetriever.add_texts`."""
         return self._run(self._retriever.add_texts(texts, **options))
 
-    def index(self, *paths: Path, **options: Any) -> IndexReport:
+    def index(self, *paths: str | Path, **options: Any) -> IndexReport:
         """As `PostgreSQLRetriever.index`."""
         return self._run(self._retriever.index(*paths, **options))
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import EmbedderIdentity, check_texts, check_vectors, normalise
+from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError
+from semlex.models.tokenizing import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What every embedder is: its protocol, its identity, and the one check that its texts and vectors pass."""
+"""What every embedder is: its protocol, its identity, and the one check that its vectors pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from semlex.errors import FieldError, ModelError, ModelMismatchError, ValidationError
+from semlex.errors import ModelError, ModelMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,35 +133,6 @@ class Embedder(Protocol):
     def close(self) -> None:
         """Releases the model and its memory; a second call does nothing."""
         ...
-
-
-def check_texts(texts: Sequence[str]) -> list[str]:
-    """Refuses what no tokenizer can read.
-
-    Args:
-        texts: The texts of one call.
-
-    Returns:
-        The same texts as a list.
-
-    Raises:
-        ValidationError: With every row that is not a str or holds a lone surrogate.
-    """
-    if isinstance(texts, str):
-        raise ValidationError([FieldError(-1, None, "texts", "wrong_type", "sequence of str", "str")])
-    rows = list(texts)
-    errors = []
-    for row, text in enumerate(rows):
-        if not isinstance(text, str):
-            errors.append(FieldError(row, None, "text", "wrong_type", "str", type(text).__name__))
-        elif not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                errors.append(FieldError(row, None, "text", "lone_surrogate", None, f"character {error.start}"))
-    if errors:
-        raise ValidationError(errors)
-    return rows
 
 
 def check_vectors(

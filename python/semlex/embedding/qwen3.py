@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.device import require_torch
-from semlex.embedding.base import EmbedderIdentity, check_texts, check_vectors, normalise
+from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
-from semlex.tokenizing import TextTokenizer, open_tokenizer
-from semlex.transformer import Transformer, check_config, check_range, shown_rows
-from semlex.weights import find_model
+from semlex.models.device import require_torch
+from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
+from semlex.models.transformer import Transformer, check_config, check_range, shown_rows
+from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Qwen3EmbeddingEncoder:
         instruction: Task that precedes queries; None for the model card's.
         dimensions: Length of the vectors, 32 to the model's hidden size: the leading part, normalised after the cut.
             None for the model's own.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.device`).
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
         attn: ``reference``.
         token_budget: Most tokens in a forward pass; None for a value that suits the device.

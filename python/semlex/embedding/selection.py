@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from semlex.device import automatic_obstacle
 from semlex.embedding.qwen3 import DEFAULT_MODEL, Qwen3EmbeddingEncoder
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError
-from semlex.weights import find_model
+from semlex.models.device import automatic_obstacle
+from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
-    from semlex.weights import ModelFolder
+    from semlex.models.weights import ModelFolder
 
 KEYWORDS_ONLY = "none"
 STATIC = "static"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.embedding.base import EmbedderIdentity, check_texts, check_vectors, normalise
+from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
-from semlex.tokenizing import TextTokenizer, open_tokenizer
-from semlex.weights import ModelFolder, find_model
+from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
+from semlex.models.weights import ModelFolder, find_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.device import require_torch
-from semlex.embedding.base import check_texts
 from semlex.errors import ConfigurationError, ModelError
-from semlex.tokenizing import TextTokenizer, open_tokenizer
-from semlex.transformer import Transformer, check_config, check_range, shown_rows
-from semlex.weights import find_model
+from semlex.models.device import require_torch
+from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
+from semlex.models.transformer import Transformer, check_config, check_range, shown_rows
+from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +51,7 @@ class Qwen3Reranker:
         max_length: Most tokens of a prompt, 128 to 32768. The end of a longer document is cut, never the prompt, and
             one logged line names the rows.
         instruction: Task that the model judges by; None for the model card's.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.device`).
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
         attn: ``reference``.
         token_budget: Most tokens in a forward pass; None for a value that suits the device.

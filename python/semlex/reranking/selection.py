@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from semlex.device import automatic_obstacle
 from semlex.errors import ConfigurationError
+from semlex.models.device import automatic_obstacle
 from semlex.reranking.qwen3 import DEFAULT_MODEL, Qwen3Reranker
 
 if TYPE_CHECKING:

@@ -36,33 +36,38 @@ WriteMode = Literal["direct", "merge"]
 
 # Up to this many rows go as arrays. Above, COPY wins even after the temporary table is paid for.
 SMALL_BATCH_ROWS = 64
-# psycopg sends blocks up to 128 KiB without cutting them, and libpq flushes at 256 KiB; a block this size stays in
-# the processor's cache between encoding and sending.
-COPY_BLOCK_BYTES = 128 * 1024
+# A call into Rust costs a few microseconds, a block of this size a hundred: larger ones gain nothing (measured), and
+# fall out of the processor's cache. psycopg passes it on in pieces of 128 KiB without copying them.
+COPY_BLOCK_BYTES = 1024 * 1024
 
-# Column, type on the wire, and how a value of the arrays of a small batch becomes that type.
-CHUNK_COLUMNS: tuple[tuple[str, str, str, str], ...] = (
-    ("document_id", "uuid", "uuid", "{}"),
-    ("chunk_id", "text", "text", "{}"),
-    ("chunk_no", "int4", "int4", "{}"),
-    ("parent_chunk_id", "text", "text", "{}"),
-    ("chunk_type", "text", "text", "{}"),
-    ("source_document", "text", "text", "{}"),
-    ("chapter_title", "text", "text", "{}"),
-    ("section_title", "text", "text", "{}"),
-    ("subsection_title", "text[]", "text", "ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
-    ("summary", "text", "text", "{}"),
-    ("context", "text", "text", "{}"),
-    ("chunk_text", "text", "text", "{}"),
-    ("token_count", "int4", "int4", "{}"),
-    ("char_start", "int4", "int4", "{}"),
-    ("char_end", "int4", "int4", "{}"),
-    ("line", "int4", "int4", "{}"),
-    ("content_hash", "bytea", "bytea", "{}"),
-    ("metadata", "jsonb", "text", "{}::jsonb"),
-    ("created_at", "timestamptz", "timestamptz", "{}"),
-    ("updated_at", "timestamptz", "timestamptz", "{}"),
+# Column, type on the wire, and the type that stands for it in the arrays of a small batch.
+CHUNK_COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("document_id", "uuid", "uuid"),
+    ("chunk_id", "text", "text"),
+    ("chunk_no", "int4", "int4"),
+    ("parent_chunk_id", "text", "text"),
+    ("chunk_type", "text", "text"),
+    ("source_document", "text", "text"),
+    ("chapter_title", "text", "text"),
+    ("section_title", "text", "text"),
+    ("subsection_title", "text[]", "text"),
+    ("summary", "text", "text"),
+    ("context", "text", "text"),
+    ("chunk_text", "text", "text"),
+    ("token_count", "int4", "int4"),
+    ("char_start", "int4", "int4"),
+    ("char_end", "int4", "int4"),
+    ("line", "int4", "int4"),
+    ("content_hash", "bytea", "bytea"),
+    ("metadata", "jsonb", "text"),
+    ("created_at", "timestamptz", "timestamptz"),
+    ("updated_at", "timestamptz", "timestamptz"),
 )
+# How such a value becomes the column's type, where that is not by itself.
+FROM_ARRAY = {
+    "subsection_title": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
+    "metadata": sql.SQL("{}::jsonb"),
+}
 CHUNK_COLUMN_NAMES = tuple(name for name, *_ in CHUNK_COLUMNS)
 # A changed text keeps the time it was first made.
 UPDATED_COLUMNS = tuple(name for name in CHUNK_COLUMN_NAMES if name not in ("document_id", "chunk_id", "created_at"))
@@ -83,6 +88,10 @@ class ChunkRows:
 
     def __len__(self) -> int:
         return len(self.columns["chunk_id"])
+
+    def keys(self) -> list[Key]:
+        """(document_id, chunk_id) of every row."""
+        return list(zip(self.columns["document_id"], self.columns["chunk_id"], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +175,8 @@ async def write_chunks(
         source, parameters = await _staged_source(connection, collection, rows), {}
     if replaced_documents:
         await _delete_others(connection, collection, source, parameters, replaced_documents)
-    return await _merge(connection, collection, source, parameters, on_duplicate)
+    every_vector = rows.embeddings is not None and all(vector is not None for vector in rows.embeddings)
+    return await _merge(connection, collection, source, parameters, on_duplicate, every_vector=every_vector)
 
 
 def _copy_columns(rows: ChunkRows) -> list[tuple[str, str, object]]:
@@ -240,10 +250,11 @@ def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Compose
     if embedding is not None and rows.embeddings is not None:
         as_text = HalfVector if embedding.storage == "halfvec" else Vector
         parameters["embedding"] = [None if row is None else as_text(row).to_text() for row in rows.embeddings]
-    arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind, _ in CHUNK_COLUMNS]
+    arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind in CHUNK_COLUMNS]
+    as_is = sql.SQL("{}")
     values = [
-        sql.SQL(cast + " AS {}").format(sql.Identifier("a", name), sql.Identifier(name))
-        for name, _, _, cast in CHUNK_COLUMNS
+        sql.SQL("{} AS {}").format(FROM_ARRAY.get(name, as_is).format(sql.Identifier("a", name)), sql.Identifier(name))
+        for name in CHUNK_COLUMN_NAMES
     ]
     source = sql.SQL(
         "(SELECT {values}, a.embedding::{vector_type} AS embedding FROM unnest({arrays}, %(embedding)s::text[]) "
@@ -284,11 +295,27 @@ async def _merge(
     source: sql.Composed,
     parameters: dict[str, Any],
     on_duplicate: OnDuplicate,
+    *,
+    every_vector: bool,
 ) -> int:
     names = collection.names
     vectors = names.embedding(collection.embedding.version) if collection.embedding is not None else None
-    if vectors is not None and on_duplicate == "update":
-        # A text that changed and came without a vector must not keep the old one.
+    action: sql.Composable = sql.SQL("NOTHING")
+    if on_duplicate == "update":
+        assignments = [
+            sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name))
+            for name in (*UPDATED_COLUMNS, "lexical_id")
+        ]
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments))
+    insert = sql.SQL(
+        "INSERT INTO {} ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
+        "ON CONFLICT (document_id, chunk_id) DO "
+    ).format(names.chunk, _COLUMN_LIST, _COLUMN_LIST, source)
+    if vectors is not None and on_duplicate == "update" and not every_vector:
+        # A text that changed and came without a vector must not keep the old one. Whether it changed is known only
+        # once the row is locked, and rows are locked in key order, old and new ones alike: without that, two writers
+        # can wait for each other.
+        await connection.execute(insert + sql.SQL("UPDATE SET chunk_id = excluded.chunk_id WHERE FALSE"), parameters)
         await connection.execute(
             sql.SQL(
                 "DELETE FROM {} AS e USING {} AS s JOIN {} AS c USING (document_id, chunk_id) "
@@ -297,17 +324,7 @@ async def _merge(
             ).format(vectors, source, names.chunk),
             parameters,
         )
-    action: sql.Composable = sql.SQL("NOTHING")
-    if on_duplicate == "update":
-        assignments = [
-            sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name))
-            for name in (*UPDATED_COLUMNS, "lexical_id")
-        ]
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments))
-    merged = sql.SQL(
-        "WITH merged AS (INSERT INTO {} ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
-        "ON CONFLICT (document_id, chunk_id) DO {} RETURNING document_id, chunk_id)"
-    ).format(names.chunk, _COLUMN_LIST, _COLUMN_LIST, source, action)
+    merged = sql.SQL("WITH merged AS ({}{} RETURNING document_id, chunk_id)").format(insert, action)
     if vectors is not None:
         merged += sql.SQL(
             ", embedded AS (INSERT INTO {} SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
@@ -315,7 +332,8 @@ async def _merge(
             "ORDER BY s.document_id, s.chunk_id ON CONFLICT (document_id, chunk_id) "
             "DO UPDATE SET embedding = excluded.embedding)"
         ).format(vectors, source)
-    cursor = await connection.execute(merged + sql.SQL(" SELECT count(*) FROM merged"), parameters)
+    merged += sql.SQL(" SELECT count(*) FROM merged")
+    cursor = await connection.execute(merged, parameters)
     row = await cursor.fetchone()
     return int(row[0]) if row else 0
 
@@ -395,9 +413,11 @@ async def write_embeddings(
     await copy_rows(connection, sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(staging), columns, ids)
     cursor = await connection.execute(
         sql.SQL(
-            "INSERT INTO {} SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
+            # The lock makes a writer who is changing a text either wait, or be seen here.
+            "INSERT INTO {} SELECT * FROM (SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
             "JOIN {} AS c USING (document_id, chunk_id) WHERE c.content_hash = s.content_hash "
-            "ORDER BY s.document_id, s.chunk_id ON CONFLICT (document_id, chunk_id) DO NOTHING"
+            "ORDER BY s.document_id, s.chunk_id FOR SHARE OF c) AS unchanged "
+            "ON CONFLICT (document_id, chunk_id) DO NOTHING"
         ).format(collection.names.embedding(collection.embedding.version), staging, collection.names.chunk)
     )
     return cursor.rowcount

@@ -50,6 +50,8 @@ RETRY_BASE_SECONDS = 0.05
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
 # Connection, shutdown, resources, login, no such database.
 CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
+# The server's own time-out gets this much longer before the connection is given up.
+DEADLINE_GRACE_SECONDS = 0.25
 # Classes whose primary message quotes the offending value.
 QUOTING_CLASSES = frozenset({"22", "23"})
 # The parts of a connection string that are shown, and what none of them contains in earnest.
@@ -248,26 +250,61 @@ class Database:
         else:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
-    async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, deadline: float | None = None) -> T:
         """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried where that is safe.
 
         One snapshot for all statements, and the form that standbys and poolers accept.
+
+        Args:
+            doing: What it is for, for error messages.
+            work: Gets the connection.
+            deadline: Seconds after which a server that does not answer at all is given up. The server's own
+                statement_timeout is what normally ends late work; this is for a network that swallows it.
+
+        Raises:
+            SearchTimeoutError: The deadline passed; the connection was closed.
         """
 
         async def transaction(connection: Connection) -> T:
             if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
                 # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
                 async with connection.transaction() as savepoint:
-                    await set_local(connection, search_path=SEARCH_PATH)
+                    await set_local(connection, **READ_SETTINGS)
                     result = await work(connection)
                     raise psycopg.Rollback(savepoint)
                 return result
             async with connection.transaction():
                 await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                await set_local(connection, search_path=SEARCH_PATH)
+                await set_local(connection, **READ_SETTINGS)
                 return await work(connection)
 
-        return await self._run(doing, transaction)
+        if deadline is None:
+            return await self._run(doing, transaction)
+        return await self._give_up_after(deadline, doing, transaction)
+
+    async def _give_up_after(self, deadline: float, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
+        held: list[Connection] = []
+
+        async def remembering(connection: Connection) -> T:
+            held[:] = [connection]
+            return await transaction(connection)
+
+        task = asyncio.ensure_future(self._run(doing, remembering))
+        try:
+            done, _ = await asyncio.wait({task}, timeout=deadline + DEADLINE_GRACE_SECONDS)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if done:
+            return task.result()
+        if self._connection is None:
+            # Without this, cancelling would wait for the server's answer to the cancellation: the driver gives a
+            # silent server ten seconds. The pool replaces the connection. One that is the user's is left to them.
+            for connection in held:
+                connection.pgconn.finish()
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        task.cancel()
+        raise SearchTimeoutError(f"{doing}: the server did not answer within {deadline:g} s")
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Runs `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
@@ -336,18 +373,21 @@ class Database:
 # Everything of ours is qualified; built-in functions and operators are found here and nowhere else, so that a schema
 # that somebody else can write to cannot put its own in front.
 SEARCH_PATH = "pg_catalog, pg_temp"
+# Compiling a query that runs for a few milliseconds takes longer than the query.
+READ_SETTINGS = {"search_path": SEARCH_PATH, "jit": "off"}
 
 
 async def set_local(connection: Connection, **settings: str | int) -> None:
     """Sets server settings for the rest of the transaction; a double underscore stands for the dot in a name."""
+    # Qualified, because the search path may not be ours yet.
     calls = sql.SQL(", ").join(
-        sql.SQL("set_config({}, {}, true)").format(name.replace("__", "."), str(value))
+        sql.SQL("pg_catalog.set_config({}, {}, true)").format(name.replace("__", "."), str(value))
         for name, value in settings.items()
     )
     await connection.execute(sql.SQL("SELECT {}").format(calls))
 
 
 async def _search_path(connection: Connection) -> str:
-    cursor = await connection.execute("SELECT current_setting('search_path')")
+    cursor = await connection.execute("SELECT pg_catalog.current_setting('search_path')")
     row = await cursor.fetchone()
     return str(row[0]) if row else ""

@@ -123,10 +123,10 @@ def _wanted_indexes(collection: Collection, hnsw: HnswIndex) -> list[tuple[str, 
             ),
         ),
         (
-            "source_document",
+            "source_name",
             # A hash index has no bound on the length of the key, which is a path.
             sql.SQL("CREATE INDEX {} ON {} USING hash (source_document)").format(
-                names.index("source_document"), names.chunk
+                names.index("source_name"), names.chunk
             ),
         ),
     ]

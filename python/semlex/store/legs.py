@@ -14,6 +14,8 @@ from psycopg.pq import ExecStatus
 from semlex.store.connection import is_retryable, set_local, translate
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from numpy.typing import NDArray
     from psycopg import sql
 
@@ -122,13 +124,26 @@ def _answered(cursor: psycopg.AsyncCursor[Any]) -> bool:
     return cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
 
 
-async def run_remaining_legs(database: Database, legs: list[Leg], answers: dict[str, LegAnswer]) -> None:
-    """Runs the legs that a failure of another cut off, each in a transaction of its own (and so its own snapshot)."""
+async def run_remaining_legs(
+    database: Database,
+    legs: list[Leg],
+    answers: dict[str, LegAnswer],
+    prepare: Callable[[Connection], Awaitable[None]],
+) -> None:
+    """Runs the legs that a failure of another cut off, each in a transaction of its own (and so its own snapshot).
+
+    Args:
+        database: An open database.
+        legs: All legs.
+        answers: Those that are there; completed here.
+        prepare: Called at the beginning of each transaction.
+    """
     for leg in legs:
         if leg.name in answers:
             continue
 
         async def work(connection: Connection, leg: Leg = leg) -> dict[str, LegAnswer]:
+            await prepare(connection)
             return await run_legs(connection, [leg])
 
         answers |= await database.read(f"{leg.name} leg", work)

@@ -75,7 +75,10 @@ class Names:
         return self._table(f"embedding_{version}")
 
     def index(self, suffix: str) -> sql.Identifier:
-        """Unqualified name for a new index (it lands in its table's schema)."""
+        """Unqualified name for a new index (it lands in its table's schema).
+
+        A suffix must not end with another suffix: ``a`` + ``document_source`` would be ``a_document`` + ``source``.
+        """
         return sql.Identifier(f"{self.collection}_{suffix}")
 
     def qualified_index(self, suffix: str) -> str:

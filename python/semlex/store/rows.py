@@ -130,7 +130,7 @@ async def count_chunks(connection: Connection, collection: Collection, condition
 async def delete_chunks(connection: Connection, collection: Collection, chunk_ids: Sequence[str]) -> int:
     """Deletes chunks and their vectors by id; missing ones are fine.
 
-    They are locked in key order, so that two deleters do not wait for each other.
+    The chunks are locked first and in key order, as every writer does, so that none waits for another in a circle.
 
     Returns:
         How many chunks were there.
@@ -138,8 +138,8 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
     keys = sorted(possible_keys(chunk_ids), key=lambda key: (key[0].bytes, key[1]))
     tables = [collection.names.chunk]
     if collection.embedding is not None:
-        tables.insert(0, collection.names.embedding(collection.embedding.version))
-    deleted = 0
+        tables.append(collection.names.embedding(collection.embedding.version))
+    deleted = []
     for table in tables:
         cursor = await connection.execute(
             sql.SQL(
@@ -150,8 +150,8 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
             ).format(table=table),
             _key_arrays(keys),
         )
-        deleted = cursor.rowcount
-    return deleted
+        deleted.append(cursor.rowcount)
+    return deleted[0]
 
 
 async def collection_figures(connection: Connection, collection: Collection) -> dict[str, int]:

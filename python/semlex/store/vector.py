@@ -97,13 +97,15 @@ def vector_leg(
             "ORDER BY n.distance, n.document_id, n.chunk_id"
         ).format(**parts)
         return Leg("vector", statement, parameters)
-    # relaxed_order may return rows slightly out of order: the outer query sorts them again.
+    # relaxed_order may return rows slightly out of order: the outer query sorts them again. The key is part of the
+    # inner order, too, so that it decides among equal distances where the candidates end; Postgres sorts the index's
+    # rows incrementally for that, and looks at one row more than it returns.
     statement = sql.SQL(
         "WITH nearest AS MATERIALIZED (SELECT e.document_id, e.chunk_id, {distance} AS distance "
-        "FROM {embedding} AS e ORDER BY {distance} LIMIT %(limit)s) "
+        "FROM {embedding} AS e ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s) "
         "SELECT document_id, chunk_id, {offset}::float8 - distance FROM nearest "
         "ORDER BY distance, document_id, chunk_id"
     ).format(**parts)
-    candidates = min(MAX_EF_SEARCH, max(limit, ef_search or DEFAULT_EF_SEARCH))
+    candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or DEFAULT_EF_SEARCH))
     settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
     return Leg("vector", statement, parameters, settings=settings)

@@ -76,7 +76,7 @@ def collection(names: Names) -> Sequence[sql.Composed]:
                 created_at timestamptz NOT NULL,
                 updated_at timestamptz NOT NULL
             )""").format(names.document),
-        sql.SQL("CREATE INDEX {} ON {} (source_id)").format(names.index("document_source"), names.document),
+        sql.SQL("CREATE INDEX {} ON {} (source_id)").format(names.index("source_key"), names.document),
         sql.SQL("""
             CREATE TABLE {} (
                 document_id uuid NOT NULL,

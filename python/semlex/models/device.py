@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from semlex.errors import ConfigurationError, MissingExtraError
-from semlex.weights import find_cached
+from semlex.models.weights import find_cached
 
 logger = logging.getLogger(__name__)
 

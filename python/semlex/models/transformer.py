@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex import _core
-from semlex.device import check_names, place, require_torch
 from semlex.errors import ConfigurationError, ModelError
+from semlex.models.device import check_names, place, require_torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.device import Placement
-    from semlex.weights import ModelFolder
+    from semlex.models.device import Placement
+    from semlex.models.weights import ModelFolder
 
 logger = logging.getLogger(__name__)
 

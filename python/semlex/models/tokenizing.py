@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.errors import ModelError
+from semlex.errors import FieldError, ModelError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.weights import ModelFolder
+    from semlex.models.weights import ModelFolder
 
 # Texts in one call of the tokenizer: its encodings take many times the memory of the ids that are kept.
 TEXTS_PER_CALL = 256
@@ -124,3 +124,32 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
     except Exception as error:  # the library raises a bare Exception
         raise ModelError(f"{path} cannot be read as a tokenizer; fetch the model again") from error
     return TextTokenizer(tokenizer, f"tokenizer/{hashlib.sha256(content).hexdigest()[:16]}")
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Refuses what no tokenizer can read.
+
+    Args:
+        texts: The texts of one call.
+
+    Returns:
+        The same texts as a list.
+
+    Raises:
+        ValidationError: With every row that is not a str or holds a lone surrogate.
+    """
+    if isinstance(texts, str):
+        raise ValidationError([FieldError(-1, None, "texts", "wrong_type", "sequence of str", "str")])
+    rows = list(texts)
+    errors = []
+    for row, text in enumerate(rows):
+        if not isinstance(text, str):
+            errors.append(FieldError(row, None, "text", "wrong_type", "str", type(text).__name__))
+        elif not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                errors.append(FieldError(row, None, "text", "lone_surrogate", None, f"character {error.start}"))
+    if errors:
+        raise ValidationError(errors)
+    return rows

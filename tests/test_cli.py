@@ -1,0 +1,166 @@
+"""The command line as people and programs use it: a process, its streams, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n\nKeys are stored in a vault.\n"
+
+
+class Shell:
+    """Runs `semlex` against a database."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
+        self.environment |= {"DATABASE_URL": url, "COLUMNS": "200"}
+
+    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "semlex", *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done
+
+    def objects(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+        done = self(*arguments, "--json", code=code)
+        assert done.stderr == ""
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def shell(database_url: str, tmp_path: Path) -> Shell:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "keys.md").write_text(PAGE, encoding="utf-8")
+    (docs / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
+    return Shell(database_url, tmp_path)
+
+
+def test_index_search_status_drop(shell: Shell) -> None:
+    [report] = shell.objects("index", "docs", "--collection", "handbook")
+    assert (report["added"], report["failed"]) == (2, 0)
+    *hits, summary = shell.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
+    assert [hit["type"] for hit in hits] == ["hit"]
+    assert hits[0]["source"] == "keys.md"
+    assert hits[0]["keyword_rank"] == 1
+    assert summary["type"] == "summary"
+    assert summary["mode"] == "hybrid"
+    assert summary["timings"]["total"] > 0
+    [status] = shell.objects("status", "-c", "handbook")
+    assert status["documents"] == 2
+    assert status["last_run"]["added"] == 2
+    assert [entry["name"] for entry in shell.objects("collections")] == ["handbook"]
+    assert shell.objects("drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
+    assert shell.objects("collections") == []
+
+
+def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
+    shell("index", "docs")
+    done = shell("search", "rotate a key")
+    assert "1. keys.md:" in done.stdout
+    assert "Keys" in done.stdout
+    assert "keyword #1" in done.stdout
+    assert "vector #" in done.stdout
+    assert "fused" in done.stdout
+    assert "**key**" in done.stdout
+    assert "hybrid search" in done.stderr
+    assert "wordllama" in done.stderr
+
+
+def test_try_is_index_and_search_in_one(shell: Shell) -> None:
+    first = shell("try", "docs", "where are keys stored?")
+    assert "keys.md" in first.stdout
+    assert "2 new" in first.stderr
+    assert "static" in first.stderr
+    assert "2 unchanged" in shell("try", "docs", "yellow fruit").stderr
+
+
+def test_keyword_only_then_embed(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none")
+    *_, summary = shell.objects("search", "banana")
+    assert summary["mode"] == "keyword"
+    refused = shell("search", "banana", "--mode", "vector", code=1)
+    assert "semlex embed" in refused.stderr
+    [embedded] = shell.objects("embed", "--model", "static")
+    assert embedded["embedded"] > 0
+    *_, summary = shell.objects("search", "banana", "--mode", "vector")
+    assert summary["mode"] == "vector"
+
+
+def test_a_bad_file_is_listed_and_the_code_says_so(shell: Shell) -> None:
+    (shell.folder / "docs" / "broken.md").write_bytes(b"\xff\x00")
+    done = shell("index", "docs", code=5)
+    assert "broken.md" in done.stderr
+    assert "2 new" in done.stderr
+
+
+def test_filters(shell: Shell) -> None:
+    shell("index", "docs")
+    *hits, _ = shell.objects("search", "key fruit", "--filter", "source_document=fruit.txt")
+    assert {hit["source"] for hit in hits} == {"fruit.txt"}
+    shell("search", "key", "--filter", "nonsense", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("search", "   "), 2, "blank"),
+        (("search", "x", "--top-k", "0"), 2, "1 to 1000"),
+        (("search", "x", "--collection", "Nope!"), 2, "collection"),
+        (("search", "x", "--collection", "missing"), 3, "no collection"),
+        (("index", "nowhere"), 2, "no such file"),
+        (("index", "docs", "--model", "no-such/model"), 4, "no-such/model"),
+        (("search", "x", "--database", "postgresql://user:secret@127.0.0.1:1/none"), 3, "cannot|failed|refused"),
+        (("nonsense",), 2, "nonsense"),
+    ],
+)
+def test_errors_have_their_codes(shell: Shell, arguments: tuple[str, ...], code: int, words: str) -> None:
+    import re
+
+    if arguments[0] == "search":
+        shell("index", "docs")
+    done = shell(*arguments, code=code)
+    assert re.search(words, done.stderr), done.stderr
+    assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["", "try", "index", "search", "embed", "status", "collections", "drop"])
+def test_help_is_the_manual(shell: Shell, command: str) -> None:
+    done = shell(*([command] if command else []), "--help")
+    assert "Usage" in done.stdout
+    if not command:
+        assert "Exit codes" in done.stdout
+
+
+def test_settings_file_and_environment(shell: Shell) -> None:
+    (shell.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
+    shell("index", "docs")
+    assert [entry["name"] for entry in shell.objects("collections")] == ["from_file"]
+    shell.environment["SEMLEX_COLLECTION"] = "from_environment"
+    shell("index", "docs")
+    names = {entry["name"] for entry in shell.objects("collections")}
+    assert names == {"from_file", "from_environment"}
+
+
+def test_without_a_server_the_embedded_one_runs(shell: Shell, open_folder: Path) -> None:
+    del shell.environment["DATABASE_URL"]
+    shell.environment["SEMLEX_DATA_DIR"] = str(open_folder)
+    shell("index", "docs")
+    *hits, _ = shell.objects("search", "banana")
+    assert hits[0]["source"] == "fruit.txt"

@@ -1,0 +1,80 @@
+"""A network that swallows everything: the deadline holds, and the next search works."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex import Document, PostgreSQLRetriever
+from semlex.errors import SearchTimeoutError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class Proxy:
+    """Passes bytes to the server until it is told to swallow them; connections stay open."""
+
+    def __init__(self, server_socket: str) -> None:
+        self.server_socket = server_socket
+        self.hearing = asyncio.Event()
+        self.hearing.set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_unix_connection(self.server_socket)
+        self.writers += [writer, server_writer]
+        for source, target in ((reader, server_writer), (server_reader, writer)):
+            task = asyncio.ensure_future(self.forward(source, target))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    async def forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                await self.hearing.wait()
+                target.write(data)
+                await target.drain()
+        target.close()
+
+
+@asynccontextmanager
+async def proxied(url: str, folder: Path) -> AsyncIterator[tuple[Proxy, str]]:
+    parts = conninfo_to_dict(url)
+    proxy = Proxy(f"{parts['host']}/.s.PGSQL.{parts['port']}")
+    server = await asyncio.start_unix_server(proxy.accept, str(folder / ".s.PGSQL.5432"))
+    try:
+        yield proxy, make_conninfo(url, host=str(folder), port=5432)
+    finally:
+        proxy.hearing.set()
+        server.close()
+        for task in list(proxy.tasks):
+            task.cancel()
+        await asyncio.gather(*proxy.tasks, return_exceptions=True)
+        for writer in proxy.writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in proxy.writers), return_exceptions=True)
+        await server.wait_closed()
+
+
+async def test_a_silent_server_is_given_up(database_url: str, open_folder: Path) -> None:
+    async with (
+        proxied(database_url, open_folder) as (proxy, url),
+        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), timeout=2.0) as retriever,
+    ):
+        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+        assert (await retriever.search("banana", deadline=5.0))[0].id == "banana"
+        proxy.hearing.clear()
+        # Without a deadline of ours this would hang for as long as the network does.
+        async with asyncio.timeout(5):
+            with pytest.raises(SearchTimeoutError, match="did not answer within"):
+                await retriever.search("banana", deadline=0.2)
+        proxy.hearing.set()
+        assert (await retriever.search("banana", deadline=5.0))[0].id == "banana"

@@ -1,0 +1,204 @@
+"""Files in: what is read, cut, embedded and stored, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex import PostgreSQLRetriever
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMismatchError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semlex.indexer import Progress
+
+PAGE = """# Keys
+
+How keys are kept.
+
+## Rotation
+
+Rotate a key every ninety days, and revoke the old one.
+
+### By hand
+
+Open the console and press the button.
+
+## Storage
+
+Keys are stored in a vault.
+"""
+
+
+def retriever(url: str, **options: Any) -> PostgreSQLRetriever:
+    options.setdefault("embedding_model", HashEmbedder(dimensions=64))
+    return PostgreSQLRetriever(url, collection="files", **options)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "docs"
+    root.mkdir()
+    (root / "keys.md").write_text(PAGE, encoding="utf-8")
+    (root / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
+    (root / "sub").mkdir()
+    (root / "sub" / "page.html").write_text(
+        "<html><head><title>Ships</title></head><body><h1>Ships</h1><p>A ship sails the sea.</p></body></html>"
+    )
+    return root
+
+
+async def test_a_folder_is_found_by_its_words_with_its_places(database_url: str, folder: Path) -> None:
+    async with retriever(database_url) as opened:
+        report = await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
+        assert (report.added, report.changed, report.unchanged, report.failed) == (3, 0, 0, 0)
+        assert report.chunks == report.embedded == await opened.count()
+        hit = (await opened.search("rotate a key every ninety days", top_k=1))[0]
+        assert hit.source == "keys.md"
+        assert hit.heading_path[0] == "Keys"
+        assert hit.char_start is not None
+        assert hit.char_end is not None
+        assert PAGE[hit.char_start : hit.char_end] == hit.content
+        assert hit.line == PAGE[: hit.char_start].count("\n") + 1
+        assert "**" in hit.excerpt
+        assert (await opened.get([hit.id]))[0].content == hit.content
+        ships = await opened.search("ship", top_k=1, filters={"source_document": "sub/page.html"})
+        assert ships[0].heading_path == ("Ships",)
+
+
+async def test_unchanged_files_are_skipped_and_changed_ones_replaced(database_url: str, folder: Path) -> None:
+    async with retriever(database_url) as opened:
+        await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
+        before = await opened.count()
+        again = await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
+        assert (again.added, again.changed, again.unchanged, again.chunks) == (0, 0, 3, 0)
+        (folder / "keys.md").write_text(PAGE.replace("ninety", "thirty"), encoding="utf-8")
+        changed = await opened.index(folder, chunk_tokens=200, overlap_tokens=20)
+        assert (changed.added, changed.changed, changed.unchanged) == (0, 1, 2)
+        assert await opened.count() == before
+        hits = await opened.search("ninety", mode="keyword")
+        assert not hits
+        assert (await opened.search("thirty", mode="keyword"))[0].source == "keys.md"
+
+
+async def test_twenty_chunks_become_three(database_url: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+
+    def text(sections: int) -> str:
+        return "# Page\n\n" + "\n\n".join(
+            f"## Section {number}\n\n" + " ".join(f"word{number}x{n}" for n in range(60)) for number in range(sections)
+        )
+
+    async with retriever(database_url) as opened:
+        page.write_text(text(20), encoding="utf-8")
+        first = await opened.index(page, chunk_tokens=200, overlap_tokens=0)
+        assert first.chunks >= 5
+        page.write_text(text(3), encoding="utf-8")
+        second = await opened.index(page, chunk_tokens=200, overlap_tokens=0)
+        assert await opened.count() == second.chunks < first.chunks
+        status = await opened.status()
+        assert status["embedded"] == status["chunks"] == second.chunks
+        assert status["orphaned_vectors"] == 0
+        # A chunk whose text did not change keeps its vector: less is embedded than written.
+        assert second.embedded < second.chunks
+
+
+async def test_a_file_that_became_empty_leaves_no_chunk(database_url: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE, encoding="utf-8")
+    async with retriever(database_url) as opened:
+        await opened.index(page)
+        page.write_text("", encoding="utf-8")
+        await opened.index(page)
+        assert await opened.count() == 0
+
+
+async def test_one_bad_file_does_not_stop_the_run(database_url: str, folder: Path) -> None:
+    (folder / "broken.md").write_bytes(b"caf\xe9 \x00 broken")
+    async with retriever(database_url) as opened:
+        report = await opened.index(folder)
+        assert report.added == 3
+        assert report.failed == len(report.problems) == 1
+        assert report.problems[0].uri.endswith("broken.md")
+        run = (await opened.status())["last_run"]
+        assert run["failed"] == 1
+        assert run["finished_at"] is not None
+        assert run["problems"][0]["uri"].endswith("broken.md")
+
+
+async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> None:
+    async with retriever(database_url, embedding_model="none") as opened:
+        await opened.index(folder)
+        hits = await opened.search("banana")
+        assert hits.mode == "keyword"
+        assert hits[0].source == "fruit.txt"
+        with pytest.raises(EmbeddingsMissingError, match="semlex embed"):
+            await opened.search("banana", mode="vector")
+        with pytest.raises(EmbeddingsMissingError):
+            await opened.embed_missing()
+    seen: list[Progress] = []
+    async with retriever(database_url) as opened:
+        chunks = await opened.count()
+        assert await opened.embed_missing(progress=seen.append) == chunks
+        assert (seen[-1].done, seen[-1].total) == (chunks, chunks)
+        assert await opened.embed_missing() == 0
+        hits = await opened.search("banana")
+        assert hits.mode == "hybrid"
+        assert hits[0].vector_rank is not None
+        # The chunks are still counted by words: adding files goes on in the same way.
+        (folder / "more.txt").write_text("A cherry is red.", encoding="utf-8")
+        assert (await opened.index(folder)).added == 1
+
+
+async def test_another_model_is_refused(database_url: str, folder: Path) -> None:
+    async with retriever(database_url) as opened:
+        await opened.index(folder)
+    with pytest.raises(ModelMismatchError, match="64 dimensions"):
+        async with retriever(database_url, embedding_model=HashEmbedder(dimensions=32)):
+            pass
+
+
+async def test_the_same_file_twice_at_once(database_url: str, folder: Path) -> None:
+    async with retriever(database_url) as one, retriever(database_url) as other:
+        await asyncio.gather(one.index(folder), other.index(folder))
+        expected = await one.count()
+        await one.index(folder)
+        assert await one.count() == expected
+
+
+async def test_progress_and_parameters(database_url: str, folder: Path) -> None:
+    seen: list[Progress] = []
+    async with retriever(database_url) as opened:
+        await opened.index(folder, progress=seen.append)
+        assert seen[-1].done == seen[-1].total == 3
+        with pytest.raises(ConfigurationError):
+            await opened.index(folder, chunk_tokens=1)
+        only = await opened.index(folder, include=["*.txt"], exclude=["sub"], recursive=False)
+        assert only.added + only.changed + only.unchanged == 1
+
+
+async def test_a_page_without_text_changes_nothing(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "blank.md").write_text("\n\n   \n", encoding="utf-8")
+    async with retriever(database_url) as opened:
+        report = await opened.index(tmp_path)
+        assert (report.added, report.chunks) == (1, 0)
+
+
+async def test_large_collections_get_their_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.store.indexes.INDEX_FROM_ROWS", 500)
+    async with retriever(database_url) as opened:
+        texts = [f"text {number} about subject {number % 17}" for number in range(600)]
+        await opened.add_texts(texts[:400], ids=[f"t{n}" for n in range(400)])
+        with psycopg.connect(database_url) as connection:
+            count = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'semlex' AND indexdef ~ '(hnsw|gin)'"
+            assert connection.execute(count).fetchone() == (0,)
+        await opened.add_texts(texts[400:], ids=[f"t{n}" for n in range(400, 600)])
+        with psycopg.connect(database_url) as connection:
+            assert connection.execute(count).fetchone() == (3,)
+        assert len(await opened.search("subject 3", top_k=100)) == 100
+        assert await opened.create_index() == []

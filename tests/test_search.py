@@ -1,0 +1,401 @@
+"""Searching: as many rows as asked for, in one order, equal to an in-memory model, and never an error on any text."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError
+from semlex.retriever import PostgreSQLRetriever
+from semlex.sync import SyncRetriever
+from semlex.testing import HashEmbedder
+from semlex.types import Document, SearchResults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+DIMENSIONS = 16
+CHUNK = "semlex.default_collection_chunk"
+WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
+
+
+def opened(url: str, embedder: Any = None, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, embedder or HashEmbedder(DIMENSIONS), **({"use_reranking": False} | options))
+
+
+def ids_of(results: SearchResults) -> list[str]:
+    return [result.id for result in results]
+
+
+def unit_vectors(count: int, seed: int = 0) -> NDArray[np.float32]:
+    values = np.random.default_rng(seed).normal(size=(count, DIMENSIONS))
+    return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def library(server_url: str) -> Iterator[SyncRetriever]:
+    """400 documents of a few words each, with metadata; tests only read it."""
+    name = sql.Identifier("test_search_library")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    chance = random.Random(1)
+    documents = [
+        Document(
+            " ".join(chance.choices(WORDS, k=chance.randrange(3, 12))) + f" n{number}",
+            {"number": number, "even": number % 2 == 0, "tags": chance.sample(WORDS, 2), "rare": number % 200 == 7},
+            id=f"d{number:03}",
+        )
+        for number in range(400)
+    ]
+    with opened(make_conninfo(server_url, dbname="test_search_library")) as retriever:
+        retriever.add_documents(documents)
+        yield retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+# --- as many rows as asked for --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def indexed(server_url: str) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
+    """2,000 vectors under an HNSW index of the least quality, which the planner must use."""
+    name = sql.Identifier("test_search_indexed")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    url = make_conninfo(server_url, dbname="test_search_indexed")
+    vectors = unit_vectors(2000)
+    documents = [Document(f"text {n}", {"rare": n % 200 == 7, "n": n}, id=f"d{n:04}") for n in range(2000)]
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(name))
+    with opened(url, "none") as retriever:
+        retriever.add_documents(documents, vectors)
+        assert "hnsw_1" in retriever.create_index()
+        yield url, retriever, vectors
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.mark.parametrize("top_k", [1, 40, 41, 100, 334, 1000])
+def test_top_k_rows_come_back(indexed: tuple[str, SyncRetriever, NDArray[np.float32]], top_k: int) -> None:
+    _, retriever, vectors = indexed
+    for mode in ("vector", None):
+        results = retriever.search("text", top_k, vector=vectors[5], mode=mode)
+        assert len(set(ids_of(results))) == top_k
+        assert [result.rank for result in results] == list(range(1, top_k + 1))
+    assert len(retriever.search("text", top_k, mode="keyword")) == top_k
+
+
+def test_a_filter_that_keeps_few_rows_is_exact(indexed: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+    _, retriever, vectors = indexed
+    kept = [n for n in range(2000) if n % 200 == 7]
+    for seed in range(5):
+        query = unit_vectors(1, seed + 100)[0]
+        wanted = sorted(kept, key=lambda n: -float(vectors[n] @ query))
+        results = retriever.search(vector=query, top_k=20, filters={"rare": True})
+        assert ids_of(results) == [f"d{n:04}" for n in wanted]
+
+
+def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
+    vectors = unit_vectors(1500)
+    query = vectors[0]
+    nearest = np.argsort(-(vectors @ query), kind="stable")
+    with opened(database_url, "none") as retriever:
+        retriever.add_documents([Document(f"text {n}", id=f"d{n:04}") for n in range(1500)], vectors)
+        retriever.create_index()
+        # The 1,200 nearest: the index, as long as it is not vacuumed, finds dead rows only.
+        retriever.delete_documents([f"d{n:04}" for n in nearest[:1200]])
+        assert ids_of(retriever.search(vector=query, top_k=300)) == [f"d{n:04}" for n in nearest[1200:]]
+        assert len(retriever.search(vector=query, top_k=1000)) == 300
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index: bool) -> None:
+    vectors = unit_vectors(300)
+    query = vectors[0]
+    nearest = np.argsort(-(vectors @ query), kind="stable")
+    gone = [f"d{n:03}" for n in nearest[:200]]
+    with opened(database_url, "none") as retriever:
+        retriever.add_documents([Document(f"text {n}", id=f"d{n:03}") for n in range(300)], vectors)
+        if with_index:
+            retriever.create_index()
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = ANY(%s)", [gone])  # noqa: S608
+        expected = [f"d{n:03}" for n in nearest[200:]]
+        assert ids_of(retriever.search(vector=query, top_k=5)) == expected[:5]
+        assert ids_of(retriever.search(vector=query, top_k=1000)) == expected
+        results = retriever.search("text", 50, vector=query)
+        assert len(results) == 50
+        assert not set(gone) & set(ids_of(results))
+        assert retriever.status()["orphaned_vectors"] == 200
+
+
+# --- one order ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+def test_ties_are_ordered_by_key(database_url: str, mode: Any) -> None:
+    """Equal rows come in the order of their keys, also where the candidates end, and wherever they lie on disk."""
+    vector = np.ones(DIMENSIONS, np.float32)
+    with opened(database_url, "none") as retriever:
+        documents = [Document("the same text", id=f"d{n}") for n in random.sample(range(200), 200)]
+        retriever.add_documents(documents, np.tile(vector, (200, 1)))
+        with psycopg.connect(database_url) as connection:
+            rows = connection.execute(f"SELECT chunk_id FROM {CHUNK} ORDER BY document_id, chunk_id").fetchall()  # noqa: S608
+        expected = [chunk_id for (chunk_id,) in rows]
+        for top_k in (5, 60, 200):
+            assert ids_of(retriever.search("same text", top_k, vector=vector, mode=mode)) == expected[:top_k]
+
+
+def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
+    embedder = HashEmbedder(DIMENSIONS)
+    query = "sea and stone"
+    everything = library.get([f"d{n:03}" for n in range(400)])
+    cosines = embedder.embed_documents([one.content for one in everything]) @ embedder.embed_query(query)
+    by_id = dict(zip((one.id for one in everything), cosines.tolist(), strict=True))
+
+    vector = library.search(query, 10, mode="vector")
+    assert (vector.mode, vector.fusion, vector.leg_hits) == ("vector", None, {"vector": 30})
+    assert vector.embedding_model == embedder.identity.model
+    best = sorted(by_id.values(), reverse=True)[:10]
+    assert [one.vector_score for one in vector] == pytest.approx(best, abs=1e-5)
+
+    keyword = library.search(query, 10, mode="keyword")
+    assert (keyword.mode, keyword.fusion, keyword.embedding_model) == ("keyword", None, None)
+    for one in keyword:
+        assert {"sea", "stone"} & set(one.content.split())
+        assert one.keyword_score is not None
+        assert (one.vector_score, one.vector_rank, one.fused_score) == (None, None, None)
+    scores = [one.keyword_score or 0.0 for one in keyword]
+    assert scores == sorted(scores, reverse=True)
+
+    hybrid = library.search(query, 100)
+    assert (hybrid.mode, hybrid.requested_mode, hybrid.fusion) == ("hybrid", "hybrid", "rrf")
+    for one in hybrid:
+        ranks = [rank for rank in (one.vector_rank, one.keyword_rank) if rank is not None]
+        assert one.fused_score == pytest.approx(sum(1 / (60 + rank) for rank in ranks), rel=1e-12)
+        if one.vector_score is not None:
+            assert one.vector_score == pytest.approx(by_id[one.id], abs=1e-5)
+        assert one.metadata["similarity"] == one.vector_score == one.similarity_score
+        assert one.metadata["rerank_score"] is None
+        assert one.metadata["number"] == int(one.id[1:])
+    fused = [one.fused_score for one in hybrid]
+    assert fused == sorted(fused, reverse=True)
+    assert {one.id for one in keyword} & {one.id for one in hybrid}
+
+
+@given(weights=st.tuples(st.floats(0, 10), st.floats(0, 10)), rrf_k=st.floats(0, 1000))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_weights_and_constant_of_the_fusion(library: SyncRetriever, weights: tuple[float, float], rrf_k: float) -> None:
+    named = dict(zip(("vector", "keyword"), weights, strict=True))
+    for one in library.search("river wind", 50, weights=named, rrf_k=rrf_k):
+        wanted = sum(
+            weight / (rrf_k + rank)
+            for weight, rank in zip(weights, (one.vector_rank, one.keyword_rank), strict=True)
+            if rank is not None
+        )
+        assert one.fused_score == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+# --- filters against an in-memory model -----------------------------------------------------------------------------
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "a", "b", "O'Brien", "a :b %s c", '"', "\\"])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abk"), inner, max_size=2),
+    max_leaves=5,
+)
+METADATA = st.dictionaries(st.sampled_from(["a", "b", "o'k", "k%(x)s", "k"]), VALUES, max_size=3)
+
+
+def contains(stored: Any, asked: Any, *, top: bool = False) -> bool:
+    """JSONB containment, as Postgres' manual states it ("jsonb Containment and Existence")."""
+    if isinstance(asked, dict):
+        return isinstance(stored, dict) and all(k in stored and contains(stored[k], v) for k, v in asked.items())
+    if isinstance(asked, list):
+        return isinstance(stored, list) and all(any(contains(s, a) for s in stored) for a in asked)
+    if isinstance(stored, list) and top:
+        return any(contains(s, asked) for s in stored)
+    return type(stored) is type(asked) and stored == asked
+
+
+@given(rows=st.lists(METADATA, min_size=1, max_size=20), filters=METADATA.filter(bool))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_filters_equal_a_model_in_memory(
+    server_url: str, filtered: SyncRetriever, rows: list[dict[str, Any]], filters: dict[str, Any]
+) -> None:
+    filtered.delete_documents([f"r{row}" for row in range(20)])
+    filtered.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
+    expected = {f"r{row}" for row, metadata in enumerate(rows) if contains(metadata, filters)}
+    assert filtered.count(filters) == len(expected)
+    for mode in ("vector", "keyword", None):
+        assert set(ids_of(filtered.search("same text", 20, filters, mode=mode))) == expected
+
+
+@pytest.fixture(scope="module")
+def filtered(server_url: str) -> Iterator[SyncRetriever]:
+    name = sql.Identifier("test_search_filtered")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    with opened(make_conninfo(server_url, dbname="test_search_filtered")) as retriever:
+        yield retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def test_filters_on_columns(database_url: str) -> None:
+    documents = [
+        Document("text one", {"source_document": "a.md", "chapter_title": "X"}, id="1"),
+        Document("text two", {"source_document": "b'.md", "chapter_title": "X"}, id="2", parent_id="1"),
+    ]
+    with opened(database_url) as retriever:
+        retriever.add_documents(documents)
+        for filters, expected in (
+            ({"source_document": "a.md"}, {"1"}),
+            ({"source_document": "b'.md", "chapter_title": "X"}, {"2"}),
+            ({"chapter_title": "X"}, {"1", "2"}),
+            ({"parent_chunk_id": "1"}, {"2"}),
+            ({"chunk_type": "code"}, set()),
+            ({}, {"1", "2"}),
+        ):
+            assert set(ids_of(retriever.search("text", 5, filters))) == expected
+            assert retriever.count(filters) == len(expected)
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+HOSTILE = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=80),
+    st.lists(
+        st.sampled_from(
+            ["-", "--", "!", "&", "|", "<->", "<2>", "(", ")", "'", '"', ":*", ":A", "\\", "or", "OR", "and"]
+        ),
+        min_size=1,
+        max_size=60,
+    ).map(" ".join),
+    st.builds(
+        lambda part, times: part * times,
+        st.sampled_from(["-", "!", "'", '"', "\\", "a:", "(", "é", "🐘"]),
+        st.integers(1, 900),
+    ),
+)
+
+
+def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
+    @given(HOSTILE.filter(lambda text: text.strip() and len(text.strip().encode()) <= 4096))
+    @example("-" * 40)
+    @example("a & | ! b")
+    @example("' \\' or 1=1; DROP TABLE x; --")
+    @example("$$ %s %(query)s {} :x")
+    @example(" ".join(f"-w{n}" for n in range(300)))
+    @settings(max_examples=100_000 if full else 1_000, database=None)
+    def search(text: str) -> None:
+        results = library.search(text, 3)
+        assert len(results) == 3
+        assert [warning for warning in results.warnings if "terms" not in warning] == []
+        library.search(text, 3, mode="keyword")
+
+    search()
+
+
+def test_stop_words_only(library: SyncRetriever) -> None:
+    results = library.search("the of and to", 5)
+    assert (len(results), results.leg_hits["keyword"]) == (5, 0)
+    assert library.search("the of and to", 5, mode="keyword") == []
+
+
+def test_more_terms_than_are_searched(library: SyncRetriever) -> None:
+    for count, flagged in ((64, False), (65, True), (500, True)):
+        results = library.search(" ".join(f"w{n}" for n in range(count)), 3)
+        assert any(f"{count} terms" in warning and "64" in warning for warning in results.warnings) == flagged
+    found = library.search("n7 " + " ".join(f"w{n}" for n in range(300)), 1, mode="keyword")
+    assert ids_of(found) == ["d007"]
+
+
+def test_an_excerpt_marks_the_words(library: SyncRetriever) -> None:
+    for one in library.search("sea", 5, mode="keyword"):
+        assert "**sea**" in one.excerpt
+    assert library.search(vector=unit_vectors(1)[0], top_k=1)[0].excerpt != ""
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+def test_another_model_is_refused_by_name(database_url: str) -> None:
+    with opened(database_url) as retriever:
+        retriever.add_documents([Document("some text", id="a")])
+    with pytest.raises(ModelMismatchError) as caught:
+        opened(database_url, HashEmbedder(DIMENSIONS * 2)).initialize()
+    for part in ("semlex.testing/hash", str(DIMENSIONS), str(DIMENSIONS * 2)):
+        assert part in str(caught.value)
+    with opened(database_url) as retriever:  # the same settings again
+        assert ids_of(retriever.search("some text")) == ["a"]
+        assert retriever.search("some text").mode == "hybrid"
+
+
+def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
+    vectors = unit_vectors(20)
+    with opened(database_url, "none") as retriever:
+        with pytest.raises(EmbeddingsMissingError, match="holds no vectors"):
+            retriever.search("text", mode="vector")
+        retriever.add_documents([Document(f"text {n}", id=str(n)) for n in range(20)], vectors)
+        assert retriever.search("text").mode == "keyword"
+        assert ids_of(retriever.search(vector=vectors[3], top_k=1)) == ["3"]
+        both = retriever.search("text", vector=vectors[3])
+        assert both.mode == "hybrid"
+        assert [one.id for one in both if one.vector_rank == 1] == ["3"]
+        with pytest.raises(ModelError, match="pass vector="):
+            retriever.search("text", mode="vector")
+        flagged = retriever.search("text", mode="hybrid")
+        assert (flagged.mode, flagged.requested_mode) == ("keyword", "hybrid")
+        assert "vector leg" in flagged.warnings[0]
+    with SyncRetriever(database_url) as retriever:  # nothing configured: the collection says that there is no model
+        assert ids_of(retriever.search(vector=vectors[4], top_k=1)) == ["4"]
+
+
+def test_no_keyword_engine(database_url: str) -> None:
+    with opened(database_url, lexical="none") as retriever:
+        retriever.add_documents([Document("some text", id="a")])
+        assert retriever.search("some text").mode == "vector"
+        with pytest.raises(ConfigurationError, match="lexical"):
+            retriever.search("some text", mode="keyword")
+
+
+# --- at once --------------------------------------------------------------------------------------------------------
+
+QUERIES = [f"{one} {other}" for one in WORDS[:4] for other in WORDS[4:]]
+
+
+def plain(results: SearchResults) -> list[tuple[Any, ...]]:
+    return [(one.id, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
+
+
+async def test_concurrent_searches_equal_their_serial_answers(
+    server_url: str, library: SyncRetriever, full: bool
+) -> None:
+    url = make_conninfo(server_url, dbname="test_search_library")
+    async with PostgreSQLRetriever(url, HashEmbedder(DIMENSIONS), use_reranking=False, max_connections=4) as retriever:
+        serial = [plain(await retriever.search(query, 7)) for query in QUERIES]
+        for _ in range(100 if full else 3):
+            together = await asyncio.gather(*(retriever.search(query, 7) for query in QUERIES))
+            assert [plain(results) for results in together] == serial
+
+
+def test_one_retriever_in_many_threads(library: SyncRetriever) -> None:
+    serial = [plain(library.search(query, 7)) for query in QUERIES]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda query: plain(library.search(query, 7)), QUERIES * 3)) == serial * 3

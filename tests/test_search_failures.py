@@ -1,0 +1,303 @@
+"""When a part of a search fails or is late, the rest answers and says so; when nothing is left, the error is clear."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+import pytest_asyncio
+from psycopg import sql
+
+from semlex import searching
+from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
+from semlex.retriever import PostgreSQLRetriever
+from semlex.testing import HashEmbedder
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.legs import Leg
+
+COUNT = 60
+CHUNK = "semlex.default_collection_chunk"
+VECTORS = "semlex.default_collection_embedding_1"
+SECRET = "zebra stripes"  # noqa: S105 - a text
+# So long that a test which waits for it has failed; the tests end the wait themselves.
+FOREVER = 120.0
+
+
+class FailingEmbedder(HashEmbedder):
+    """Fails, or waits, or answers nonsense when it is told to; else as usual."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.error: Exception | None = None
+        self.answer: NDArray[np.float32] | None = None
+        self.free = threading.Event()
+        self.free.set()
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        assert self.free.wait(FOREVER)
+        if self.error is not None:
+            raise self.error
+        return super().embed_query(text) if self.answer is None else self.answer
+
+
+class FakeReranker:
+    """Prefers the highest number in a text; fails or waits when it is told to."""
+
+    identity = "fake reranker 1"
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.answer: Any = None
+        self.seen: list[list[str]] = []
+        self.free = threading.Event()
+        self.free.set()
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        assert self.free.wait(FOREVER)
+        self.seen.append(list(texts))
+        if self.error is not None:
+            raise self.error
+        if self.answer is not None:
+            return self.answer  # type: ignore[no-any-return]
+        return np.array([int(text.split()[-1]) / COUNT for text in texts], dtype=np.float32)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@pytest.fixture
+def embedder() -> FailingEmbedder:
+    return FailingEmbedder()
+
+
+@pytest.fixture
+def reranker() -> FakeReranker:
+    return FakeReranker()
+
+
+@pytest_asyncio.fixture
+async def retriever(
+    database_url: str, embedder: FailingEmbedder, reranker: FakeReranker
+) -> AsyncIterator[PostgreSQLRetriever]:
+    """60 documents; after each test both legs answer again, on the same retriever."""
+    async with PostgreSQLRetriever(database_url, embedder, reranker, max_connections=2) as opened:
+        await opened.add_documents([Document(f"text number {n}", id=f"d{n}") for n in range(COUNT)])
+        yield opened
+        embedder.error = embedder.answer = None
+        with psycopg.connect(database_url) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM information_schema.columns WHERE column_name = 'text_search'"
+            ).fetchone()
+        results = await opened.search("text number 7", 3, rerank=False, mode=None if row == (1,) else "vector")
+        assert (len(results), results.warnings) == (3, [])
+
+
+@contextmanager
+def held(event: threading.Event) -> Iterator[None]:
+    """Whoever waits for the event waits until the end of the block."""
+    event.clear()
+    try:
+        yield
+    finally:
+        event.set()
+
+
+@contextmanager
+def locked(url: str, table: str) -> Iterator[None]:
+    """Another session holds the table, so that nobody can read it."""
+    with psycopg.connect(url) as connection:
+        connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield
+        connection.rollback()
+
+
+def told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)) + repr(error)
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError(SECRET), ModelError("the model is broken"), MemoryError(), OSError(SECRET)], ids=repr
+)
+async def test_an_embedder_that_fails(
+    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, error: Exception
+) -> None:
+    embedder.error = error
+    results = await retriever.search("text number 7", 3, rerank=False)
+    assert (results.mode, results.requested_mode, len(results)) == ("keyword", "hybrid", 3)
+    assert (results.embedding_model, results.fusion) == (None, None)
+    assert len(results.warnings) == 1
+    assert "the vector leg did not answer" in results.warnings[0]
+    assert SECRET not in results.warnings[0]
+    with pytest.raises(ModelError) as caught:
+        await retriever.search("text number 7", mode="vector", rerank=False)
+    assert SECRET not in str(caught.value)
+
+
+async def test_an_embedder_that_answers_nonsense(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
+    for answer in (np.full(8, np.nan, np.float32), np.zeros(8, np.float32)):
+        embedder.answer = answer
+        results = await retriever.search("text number 7", 3, rerank=False)
+        assert (results.mode, len(results), len(results.warnings)) == ("keyword", 3, 1)
+        assert not any(np.isnan(one.keyword_score or 0.0) for one in results)
+        with pytest.raises(ModelError):
+            await retriever.search("text number 7", mode="vector", rerank=False)
+    embedder.answer = np.ones(9, np.float32)
+    with pytest.raises(ModelMismatchError, match=r"9 dimensions.*8"):
+        await retriever.search("text number 7", rerank=False)
+
+
+async def test_an_embedder_that_is_late(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
+    with held(embedder.free):
+        results = await retriever.search("text number 7", 3, rerank=False, deadline=0.5)
+        assert (results.mode, len(results)) == ("keyword", 3)
+        assert "longer than the deadline" in results.warnings[0]
+    with held(embedder.free), pytest.raises(SearchTimeoutError, match="deadline"):
+        await retriever.search("text number 7", mode="vector", rerank=False, deadline=0.2)
+
+
+async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+    fused = await retriever.search("text number 7", 20, rerank=False, candidates=COUNT)
+    assert (fused.reranker_model, reranker.seen) == (None, [])
+    results = await retriever.search("text number 7", 5, candidates=COUNT)
+    # The best 4 x top_k of the fusion are judged, and the best of these come back.
+    assert [len(texts) for texts in reranker.seen] == [20]
+    assert reranker.seen[0] == [one.content for one in fused]
+    numbers = sorted((int(one.id[1:]) for one in fused), reverse=True)[:5]
+    assert [one.id for one in results] == [f"d{number}" for number in numbers]
+    assert results.reranker_model == "fake reranker 1"
+    assert [one.rank for one in results] == [1, 2, 3, 4, 5]
+    for one, number in zip(results, numbers, strict=True):
+        assert one.rerank_score == one.metadata["rerank_score"] == pytest.approx(number / COUNT)
+        assert one.fused_score is not None
+
+
+async def test_equal_judgements_keep_the_fused_order(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+    fused = await retriever.search("text number 7", 5, rerank=False)
+    reranker.answer = np.full(20, 0.5, np.float32)
+    assert [one.id for one in await retriever.search("text number 7", 5)] == [one.id for one in fused]
+
+
+async def test_a_reranker_that_fails(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+    fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
+    nonsense = (np.ones(3, np.float32), np.full(20, np.nan, np.float32), np.ones((20, 2), np.float32), [SECRET])
+    for error, answer in ((RuntimeError(SECRET), None), (ModelError(SECRET), None), *((None, one) for one in nonsense)):
+        reranker.error, reranker.answer = error, answer
+        results = await retriever.search("text number 7", 5)
+        assert [one.id for one in results] == fused
+        assert results.reranker_model is None
+        assert [one.rerank_score for one in results] == [None] * 5
+        assert "the reranker failed" in results.warnings[0]
+        assert SECRET not in results.warnings[0]
+
+
+async def test_a_reranker_that_is_late(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+    fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
+    with held(reranker.free):
+        results = await retriever.search("text number 7", 5, deadline=1.0)
+    assert ([one.id for one in results], results.reranker_model) == (fused, None)
+    assert "late for the deadline" in results.warnings[0]
+
+
+async def test_reranking_without_a_reranker(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        with pytest.raises(ConfigurationError, match="reranker_model"):
+            await retriever.search("text", rerank=True)
+
+
+# --- the database ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_keyword_leg_that_fails(
+    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {CHUNK} DROP COLUMN text_search")
+    results = await retriever.search("text number 7", 3, rerank=False)
+    assert (results.mode, len(results)) == ("vector", 3)
+    assert "the keyword leg did not answer" in results.warnings[0]
+    with pytest.raises(StoreError) as caught:
+        await retriever.search("text number 7", mode="keyword", rerank=False)
+    assert caught.value.sqlstate == "42703"
+    embedder.error = RuntimeError(SECRET)
+    with pytest.raises((StoreError, ModelError)) as failure:
+        await retriever.search(f"text number 7 {SECRET}", rerank=False)
+    assert SECRET not in told(failure.value)
+
+
+async def test_a_vector_leg_that_fails(retriever: PostgreSQLRetriever, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
+    results = await retriever.search("text number 7", 3, rerank=False)
+    assert (results.mode, len(results)) == ("keyword", 3)
+    assert "the vector leg did not answer" in results.warnings[0]
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE semlex.elsewhere RENAME TO default_collection_embedding_1")
+
+
+async def test_a_vector_leg_that_is_late(retriever: PostgreSQLRetriever, database_url: str) -> None:
+    with locked(database_url, VECTORS):
+        results = await asyncio.wait_for(retriever.search("text number 7", 3, rerank=False, deadline=2.0), FOREVER)
+        assert (results.mode, len(results)) == ("keyword", 3)
+        assert "the vector leg did not answer" in results.warnings[0]
+        assert "deadline" in results.warnings[0]
+        with pytest.raises(SearchTimeoutError, match="deadline"):
+            await asyncio.wait_for(
+                retriever.search("text number 7", mode="vector", rerank=False, deadline=0.3), FOREVER
+            )
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", None])
+async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, database_url: str, mode: Any) -> None:
+    with locked(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
+        await asyncio.wait_for(retriever.search(f"text {SECRET}", mode=mode, rerank=False, deadline=0.5), FOREVER)
+    assert SECRET not in told(caught.value)
+
+
+async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
+    retriever: PostgreSQLRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index found too few rows; the exact scan that looks for more takes too long."""
+    real = searching.vector_leg
+    exact = []
+
+    def slow(*arguments: Any, **options: Any) -> Leg:
+        leg = real(*arguments, **options)
+        if not options["exact"]:
+            return leg
+        exact.append(leg)
+        return replace(leg, statement=sql.SQL("SELECT pg_sleep(100)").format(), parameters={})
+
+    monkeypatch.setattr(searching, "vector_leg", slow)
+    results = await retriever.search("text number 7", 30, mode="vector", rerank=False, deadline=1.0)
+    assert (len(exact), len(results)) == (1, 30)
+
+
+async def test_a_users_connection_is_usable_after_a_leg_failed(database_url: str) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        PostgreSQLRetriever(embedding_model=HashEmbedder(8), use_reranking=False, connection=connection) as retriever,
+    ):
+        await retriever.add_documents([Document("text", id="a")])
+        async with connection.transaction():
+            await connection.execute("CREATE TABLE own (n int)")
+            await connection.execute(f"ALTER TABLE {CHUNK} DROP COLUMN text_search")
+            results = await retriever.search("text")
+            assert (results.mode, [one.id for one in results]) == ("vector", ["a"])
+            await connection.execute("INSERT INTO own VALUES (1)")
+        assert await (await connection.execute("SELECT count(*) FROM own")).fetchone() == (1,)

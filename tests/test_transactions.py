@@ -1,0 +1,386 @@
+"""Transactions: the user's own, what an upsert replaces, writers against each other, what a connection remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool
+
+from semlex.retriever import PostgreSQLRetriever
+from semlex.store import ingestion
+from semlex.testing import HashEmbedder
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+CHUNK = "semlex.default_collection_chunk"
+VECTORS = "semlex.default_collection_embedding_1"
+SESSION = ("search_path", "hnsw.ef_search", "hnsw.iterative_scan", "statement_timeout", "lock_timeout", "work_mem")
+
+
+def retriever_of(url: str | None = None, embedder: Any = None, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, embedder or HashEmbedder(8), use_reranking=False, **options)
+
+
+def rows_of(url: str) -> dict[str, tuple[str, tuple[float, ...] | None]]:
+    """Id -> text and vector, as stored."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            f"SELECT chunk_id, chunk_text, embedding::text FROM {CHUNK} "  # noqa: S608 - constants of this file
+            f"LEFT JOIN {VECTORS} USING (document_id, chunk_id)"
+        ).fetchall()
+    return {
+        chunk_id: (text, None if vector is None else tuple(map(float, vector.strip("[]").split(","))))
+        for chunk_id, text, vector in rows
+    }
+
+
+class Deadlocks:
+    """Counts the deadlocks that the store retried unseen."""
+
+    def __init__(self, log: pytest.LogCaptureFixture) -> None:
+        self._log = log
+        log.set_level(logging.INFO, "semlex")
+
+    def count(self) -> int:
+        return sum("40P01" in record.getMessage() for record in self._log.records)
+
+
+@pytest.fixture
+def deadlocks(caplog: pytest.LogCaptureFixture) -> Deadlocks:
+    return Deadlocks(caplog)
+
+
+def many(count: int, text: str = "text", start: int = 0) -> list[Document]:
+    return [Document(f"{text} {number}", id=f"d{number}") for number in range(start, start + count)]
+
+
+# --- the user's own connection and pool -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 200], ids=["by arrays", "by copy"])
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+async def test_additions_join_the_users_transaction(database_url: str, count: int, commits: bool) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        async with retriever_of(connection=connection) as retriever:
+            await retriever.add_documents(many(5))
+            await connection.execute("CREATE TABLE own (n int)")
+            await connection.execute("SET search_path = public, semlex")
+            async with connection.transaction() as transaction:
+                await connection.execute("INSERT INTO own VALUES (1)")
+                await retriever.add_documents(many(count, start=5))
+                await retriever.add_documents(many(count, "changed", start=7))
+                await retriever.delete_documents(["d0"])
+                assert await retriever.count() == 4 + count + 2
+                assert [one.content for one in await retriever.search("changed 7", 1)] == ["changed 7"]
+                assert await (await connection.execute("SHOW search_path")).fetchone() == ("public, semlex",)
+                with psycopg.connect(database_url) as other:
+                    assert other.execute(f"SELECT count(*) FROM {CHUNK}").fetchone() == (5,)  # noqa: S608
+                if not commits:
+                    raise psycopg.Rollback(transaction)
+            assert await retriever.count() == (4 + count + 2 if commits else 5)
+            assert await (await connection.execute("SHOW search_path")).fetchone() == ("public, semlex",)
+            assert await (await connection.execute("SELECT count(*) FROM public.own")).fetchone() == (int(commits),)
+        assert not connection.closed
+    stored = rows_of(database_url)
+    assert len(stored) == (4 + count + 2 if commits else 5)
+    assert all(vector is not None for _, vector in stored.values())
+
+
+async def test_a_refused_addition_leaves_the_users_transaction_usable(database_url: str) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        retriever_of(connection=connection) as retriever,
+    ):
+        async with connection.transaction():
+            await retriever.add_documents(many(2))
+            with pytest.raises(ValueError, match="nul"):
+                await retriever.add_documents([Document("bad\0", id="bad")])
+            with pytest.raises(ValueError, match="dimensions"):
+                await retriever.add_documents([Document("bad", id="bad")], np.ones((1, 9), np.float32))
+            with pytest.raises(ValueError, match="dimensions"):
+                await retriever.search(vector=np.ones(9, np.float32))
+            await retriever.add_documents(many(1, start=2))
+        assert await retriever.count() == 3
+
+
+async def test_many_searches_share_one_connection(database_url: str) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        retriever_of(connection=connection) as retriever,
+    ):
+        await retriever.add_documents(many(50))
+        results = await asyncio.gather(*(retriever.search(f"text {number}", 1) for number in range(16)))
+        assert [result[0].id for result in results] == [f"d{number}" for number in range(16)]
+
+
+async def test_a_pool_of_the_users_stays_open_and_clean(database_url: str) -> None:
+    async with AsyncConnectionPool(database_url, min_size=1, max_size=2, open=False) as pool:
+        async with pool.connection() as connection:
+            before = [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]]
+        async with retriever_of(pool=pool) as retriever:
+            await retriever.add_documents(many(100))
+            await asyncio.gather(*(retriever.search(f"text {number}", 5) for number in range(8)))
+        async with pool.connection() as connection:
+            assert [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]] == before
+            row = await (await connection.execute(f"SELECT count(*) FROM {CHUNK}")).fetchone()  # noqa: S608
+            assert row == (100,)
+
+
+async def test_a_connection_remembers_nothing(database_url: str) -> None:
+    async def state(connection: psycopg.AsyncConnection[Any]) -> dict[str, Any]:
+        names = sql.SQL(", ").join(sql.SQL("current_setting({})").format(name) for name in SESSION)
+        row = await (await connection.execute(sql.SQL("SELECT {}").format(names))).fetchone()
+        held = await (
+            await connection.execute(
+                "SELECT (SELECT count(*) FROM pg_prepared_statements), "
+                "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), "
+                "(SELECT count(*) FROM pg_class WHERE relpersistence = 't')"
+            )
+        ).fetchone()
+        assert row is not None
+        assert held is not None
+        return dict(zip((*SESSION, "prepared", "locks", "temporary"), (*row, *held), strict=True))
+
+    async with await psycopg.AsyncConnection.connect(
+        database_url, autocommit=True, prepare_threshold=None
+    ) as connection:
+        await connection.execute("LOAD 'vector'")
+        before = await state(connection)
+        async with retriever_of(connection=connection) as retriever:
+            await retriever.add_documents(many(200))
+            await retriever.add_documents(many(200, "changed"))
+            await retriever.create_index()
+            for top_k in (1, 100):
+                await retriever.search("text 1", top_k, deadline=60.0)
+        assert await state(connection) == before
+
+
+# --- what replaces what ---------------------------------------------------------------------------------------------
+
+
+def vectors(*rows: Sequence[float]) -> NDArray[np.float32]:
+    return np.array(rows, dtype=np.float32)
+
+
+@pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
+@pytest.mark.parametrize("empty", [True, False], ids=["empty", "not empty"])
+async def test_of_a_repeated_id_the_last_wins(database_url: str, filler: int, empty: bool) -> None:
+    documents = [Document("one", id="a"), Document("other", id="b"), Document("two", id="a"), *many(filler)]
+    embeddings = np.vstack([vectors((1, 0), (0, 1), (1, 1)), np.ones((filler, 2), np.float32)])
+    async with retriever_of(database_url, "none") as retriever:
+        if not empty:
+            await retriever.add_documents([Document("old", id="a")], vectors((3, 3)))
+        assert await retriever.add_documents(documents, embeddings) == [one.id for one in documents]
+    stored = rows_of(database_url)
+    assert (stored["a"], stored["b"], len(stored)) == (("two", (1, 1)), ("other", (0, 1)), 2 + filler)
+
+
+@pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
+async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made(
+    database_url: str, filler: int
+) -> None:
+    rest = np.ones((filler, 2), np.float32)
+    async with retriever_of(database_url, "none") as retriever:
+        await retriever.add_documents(
+            [Document("old", {"a": 1}, id="x"), *many(filler)], np.vstack([[[1, 0]], rest]).astype(np.float32)
+        )
+        first = (await retriever.get(["x"]))[0]
+        new = Document("new", {"b": 2}, id="x", parent_id="p")
+        await retriever.add_documents([new, *many(filler)], np.vstack([[[0, 1]], rest]).astype(np.float32))
+        second = (await retriever.get(["x"]))[0]
+        assert (second.content, second.metadata, second.parent_id) == ("new", {"b": 2}, "p")
+        assert second.created_at == first.created_at
+        assert second.updated_at == new.updated_at
+        assert [one.id for one in await retriever.search("new")] == ["x"]
+        assert await retriever.search("old", mode="keyword") == []
+    assert rows_of(database_url)["x"] == ("new", (0, 1))
+
+
+@pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
+async def test_skipping_leaves_text_and_vector(database_url: str, filler: int) -> None:
+    async with retriever_of(database_url, "none") as retriever:
+        await retriever.add_documents([Document("old", id="x")], vectors((1, 0)))
+        documents = [Document("new", id="x"), Document("added", id="y"), *many(filler)]
+        embeddings = np.vstack([vectors((0, 1), (1, 1)), np.ones((filler, 2), np.float32)])
+        ids = await retriever.add_documents(documents, embeddings, on_duplicate="skip")
+        assert ids == [one.id for one in documents]
+        assert await retriever.count() == 2 + filler
+    stored = rows_of(database_url)
+    assert (stored["x"], stored["y"]) == (("old", (1, 0)), ("added", (1, 1)))
+
+
+async def test_skipping_in_an_empty_collection_keeps_the_last_of_a_repeated_id(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever:
+        await retriever.add_documents([Document("one", id="a"), Document("two", id="a")], on_duplicate="skip")
+    assert rows_of(database_url)["a"][0] == "two"
+
+
+@pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
+async def test_a_changed_text_without_a_vector_loses_the_old_vector(database_url: str, filler: int) -> None:
+    async with retriever_of(database_url, "none") as retriever:
+        documents = [Document("changes", id="x"), Document("stays", id="y"), *many(filler)]
+        await retriever.add_documents(documents, np.tile(vectors((1, 2)), (2 + filler, 1)))
+        # The same text with other metadata keeps its vector, because that belongs to the text.
+        documents[:2] = [Document("changed", id="x"), Document("stays", {"more": True}, id="y")]
+        await retriever.add_documents(documents)
+        assert (await retriever.get(["y"]))[0].metadata == {"more": True}
+    stored = rows_of(database_url)
+    assert (stored["x"], stored["y"]) == (("changed", None), ("stays", (1, 2)))
+
+
+async def test_a_direct_load_gives_way_to_somebody_who_was_first(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the empty collection and the COPY another writer stores one of the ids."""
+    async with retriever_of(database_url) as first, retriever_of(database_url) as second:
+        is_empty = ingestion.is_empty
+        asked = 0
+
+        async def interrupted(*arguments: Any) -> bool:
+            nonlocal asked
+            asked += 1
+            answer = await is_empty(*arguments)
+            if asked == 1:
+                await second.add_documents([Document("theirs", id="d5"), Document("theirs", id="own")])
+            return answer
+
+        monkeypatch.setattr(ingestion, "is_empty", interrupted)
+        await first.add_documents(many(100))
+        assert asked == 2
+    stored = rows_of(database_url)
+    assert len(stored) == 101
+    assert (stored["d5"][0], stored["own"][0]) == ("text 5", "theirs")
+    assert all(vector is not None for _, vector in stored.values())
+
+
+async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        retriever_of(connection=connection) as first,
+        retriever_of(database_url) as second,
+    ):
+        await first.add_documents([Document("first of all", id="gone")])  # makes the table of vectors
+        await first.delete_documents(["gone"])
+
+        async def empty(*_: Any) -> bool:
+            return True
+
+        await second.add_documents([Document("theirs", id="d5")])
+        monkeypatch.setattr(ingestion, "is_empty", empty)
+        async with connection.transaction():
+            await first.add_documents(many(100))
+    stored = rows_of(database_url)
+    assert (len(stored), stored["d5"][0]) == (100, "text 5")
+
+
+# --- writers against each other -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["given vectors", "model", "no vectors", "deleting"])
+@pytest.mark.parametrize("size", [60, 500], ids=["by arrays", "by copy"])
+async def test_writers_of_the_same_rows_do_not_deadlock(
+    database_url: str, deadlocks: Deadlocks, kind: str, size: int, full: bool
+) -> None:
+    rounds = 100 if full else 8
+    ones = np.ones((size, 8), np.float32)
+    embedder = HashEmbedder(8) if kind == "model" else "none"
+    async with retriever_of(database_url, embedder) as retriever:
+        await retriever.add_documents(many(size), None if kind == "model" else ones)
+    async with retriever_of(database_url, embedder) as retriever, retriever_of(database_url, embedder) as other:
+
+        async def write(writer: PostgreSQLRetriever, name: str, backwards: bool) -> None:
+            for number in range(rounds):
+                documents = many(size, f"{name} {number}")
+                documents = documents[::-1] if backwards else random.sample(documents, size)
+                bare = kind == "model" or (kind == "no vectors" and (number + backwards) % 2)
+                await writer.add_documents(documents, None if bare else ones * (number + 1))
+                if kind == "deleting" and backwards:
+                    await writer.delete_documents([document.id for document in documents])
+
+        await asyncio.gather(write(retriever, "one", backwards=False), write(other, "two", backwards=True))
+        assert deadlocks.count() == 0
+        await retriever.add_documents(many(size, "last"), None if kind == "model" else ones)
+    stored = rows_of(database_url)
+    assert {text for text, _ in stored.values()} == {f"last {number}" for number in range(size)}
+
+
+async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(database_url: str) -> None:
+    """`embed_missing` reads a text; before its vector is written, another writer changes the text."""
+
+    class Interrupted(HashEmbedder):
+        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            if "text 3" in texts:
+                with psycopg.connect(database_url, autocommit=True) as connection:
+                    connection.execute(
+                        f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' "  # noqa: S608 - constants
+                        "WHERE chunk_id = 'd3'"
+                    )
+            return super().embed_documents(texts)
+
+    async with retriever_of(database_url, "none") as retriever:
+        await retriever.add_documents(many(10))
+    async with retriever_of(database_url, Interrupted(8)) as retriever:
+        assert await retriever.embed_missing() == 9
+        assert await retriever.embed_missing() == 1
+        assert await retriever.embed_missing() == 0
+
+
+async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: str) -> None:
+    """Another writer has changed a text and not committed yet when its vector is written."""
+    async with retriever_of(database_url, "none") as retriever:
+        await retriever.add_documents(many(10))
+    changing = psycopg.connect(database_url)
+
+    class Interrupted(HashEmbedder):
+        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            changing.execute(
+                f"UPDATE {CHUNK} SET chunk_text = 'changed', content_hash = 'x' WHERE chunk_id = 'd3'"  # noqa: S608
+            )
+            return super().embed_documents(texts)
+
+    def somebody_waits() -> bool:
+        with psycopg.connect(database_url) as connection:
+            return connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is not None
+
+    with changing:
+        async with retriever_of(database_url, Interrupted(8)) as retriever:
+            writing = asyncio.create_task(retriever.embed_missing())
+            while not writing.done() and not somebody_waits():  # noqa: ASYNC110 - the server tells no event
+                await asyncio.sleep(0.01)
+            changing.commit()
+            assert await writing == 9
+    assert rows_of(database_url)["d3"] == ("changed", None)
+
+
+async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
+    database_url: str, deadlocks: Deadlocks, full: bool
+) -> None:
+    rounds = 60 if full else 6
+    async with retriever_of(database_url) as embedding, retriever_of(database_url, "none") as writing:
+        await embedding.add_documents([Document("makes the table", id="first")])
+        await writing.close()
+        await writing.initialize()
+        for number in range(rounds):
+            await writing.add_documents(many(300, f"round {number}"))
+            await asyncio.gather(
+                embedding.embed_missing(), *(writing.add_documents(many(300, f"again {number} {n}")) for n in range(3))
+            )
+        await embedding.embed_missing()
+        assert deadlocks.count() == 0
+    embedder = HashEmbedder(8)
+    stored = rows_of(database_url)
+    expected = embedder.embed_documents([text for text, _ in stored.values()])
+    for (chunk_id, (_, vector)), wanted in zip(stored.items(), expected, strict=True):
+        assert vector is not None, chunk_id
+        np.testing.assert_allclose(vector, wanted, atol=1e-6)
