@@ -107,11 +107,12 @@ impl Packer<'_> {
         by_tokens.min(start.saturating_add(self.options.max_bytes))
     }
 
-    /// A chunk that is smaller than wanted is filled up with a piece of the next part.
+    /// A chunk with less text of its own than wanted is filled up with a piece of the next part.
     fn open_is_large_enough(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_none_or(|open| self.tokens.count(&open.range) >= self.options.min_tokens)
+        self.open.as_ref().is_none_or(|open| {
+            let own = open.own_start..open.range.end;
+            self.tokens.count(&own) >= self.options.min_tokens
+        })
     }
 
     /// Where in the open chunk the next one begins, to repeat at most `overlap_tokens` and still hold `next` as a whole:
