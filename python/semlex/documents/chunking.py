@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CHUNK_TOKENS = 500
 DEFAULT_OVERLAP_TOKENS = 50
-# A section of a line or two is found better together with its neighbour; a quarter of this range is already enough for
-# a paragraph that answers a question.
+# About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
 DEFAULT_MIN_TOKENS = 32
-# Retrieval works best from 200 to 2,000 tokens; smaller bounds serve tests and short-context models.
+# 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
 LEAST_CHUNK_TOKENS = 16
 MOST_CHUNK_TOKENS = 2000
 # Another rule of cutting needs another number: the identity is part of what decides whether a file is read again.
