@@ -167,17 +167,17 @@ def to_json(value: object) -> bytes:
             ``unsupported_type``, ``out_of_range``, ``too_deep`` (64 levels), ``too_long`` (1 MiB).
     """
 
-# --- chunking, batching, fusion ---------------------------------------------------------------------------------------
+# ---- chunking, batching, fusion ----
 
 @final
 class Chunks:
-    """The chunks of a text in its order; row i of every array is chunk i.
+    r"""The chunks of a text in its order; row i of every array is chunk i.
 
     Attributes:
         starts: (c,) where each begins, in characters; strictly ascending.
         ends: (c,) where each ends, in characters (exclusive); strictly ascending.
         token_counts: (c,) tokens that touch each.
-        lines: (c,) line on which each begins, from 1; a line ends with ``\\n``, ``\\r`` or both.
+        lines: (c,) line on which each begins, from 1; a line ends with ``\n``, ``\r`` or both.
         code: (c,) whether each lies inside one fenced code block.
         headings: c paths of titles, outermost first; levels without a title are left out. A chunk that holds text of
             several sections has what their paths share. Titles are cut at 256 characters.
@@ -224,8 +224,8 @@ def split_text(
         text: The text.
         token_offsets: (t, 2) start and end of every token in characters, both columns ascending.
         max_tokens: Most tokens of a chunk, from 1.
-        overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. A neighbour
-            repeats at most half of the chunk before it.
+        overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
+            character stands in more than two chunks.
         min_tokens: Smaller sections are joined, from 0.
         markdown: Whether headings, fences and comments are recognised; without, the text is one section.
         max_bytes: Most bytes of a chunk in UTF-8, from 4.

@@ -1,7 +1,8 @@
 """Texts into chunks: sections by headings, then pieces within a bound of tokens.
 
 The Rust core cuts by one tokenisation of the whole text. A chunk that is tokenised by itself may have a few tokens more
-than it had inside the text, so the finished chunks are counted, and those above the bound are cut again.
+than it had inside the text, so the finished chunks are counted. Those above the bound give up the text that they
+repeat, and are cut again where that is not enough.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 DEFAULT_CHUNK_TOKENS = 500
 DEFAULT_OVERLAP_TOKENS = 50
-# A section of a line or two is found better together with its neighbour; a quarter of this range is already enough for
-# a paragraph that answers a question.
+# About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
 DEFAULT_MIN_TOKENS = 32
-# Retrieval works best from 200 to 2,000 tokens; smaller bounds serve tests and short-context models.
+# 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
 LEAST_CHUNK_TOKENS = 16
 MOST_CHUNK_TOKENS = 2000
 # Another rule of cutting needs another number: the identity is part of what decides whether a file is read again.
 RULES_VERSION = 1
+UNKNOWN = -1  # tokens of a chunk that is not counted yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,55 +163,51 @@ class Chunker:
         _check_text(text)
         if not text or text.isspace():
             return []
-        finished: list[Chunk] = []
-        pending = self._split(text, self.chunk_tokens, markdown=markdown)
-        # Ends: a chunk that is cut again gives strictly shorter ones, and one character is never cut.
-        while pending:
-            counts = self._count.count_tokens([chunk.text for chunk in pending])
-            counted = [replace(chunk, token_count=n) for chunk, n in zip(pending, counts.tolist(), strict=True)]
-            pending = []
-            for chunk in counted:
-                smaller = self._split_again(chunk) if chunk.token_count > self.chunk_tokens else []
-                if smaller:
-                    pending += smaller
-                else:
-                    finished.append(chunk)
-        finished.sort(key=lambda chunk: chunk.char_start)
-        return [replace(chunk, chunk_no=number) for number, chunk in enumerate(finished)]
+        chunks = self._counted(self._split(text, self._count.token_offsets(text), self.chunk_tokens, markdown=markdown))
+        while any(chunk.token_count > self.chunk_tokens for chunk in chunks):
+            shorter = self._shortened(text, chunks)
+            if shorter == chunks:
+                break
+            chunks = self._counted(shorter)
+        return [replace(chunk, chunk_no=number) for number, chunk in enumerate(chunks)]
 
-    def _split(self, text: str, max_tokens: int, *, markdown: bool) -> list[Chunk]:
-        found = _core.split_text(
-            text,
-            self._count.token_offsets(text),
-            max_tokens=max_tokens,
-            # A smaller bound takes its share of the overlap, which so stays below its half.
-            overlap_tokens=self.overlap_tokens * max_tokens // self.chunk_tokens,
-            min_tokens=self.min_tokens * max_tokens // self.chunk_tokens,
-            markdown=markdown,
-            max_bytes=MAX_CHUNK_BYTES,
+    def _counted(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Fills in the counts that are not known, in one call."""
+        counts = iter(
+            self._count.count_tokens([chunk.text for chunk in chunks if chunk.token_count == UNKNOWN]).tolist()
         )
-        rows = zip(
-            found.starts.tolist(),
-            found.ends.tolist(),
-            found.lines.tolist(),
-            found.token_counts.tolist(),
-            found.code.tolist(),
-            found.headings,
-            strict=True,
-        )
-        return [
-            Chunk(number, text[start:end], path, start, end, line, tokens, "code" if code else "text")
-            for number, (start, end, line, tokens, code, path) in enumerate(rows)
-        ]
+        return [replace(chunk, token_count=next(counts)) if chunk.token_count == UNKNOWN else chunk for chunk in chunks]
 
-    def _split_again(self, chunk: Chunk) -> list[Chunk]:
-        """Two thirds leave room for overlap and give two pieces of like size, where a full one would leave a crumb."""
-        if len(chunk.text) == 1:
-            return []
-        bound = max(1, min(self.chunk_tokens, chunk.token_count) * 2 // 3)
-        smaller = self._split(chunk.text, bound, markdown=False)
+    def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
+        """Chunks that are too long give up what they repeat; those that repeat nothing are cut.
+
+        Texts get strictly shorter until every one fits or is a single character, so repeating this comes to an end.
+        """
+        shorter: list[Chunk] = []
+        is_cut = False
+        for chunk in chunks:
+            too_long = chunk.token_count > self.chunk_tokens
+            own_start = shorter[-1].char_end if shorter else 0
+            if own_start > chunk.char_start and (too_long or is_cut):
+                shorter.append(_from(text, chunk, own_start))
+                is_cut = False
+                continue
+            smaller = self._cut(chunk) if too_long else [chunk]
+            is_cut = len(smaller) > 1
+            shorter += smaller
+        return shorter
+
+    def _cut(self, chunk: Chunk) -> list[Chunk]:
+        offsets = self._count.token_offsets(chunk.text)
+        # Two thirds leave room for overlap and give two pieces of like size, where a full one would leave a crumb.
+        bound = self.chunk_tokens * 2 // 3
+        smaller = self._split(chunk.text, offsets, bound, markdown=False)
+        # A counter may find fewer tokens in its offsets than it counts.
+        while len(smaller) == 1 and bound > 1:
+            bound //= 2
+            smaller = self._split(chunk.text, offsets, bound, markdown=False)
         if len(smaller) == 1:
-            return []
+            return [chunk]
         return [
             replace(
                 piece,
@@ -222,6 +219,39 @@ class Chunker:
             )
             for piece in smaller
         ]
+
+    def _split(self, text: str, offsets: NDArray[np.int64], max_tokens: int, *, markdown: bool) -> list[Chunk]:
+        found = _core.split_text(
+            text,
+            offsets,
+            max_tokens=max_tokens,
+            # A smaller bound takes its share of the others, which so keep their proportion.
+            overlap_tokens=self.overlap_tokens * max_tokens // self.chunk_tokens,
+            min_tokens=self.min_tokens * max_tokens // self.chunk_tokens,
+            markdown=markdown,
+            max_bytes=MAX_CHUNK_BYTES,
+        )
+        rows = zip(
+            found.starts.tolist(),
+            found.ends.tolist(),
+            found.lines.tolist(),
+            found.code.tolist(),
+            found.headings,
+            strict=True,
+        )
+        return [
+            Chunk(number, text[start:end], path, start, end, line, UNKNOWN, "code" if code else "text")
+            for number, (start, end, line, code, path) in enumerate(rows)
+        ]
+
+
+def _from(text: str, chunk: Chunk, start: int) -> Chunk:
+    """The chunk without what stands before `start`."""
+    rest = text[start : chunk.char_end].lstrip()
+    start = chunk.char_end - len(rest)
+    left_out = text[chunk.char_start : start]
+    breaks = left_out.count("\n") + left_out.count("\r") - left_out.count("\r\n")
+    return replace(chunk, text=rest, char_start=start, line=chunk.line + breaks, token_count=UNKNOWN)
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:

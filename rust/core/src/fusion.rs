@@ -207,7 +207,8 @@ fn ranked(members: &[Member], worth: impl Fn(&Member) -> f64, limit: usize) -> F
     for member in members {
         match totals.last_mut() {
             Some((score, id)) if *id == member.id => *score += worth(member),
-            _ => totals.push((worth(member), member.id)),
+            // Adding 0 makes -0.0 an ordinary zero; ties would tell the two apart.
+            _ => totals.push((worth(member) + 0.0, member.id)),
         }
     }
     // No score is negative or NaN, and such numbers order as their bits do.
@@ -218,9 +219,8 @@ fn ranked(members: &[Member], worth: impl Fn(&Member) -> f64, limit: usize) -> F
 }
 
 fn weight(weights: Option<&[f64]>, list: u32) -> f64 {
-    // Adding 0 makes -0.0 an ordinary zero; ties would tell the two apart.
     weights.map_or(1.0, |weights| {
-        weights.get(list as usize).copied().unwrap_or(0.0) + 0.0
+        weights.get(list as usize).copied().unwrap_or(0.0)
     })
 }
 

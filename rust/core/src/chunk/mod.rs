@@ -5,7 +5,8 @@
 //!
 //! What holds for every answer: chunks begin and end with a character that is not blank; starts and ends ascend; every
 //! character that is not blank lies in a chunk; a chunk holds at most `max_tokens` tokens (unless one character alone
-//! holds more) and at most `max_bytes` bytes; two neighbours share at most `overlap_tokens` tokens.
+//! holds more) and at most `max_bytes` bytes; two neighbours share at most `overlap_tokens` tokens;
+//! no character stands in more than two chunks.
 
 mod boundaries;
 mod gather;
@@ -64,8 +65,8 @@ pub struct Chunks {
     pub title: Option<u32>,
 }
 
-/// Cuts a text. Linear in its length: each of the seven levels of cutting visits a character at most once, and a chunk
-/// repeats at most half of its predecessor.
+/// Cuts a text. Linear in its length: each of the seven levels of cutting visits a character at most once, and no
+/// character stands in more than two chunks.
 #[must_use]
 pub fn split_text(text: &str, tokens: &Tokens, options: &Options) -> Chunks {
     let outline = if options.markdown {

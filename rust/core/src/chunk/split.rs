@@ -6,8 +6,8 @@ use super::Options;
 use super::boundaries::{Level, parts, slice, trimmed};
 use super::tokens::Tokens;
 
-// A chunk repeats at most this share of the bytes that it may hold, so that each one moves on even where one token is
-// longer than a chunk.
+// What is repeated has at most this share of the bytes that a chunk may hold, so that each one moves on even where one
+// token is longer than a chunk.
 const OVERLAP_SHARE_OF_BYTES: usize = 4;
 
 /// Appends the chunks of `range` to `chunks`.
@@ -43,9 +43,12 @@ pub(super) fn split(
     }
 }
 
-/// The chunk that is being filled, and the last place where it may end.
+/// The chunk that is being filled.
 struct Open {
     range: Range<usize>,
+    /// Where it stops repeating the chunk before.
+    own_start: usize,
+    /// The last place where it may end.
     last_end: usize,
 }
 
@@ -73,7 +76,7 @@ impl Packer<'_> {
             || (level == Level::Blocks && super::lies_in_fence(&part, self.fences));
         if fits_alone && may_close {
             let start = self.overlap_start(&part).unwrap_or(part.start);
-            self.begin(start..part.end);
+            self.begin(start, part);
             return;
         }
         match level.finer() {
@@ -83,13 +86,17 @@ impl Packer<'_> {
                 }
             }
             // One character of more tokens than a chunk may hold: nothing can be cut any more.
-            None => self.begin(part),
+            None => self.begin(part.start, part),
         }
     }
 
-    fn begin(&mut self, range: Range<usize>) {
-        let last_end = self.last_end(range.start);
-        if let Some(full) = self.open.replace(Open { range, last_end }) {
+    fn begin(&mut self, start: usize, part: Range<usize>) {
+        let open = Open {
+            range: start..part.end,
+            own_start: part.start,
+            last_end: self.last_end(start),
+        };
+        if let Some(full) = self.open.replace(open) {
             self.chunks.push(full.range);
         }
     }
@@ -100,15 +107,17 @@ impl Packer<'_> {
         by_tokens.min(start.saturating_add(self.options.max_bytes))
     }
 
-    /// A chunk that is smaller than wanted is filled up with a piece of the next part.
+    /// A chunk with less text of its own than wanted is filled up with a piece of the next part.
     fn open_is_large_enough(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_none_or(|open| self.tokens.count(&open.range) >= self.options.min_tokens)
+        self.open.as_ref().is_none_or(|open| {
+            let own = open.own_start..open.range.end;
+            self.tokens.count(&own) >= self.options.min_tokens
+        })
     }
 
     /// Where in the open chunk the next one begins, to repeat at most `overlap_tokens` and still hold `next` as a whole:
-    /// at the first sentence or line in reach, else at the first word.
+    /// at the first sentence or line in reach, else at the first word. Never more than half of what the open chunk does
+    /// not repeat itself, so no text stands in three chunks.
     fn overlap_start(&self, next: &Range<usize>) -> Option<usize> {
         let Options {
             max_tokens,
@@ -116,16 +125,21 @@ impl Packer<'_> {
             max_bytes,
             ..
         } = *self.options;
-        let open = &self.open.as_ref()?.range;
+        let Open {
+            range: open,
+            own_start,
+            ..
+        } = self.open.as_ref()?;
         if overlap_tokens == 0 {
             return None;
         }
-        let most_bytes = (open.len() / 2).min(max_bytes / OVERLAP_SHARE_OF_BYTES);
+        let most_bytes =
+            (open.end.saturating_sub(*own_start) / 2).min(max_bytes / OVERLAP_SHARE_OF_BYTES);
         let earliest = self
             .tokens
             .first_start(open.end, overlap_tokens)
             .max(self.tokens.first_start(next.end, max_tokens))
-            .max(open.end - most_bytes)
+            .max(open.end.saturating_sub(most_bytes))
             .max(next.end.saturating_sub(max_bytes));
         // From the character before, so that the first part is known to begin here or not.
         let mut before = earliest.saturating_sub(1);

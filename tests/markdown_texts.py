@@ -1,0 +1,37 @@
+"""Texts and bounds for the tests of chunking: Markdown with everything that is easily misread, and anything else."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+WORD = st.sampled_from(
+    ["word", "Étude", "3.5", "e.g.", "end.", "漢字。", "ภาษา", "👩‍👧", "e\u0301", "-", "x" * 40, "#", "`"]
+)
+SENTENCE = st.lists(WORD, min_size=1, max_size=12).map(" ".join)
+HEADING = st.builds(lambda level, title: f"{'#' * level} {title}", st.integers(1, 6), WORD | st.just(""))
+UNDERLINED = st.builds(lambda title, mark: f"{title}\n{mark}", SENTENCE, st.sampled_from(["===", "-", "---"]))
+FENCE = st.builds(
+    lambda mark, lines: "\n".join([mark, *lines, mark]),
+    st.sampled_from(["```", "~~~~"]),
+    st.lists(SENTENCE | HEADING | st.just(""), max_size=8),
+)
+COMMENT = st.builds("<!-- {}\n{}\n-->".format, WORD, HEADING)
+LIST = st.lists(SENTENCE.map("- {}".format), min_size=1, max_size=5).map("\n".join)
+BLOCK = (
+    SENTENCE | HEADING | UNDERLINED | FENCE | COMMENT | LIST | st.sampled_from(["", "\t", "---", "> quote", "    code"])
+)
+MARKDOWN = st.lists(BLOCK, max_size=20).flatmap(
+    lambda blocks: st.sampled_from(["\n\n", "\n", "\r\n", "\r\r"]).map(lambda gap: gap.join(blocks))
+)
+TEXT = MARKDOWN | st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+
+@st.composite
+def bounds(draw):
+    most = draw(st.integers(1, 40))
+    return {
+        "max_tokens": most,
+        "overlap_tokens": draw(st.integers(0, (most - 1) // 2)),
+        "min_tokens": draw(st.integers(0, most)),
+        "max_bytes": draw(st.integers(4, 300)),
+    }
