@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, SemlexError
+from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, SemlexError, StoreError
 from semlex.store.connection import describe
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
@@ -118,3 +118,25 @@ def test_two_servers_are_refused(server_url: str) -> None:
     with pytest.raises(ConfigurationError, match="at most one of") as caught:
         SyncRetriever(server_url + f" password={SECRET}", "none", data_folder="somewhere")
     assert SECRET not in told(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 100], ids=["by arrays", "by copy"])
+@pytest.mark.parametrize("empty", [True, False], ids=["empty", "not empty"])
+def test_a_row_that_the_server_refuses_is_not_quoted(database_url: str, count: int, empty: bool) -> None:
+    """The server's DETAIL and CONTEXT hold the whole row."""
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        if not empty:
+            retriever.add_documents([Document("short", id="short")])
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(
+                "ALTER TABLE semlex.default_collection_chunk ADD CONSTRAINT own CHECK (length(chunk_text) < 10)"
+            )
+        documents = [Document("fine", id=f"d{number}") for number in range(count)]
+        documents[-1] = Document(SECRET, {"note": SECRET}, id="long")
+        with pytest.raises(StoreError) as caught:
+            retriever.add_documents(documents)
+        assert caught.value.sqlstate == "23514"
+        assert SECRET not in told(caught.value)
+        assert retriever.count() == (0 if empty else 1)
+        retriever.add_documents(documents[:-1] or [Document("fine", id="fine")])
+        assert SECRET not in str(retriever.status())
