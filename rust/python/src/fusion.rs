@@ -16,7 +16,7 @@ type Ranked<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
 /// Fuses by rank; see the stub.
 #[pyfunction]
-#[pyo3(signature = (rankings, *, weights = None, k = fusion::DEFAULT_K, limit = None))]
+#[pyo3(signature = (rankings, *, weights = None, k = 60.0, limit = None))]
 pub(crate) fn reciprocal_rank_fusion<'py>(
     py: Python<'py>,
     rankings: &Bound<'py, PyAny>,
