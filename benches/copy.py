@@ -24,15 +24,16 @@ from psycopg._transformer import Transformer
 
 from benches.measuring import Bench, paired
 from benches.preparing import langchain_python
-from semlex import Document, PostgreSQLRetriever, _core
-from semlex.store import bulk
+from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
+from semlex.store import bulk, copying
 from semlex.store.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DIMENSIONS = 1024
-BLOCK = bulk.COPY_BLOCK_BYTES
+NO_INDEXES = BulkIngestConfig(build_indexes=False)
+BLOCK = copying.DEFAULT_BULK.copy_block_bytes
 
 
 def run(bench: Bench, *, quick: bool, state: Path) -> None:
@@ -93,7 +94,9 @@ class Loader:
 
     def retriever(self) -> PostgreSQLRetriever:
         """A retriever on a new collection."""
-        return PostgreSQLRetriever(self.url, "none", "none", collection=next(self._names), lexical="none")
+        return PostgreSQLRetriever(
+            self.url, "none", "none", collection=next(self._names), lexical="none", bulk=NO_INDEXES
+        )
 
     def timed(self, work: Callable[[PostgreSQLRetriever], Any], *, seed_row: bool = False) -> float:
         """Seconds that `work` takes on a new collection, set-up and clean-up apart."""
@@ -190,7 +193,7 @@ def vector_copy(bench: Bench, loader: Loader, runs: int) -> None:
             await work(connection)
 
     async def ours(connection: psycopg.AsyncConnection[Any]) -> None:
-        await bulk.copy_rows(connection, target, columns, ids)
+        await copying.copy_rows(connection, target, columns, ids)
 
     async def before(connection: psycopg.AsyncConnection[Any]) -> None:
         async with connection.cursor().copy(target) as copy:

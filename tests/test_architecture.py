@@ -25,6 +25,7 @@ LAYERS = {
     "store": 2,
     "fusion": 3,
     "preparation": 4,
+    "request": 4,
     "testing": 4,
     "indexer": 5,
     "searching": 5,

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from semlex.errors import SemlexError, ValidationError
     from semlex.reranking.qwen3 import Qwen3Reranker
     from semlex.retriever import DocumentRetriever, PostgreSQLRetriever
+    from semlex.store.copying import BulkIngestConfig
     from semlex.store.indexes import HnswIndex
     from semlex.sync import SyncRetriever
     from semlex.types import ChunkMetadata, Document, SearchQuery, SearchResult, SearchResults, VectorDocument
 
 __all__ = [
+    "BulkIngestConfig",
     "ChunkMetadata",
     "Document",
     "DocumentRetriever",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BulkIngestConfig": "semlex.store.copying",
     "DocumentRetriever": "semlex.retriever",
     "HnswIndex": "semlex.store.indexes",
     "PostgreSQLRetriever": "semlex.retriever",

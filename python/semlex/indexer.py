@@ -21,7 +21,6 @@ from semlex import preparation
 from semlex.documents.chunking import Chunker, TokenCounter, WordCounter
 from semlex.documents.loading import FileProblem, FoundFile, find_files
 from semlex.errors import (
-    ConfigurationError,
     EmbeddingsMissingError,
     ModelMismatchError,
     ReadOnlyError,
@@ -29,6 +28,7 @@ from semlex.errors import (
 )
 from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks, write_documents, write_embeddings
+from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.indexes import HnswIndex, ensure_indexes, indexes_wanted
 from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version
 from semlex.types import utc_now
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from semlex.store.legs import Key
     from semlex.types import Document
 
-# Rows of one transaction: enough to make its cost small, few enough to hold in memory with 4,096 dimensions.
-DEFAULT_BATCH_ROWS = 5_000
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
 EMBED_PAGE_ROWS = 1_000
@@ -105,7 +103,7 @@ class Indexer:
         collection: As opened; replaced by the newer view when its first vectors are stored.
         embedder: Makes vectors, or None for keywords only.
         executor: Where blocking model calls run.
-        batch_size: Most rows of one transaction.
+        bulk: How documents are written.
     """
 
     def __init__(
@@ -115,15 +113,13 @@ class Indexer:
         embedder: Embedder | None,
         executor: Executor,
         *,
-        batch_size: int = DEFAULT_BATCH_ROWS,
+        bulk: BulkIngestConfig = DEFAULT_BULK,
     ) -> None:
-        if not 1 <= batch_size <= 100_000:  # noqa: PLR2004 - stated in the message
-            raise ConfigurationError(f"batch_size must be 1 to 100,000 rows; got {batch_size}")
         self.database = database
         self.collection = collection
         self.embedder = embedder
         self._executor = executor
-        self._batch_size = batch_size
+        self._bulk = bulk
 
     async def add_documents(
         self,
@@ -142,13 +138,14 @@ class Indexer:
         numbers = preparation.rows_in_key_order(checked)
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         mode: WriteMode = "direct" if empty and on_duplicate == "update" else "merge"
-        for start in range(0, len(numbers), self._batch_size):
-            batch = preparation.take_rows(checked, numbers[start : start + self._batch_size])
+        size = self._bulk.batch_size
+        for start in range(0, len(numbers), size):
+            batch = preparation.take_rows(checked, numbers[start : start + size])
             if embeddings is None and self.embedder is not None:
                 await self._embed_rows(batch, await self._changed_rows(batch, on_duplicate))
             await self._write(batch, mode, on_duplicate=on_duplicate)
             if progress is not None:
-                progress(Progress("write", min(start + self._batch_size, len(numbers)), len(numbers), "rows"))
+                progress(Progress("write", min(start + size, len(numbers)), len(numbers), "rows"))
         await self._build_indexes(progress)
         return checked.columns["chunk_id"]
 
@@ -307,7 +304,9 @@ class Indexer:
 
     async def _write(self, rows: ChunkRows, mode: WriteMode, *, on_duplicate: OnDuplicate = "update") -> None:
         async def work(connection: Connection, mode: WriteMode = mode) -> int:
-            return await write_chunks(connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate)
+            return await write_chunks(
+                connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate, bulk=self._bulk
+            )
 
         try:
             await self.database.write("add documents", work)
@@ -319,7 +318,9 @@ class Indexer:
 
     async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> None:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
-        if self.database.joins_transaction or not await indexes_wanted(self.database, self.collection):
+        if self.database.joins_transaction or not self._bulk.build_indexes:
+            return
+        if not await indexes_wanted(self.database, self.collection):
             return
         if progress is not None:
             progress(Progress("build indexes", 0, None, "rows"))
@@ -413,9 +414,9 @@ class Indexer:
             await write_documents(connection, self.collection, [prepared.row for prepared in batch], utc_now())
             replaced = [prepared.row.document_id for prepared in batch]
             if mode == "direct":
-                await write_chunks(connection, self.collection, rows, mode="direct")
+                await write_chunks(connection, self.collection, rows, mode="direct", bulk=self._bulk)
             else:
-                await write_chunks(connection, self.collection, rows, replaced_documents=replaced)
+                await write_chunks(connection, self.collection, rows, replaced_documents=replaced, bulk=self._bulk)
 
         try:
             await self.database.write("index files", work)

@@ -13,14 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from semlex import searching
 from semlex.embedding.selection import choose_embedder
 from semlex.errors import ConfigurationError, SemlexError
-from semlex.indexer import DEFAULT_BATCH_ROWS, Indexer, IndexReport, Progress
+from semlex.indexer import Indexer, IndexReport, Progress
 from semlex.preparation import documents_from_texts, embedder_version
+from semlex.request import Request, check_ids, checked_array
 from semlex.reranking.selection import choose_reranker
+from semlex.searching import Search
 from semlex.store import ingestion, rows, schema
 from semlex.store.connection import Database, describe
+from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.embedded import EmbeddedServer
 from semlex.store.filters import parse_filters
 from semlex.store.names import Names
@@ -81,7 +83,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
         data_folder: Folder of the embedded Postgres.
-        batch_size: Most rows of one transaction.
+        bulk: How documents are written: rows of a transaction, size of a COPY block.
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
     """
@@ -103,7 +105,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         pool: AsyncConnectionPool[Any] | None = None,
         connection: Connection | None = None,
         data_folder: Path | None = None,
-        batch_size: int = DEFAULT_BATCH_ROWS,
+        bulk: BulkIngestConfig = DEFAULT_BULK,
         max_connections: int = 8,
         timeout: float = 10.0,
     ) -> None:
@@ -123,7 +125,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         self._settings = CollectionSettings(
             distance=distance, language=language, lexical_engine=lexical, with_context=with_context
         )
-        self._create, self._batch_size = create, batch_size
+        self._create, self._bulk = create, bulk
         self._max_connections, self._timeout = max_connections, timeout
         self._server: EmbeddedServer | None = None
         self._indexer: Indexer | None = None
@@ -152,7 +154,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         except BaseException:
             await self.close()
             raise
-        self._indexer = Indexer(database, collection, self._embedder, self._executor, batch_size=self._batch_size)
+        self._indexer = Indexer(database, collection, self._embedder, self._executor, bulk=self._bulk)
 
     async def _open_database(self) -> Database:
         url = self._db_url
@@ -246,9 +248,9 @@ class PostgreSQLRetriever(DocumentRetriever):
     ) -> list[str]:
         """Stores documents as they are: one document, one chunk; nothing is cut.
 
-        All rows are checked before anything is embedded or written. They are written in transactions of `batch_size`
-        rows; running the call again after a failure neither loses nor doubles anything. Of a repeated id the last
-        document wins. A document without an id gets one that follows from its content and metadata.
+        All rows are checked before anything is embedded or written. They are written in transactions of
+        `bulk.batch_size` rows; running the call again after a failure neither loses nor doubles anything. Of a repeated
+        id the last document wins. A document without an id gets one that follows from its content and metadata.
 
         Args:
             documents: In any number.
@@ -263,8 +265,12 @@ class PostgreSQLRetriever(DocumentRetriever):
             ValidationError: With every error of every row; nothing was written.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
-        vectors = None if embeddings is None else searching.checked_array(embeddings)
+        vectors = None if embeddings is None else checked_array(embeddings)
         return await self._opened.add_documents(documents, vectors, on_duplicate=on_duplicate, progress=progress)
+
+    async def upsert(self, documents: Sequence[Document], embeddings: ArrayLike | None = None) -> list[str]:
+        """`add_documents` by the name that says that a stored document of the same id is replaced."""
+        return await self.add_documents(documents, embeddings, on_duplicate="update")
 
     async def add_texts(
         self,
@@ -323,7 +329,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def delete_documents(self, ids: Sequence[str]) -> int:
         """Deletes chunks by id, with their vectors; returns how many were there."""
-        searching.check_ids(ids)
+        check_ids(ids)
         return await self._write("delete documents", lambda c: rows.delete_chunks(c, self.collection, ids))
 
     async def drop_collection(self) -> bool:
@@ -381,7 +387,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         if indexer.collection.embedding is None and (self._embedder is not None or vector is not None):
             # Another process may have stored the first vectors in the meantime.
             indexer.collection = await schema.open_collection(indexer.database, self.names, None, create=False)
-        request = searching.Request.checked(
+        request = Request.checked(
             query=query,
             vector=vector,
             top_k=top_k,
@@ -395,12 +401,12 @@ class PostgreSQLRetriever(DocumentRetriever):
             deadline=deadline,
         )
         reranker = self._reranker if rerank or rerank is None else None
-        session = searching.Search(indexer.database, indexer.collection, self._embedder, reranker, self._call)
+        session = Search(indexer.database, indexer.collection, self._embedder, reranker, self._call)
         return await session.run(request)
 
     async def get(self, ids: Sequence[str]) -> list[Document]:
         """Chunks by id, in the order of `ids`; missing ones are left out."""
-        searching.check_ids(ids)
+        check_ids(ids)
         found = await self._read("get documents", lambda c: rows.fetch_documents(c, self.collection, ids))
         return [found[chunk_id] for chunk_id in ids if chunk_id in found]
 

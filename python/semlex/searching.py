@@ -1,40 +1,38 @@
-"""One search: its request checked once, its stages in order."""
+"""One search: its stages in order."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex import _core
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
-    FieldError,
     ModelError,
     ModelMismatchError,
     SearchTimeoutError,
     SemlexError,
-    ValidationError,
 )
-from semlex.fusion import Candidate, FusionMethod, check_fusion, fuse
+from semlex.fusion import Candidate, fuse
+from semlex.request import vector_faults
 from semlex.store.connection import set_local
-from semlex.store.filters import Filter, parse_filters
 from semlex.store.legs import Leg, LegAnswer, failed, run_legs, run_remaining_legs
 from semlex.store.rows import load_results
-from semlex.store.vector import MAX_EF_SEARCH, register_vector_parameter, vector_leg
-from semlex.types import MAX_ID_BYTES, SearchMode, SearchQuery, SearchResult, SearchResults
+from semlex.store.vector import register_vector_parameter, vector_leg
+from semlex.types import SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.embedding.base import Embedder
+    from semlex.request import Request
     from semlex.reranking.base import Reranker
     from semlex.store.connection import Connection, Database
     from semlex.store.schema import Collection
@@ -42,126 +40,10 @@ if TYPE_CHECKING:
 MINIMUM_CANDIDATES = 30
 OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion sees what both legs nearly agree on
 RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
-MAX_CANDIDATES = 10_000
 # Share of a deadline that embedding the query may take; the rest is the database's.
 EMBEDDING_SHARE = 0.7
 # Share of what is left then that all legs together may take; the rest is for loading the rows of what they found.
 LEGS_SHARE = 0.8
-
-
-def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]:
-    """Vectors as float32. A list is converted; an array must be float32 already, so that nothing is rounded unseen.
-
-    Raises:
-        ValidationError: Another dtype or number of axes.
-    """
-    name = "vector" if dimensions == 1 else "embeddings"
-    if isinstance(values, np.ndarray) and values.dtype != np.float32:
-        error = FieldError(-1, None, name, "wrong_dtype", "float32", str(values.dtype))
-        raise ValidationError([error])
-    try:
-        array = np.asarray(values, dtype=np.float32, order="C")
-    except (ValueError, TypeError, OverflowError):
-        # The reason quotes the value.
-        raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]) from None
-    if array.ndim != dimensions or array.shape[-1] == 0:
-        expected = "(d,)" if dimensions == 1 else "(n, d)"
-        raise ValidationError([FieldError(-1, None, name, "wrong_shape", expected, str(array.shape))])
-    return array
-
-
-def check_ids(ids: Sequence[str]) -> None:
-    """Refuses ids that cannot stand in the database.
-
-    Raises:
-        ValidationError: With every unusable id's place.
-    """
-    if isinstance(ids, str):
-        raise ValidationError([FieldError(-1, None, "ids", "wrong_type", "list of str", "str")])
-    errors = []
-    for row, chunk_id in enumerate(ids):
-        if not isinstance(chunk_id, str):
-            errors.append(FieldError(row, None, "id", "wrong_type", "str", type(chunk_id).__name__))
-            continue
-        try:
-            size = len(chunk_id.encode())
-        except UnicodeEncodeError as error:
-            errors.append(FieldError(row, None, "id", "lone_surrogate", None, f"character {error.start}"))
-            continue
-        if size > MAX_ID_BYTES:
-            errors.append(FieldError(row, None, "id", "too_long", f"{MAX_ID_BYTES} bytes", f"{size} bytes"))
-        elif "\0" in chunk_id:
-            errors.append(FieldError(row, None, "id", "nul", None, f"character {chunk_id.index(chr(0))}"))
-    if errors:
-        raise ValidationError(errors)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A checked search. The fields are the arguments of `PostgreSQLRetriever.search`."""
-
-    text: str | None
-    vector: NDArray[np.float32] | None
-    top_k: int
-    condition: Filter
-    mode: SearchMode | None
-    fusion: FusionMethod
-    weights: Mapping[str, float] | None
-    rrf_k: float
-    candidates: int | None
-    ef_search: int | None
-    deadline: float | None
-    started: float = field(default_factory=time.perf_counter)
-
-    @classmethod
-    def checked(
-        cls,
-        *,
-        query: str | None,
-        vector: ArrayLike | None,
-        top_k: int,
-        filters: Mapping[str, Any] | None,
-        mode: SearchMode | None,
-        candidates: int | None,
-        ef_search: int | None,
-        deadline: float | None,
-        fusion: FusionMethod,
-        weights: Mapping[str, float] | None,
-        rrf_k: float,
-    ) -> Request:
-        """Checks the arguments of a search.
-
-        Raises:
-            ValidationError: What is wrong with the query, the vector, top_k or the filters.
-            ConfigurationError: What is wrong with another parameter.
-        """
-        array = None if vector is None else checked_array(vector, 1)
-        SearchQuery(query, None if array is None else (1.0,), top_k)
-        faults = [] if array is None else _vector_faults(array)
-        if faults:
-            raise ValidationError(faults)
-        if mode not in (None, "vector", "keyword", "hybrid"):
-            raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {mode!r}")
-        if mode == "keyword" and query is None:
-            raise ConfigurationError("mode 'keyword' needs a query text")
-        if candidates is not None and not (isinstance(candidates, int) and top_k <= candidates <= MAX_CANDIDATES):
-            raise ConfigurationError(f"candidates must be top_k ({top_k}) to {MAX_CANDIDATES}; got {candidates!r}")
-        if ef_search is not None and not (isinstance(ef_search, int) and 1 <= ef_search <= MAX_EF_SEARCH):
-            raise ConfigurationError(f"ef_search must be 1 to {MAX_EF_SEARCH}; got {ef_search!r}")
-        if deadline is not None and not (
-            isinstance(deadline, (int, float)) and math.isfinite(deadline) and deadline > 0
-        ):
-            raise ConfigurationError(f"deadline must be a positive number of seconds; got {deadline!r}")
-        check_fusion(fusion, weights, rrf_k)
-        text = None if query is None else query.strip()
-        condition = parse_filters(filters)
-        return cls(text, array, top_k, condition, mode, fusion, weights, rrf_k, candidates, ef_search, deadline)
-
-    def remaining(self) -> float | None:
-        """Seconds until the deadline (at least a millisecond), or None without one."""
-        if self.deadline is None:
-            return None
-        return max(0.001, self.deadline - (time.perf_counter() - self.started))
 
 
 @dataclass(slots=True)
@@ -419,16 +301,10 @@ async def _limit(connection: Connection, seconds: float | None) -> None:
         await set_local(connection, statement_timeout=math.ceil(seconds * 1000))
 
 
-def _vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:
-    # The same rule as for stored vectors: a length out of float32's range makes every cosine NaN.
-    found = _core.validate_rows([("vector", "vector", vector[None], None)])
-    return [FieldError(-1, None, *error[2:]) for error in found]
-
-
 def _usable_vector(made: ArrayLike) -> NDArray[np.float32]:
     """The vector that a model made of a query."""
     vector = np.asarray(made, dtype=np.float32, order="C")
-    if vector.ndim != 1 or _vector_faults(vector):
+    if vector.ndim != 1 or vector_faults(vector):
         raise ModelError("the model's vector of the query cannot be used: not one row of finite numbers, not all zero")
     return vector
 

@@ -97,6 +97,10 @@ class SyncRetriever:
         """As `PostgreSQLRetriever.add_documents`."""
         return self._run(self._retriever.add_documents(documents, embeddings, **options))
 
+    def upsert(self, documents: Sequence[Document], embeddings: Any = None) -> list[str]:
+        """As `PostgreSQLRetriever.upsert`."""
+        return self._run(self._retriever.upsert(documents, embeddings))
+
     def add_texts(self, texts: Sequence[str], **options: Any) -> list[str]:
         """As `PostgreSQLRetriever.add_texts`."""
         return self._run(self._retriever.add_texts(texts, **options))

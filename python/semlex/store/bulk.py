@@ -13,18 +13,19 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pgvector import HalfVector, Vector
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import ConfigurationError, IncompleteWriteError
+from semlex.errors import ConfigurationError
+from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig, copy_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
 
 OnDuplicate = Literal["update", "skip"]
 WriteMode = Literal["direct", "merge"]
-
-# Up to this many rows go as arrays. Above, COPY wins even after the temporary table is paid for.
-SMALL_BATCH_ROWS = 64
-# A call into Rust costs a few microseconds, a block of this size a hundred: larger ones gain nothing (measured), and
-# fall out of the processor's cache. psycopg passes it on in pieces of 128 KiB without copying them.
-COPY_BLOCK_BYTES = 1024 * 1024
 
 # Column, type on the wire, and the type that stands for it in the arrays of a small batch.
 CHUNK_COLUMNS: tuple[tuple[str, str, str], ...] = (
@@ -110,39 +105,6 @@ class DocumentRow:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-async def copy_rows(
-    connection: Connection, target: sql.Composed, columns: Sequence[tuple[str, str, object]], ids: Sequence[str]
-) -> int:
-    """Sends columns through a binary COPY, in blocks encoded into one reused buffer.
-
-    Args:
-        connection: In a transaction.
-        target: ``COPY … FROM STDIN (FORMAT binary)``.
-        columns: (name, type, data) as `_core.CopyEncoder` takes them.
-        ids: Ids of the rows, for error messages.
-
-    Returns:
-        The number of rows that the server received.
-
-    Raises:
-        IncompleteWriteError: It is another number than was sent (a stream cut at a row's edge is no error to the
-            server).
-    """
-    encoder = _core.CopyEncoder(columns, ids)
-    memory = bytearray(max(COPY_BLOCK_BYTES, encoder.largest_row))
-    buffer, view = np.frombuffer(memory, dtype=np.uint8), memoryview(memory)
-    cursor = connection.cursor()
-    async with cursor.copy(target) as copy:
-        position = 0
-        while position <= encoder.rows:
-            position, size = encoder.encode_into(buffer, position)
-            # The buffer may be used again: the writer hands the block to libpq before it returns.
-            await copy.write(view[:size])
-    if cursor.rowcount != encoder.rows:
-        raise IncompleteWriteError(f"sent {encoder.rows} rows, the server received {cursor.rowcount}; rolled back")
-    return encoder.rows
-
-
 async def write_chunks(
     connection: Connection,
     collection: Collection,
@@ -151,6 +113,7 @@ async def write_chunks(
     mode: WriteMode = "merge",
     on_duplicate: OnDuplicate = "update",
     replaced_documents: Sequence[UUID] = (),
+    bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
     """Writes a batch inside the caller's transaction.
 
@@ -161,6 +124,7 @@ async def write_chunks(
         mode: ``direct`` when the collection was empty; a key that exists after all fails the transaction (23505).
         on_duplicate: Whether a chunk that exists is updated or left as it is.
         replaced_documents: Documents whose chunks are exactly the given ones afterwards.
+        bulk: From which size on rows are copied, and in which blocks.
 
     Returns:
         The number of chunks inserted or updated.
@@ -168,11 +132,11 @@ async def write_chunks(
     if not len(rows) and not replaced_documents:
         return 0
     if mode == "direct":
-        return await _copy_direct(connection, collection, rows)
-    if len(rows) <= SMALL_BATCH_ROWS:
+        return await _copy_direct(connection, collection, rows, bulk)
+    if len(rows) <= bulk.small_batch_rows:
         source, parameters = _arrays_source(collection, rows)
     else:
-        source, parameters = await _staged_source(connection, collection, rows), {}
+        source, parameters = await _staged_source(connection, collection, rows, bulk), {}
     if replaced_documents:
         await _delete_others(connection, collection, source, parameters, replaced_documents)
     every_vector = rows.embeddings is not None and all(vector is not None for vector in rows.embeddings)
@@ -183,11 +147,13 @@ def _copy_columns(rows: ChunkRows) -> list[tuple[str, str, object]]:
     return [(name, kind, rows.columns[name]) for name, kind, *_ in CHUNK_COLUMNS]
 
 
-async def _copy_direct(connection: Connection, collection: Collection, rows: ChunkRows) -> int:
+async def _copy_direct(connection: Connection, collection: Collection, rows: ChunkRows, bulk: BulkIngestConfig) -> int:
     names = collection.names
     ids = rows.columns["chunk_id"]
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)")
-    written = await copy_rows(connection, copy.format(names.chunk, _COLUMN_LIST), _copy_columns(rows), ids)
+    written = await copy_rows(
+        connection, copy.format(names.chunk, _COLUMN_LIST), _copy_columns(rows), ids, bulk.copy_block_bytes
+    )
     if rows.embeddings is not None and collection.embedding is not None:
         keys = [(name, kind, rows.columns[name]) for name, kind, *_ in CHUNK_COLUMNS[:2]]
         embeddings = rows.embeddings
@@ -199,11 +165,13 @@ async def _copy_direct(connection: Connection, collection: Collection, rows: Chu
         table = names.embedding(collection.embedding.version)
         columns = sql.SQL("document_id, chunk_id, embedding")
         data: list[tuple[str, str, object]] = [*keys, ("embedding", collection.embedding.storage, embeddings)]
-        await copy_rows(connection, copy.format(table, columns), data, ids)
+        await copy_rows(connection, copy.format(table, columns), data, ids, bulk.copy_block_bytes)
     return written
 
 
-async def _staged_source(connection: Connection, collection: Collection, rows: ChunkRows) -> sql.Composed:
+async def _staged_source(
+    connection: Connection, collection: Collection, rows: ChunkRows, bulk: BulkIngestConfig
+) -> sql.Composed:
     # The name is random because a caller's transaction may hold the table of an earlier batch.
     name = f"semlex_{secrets.token_hex(8)}"
     staging = sql.Identifier("pg_temp", name)
@@ -225,7 +193,7 @@ async def _staged_source(connection: Connection, collection: Collection, rows: C
         )
     )
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(staging, column_list)
-    await copy_rows(connection, copy, columns, rows.columns["chunk_id"])
+    await copy_rows(connection, copy, columns, rows.columns["chunk_id"], bulk.copy_block_bytes)
     return sql.SQL("{}").format(staging)
 
 
