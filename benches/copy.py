@@ -138,9 +138,11 @@ class Loader:
         if self._streams is None:
             from semlex import preparation
 
-            rows = preparation.check_documents(self.documents, self.vectors, with_context=True)
+            ids = preparation.check_documents(self.documents, self.vectors)
+            numbers = range(len(ids))
+            rows = preparation.DocumentRows.of(self.documents, ids, numbers, self.vectors, with_context=True).whole()
             columns = [(name, kind, rows.columns[name]) for name, kind, *_ in bulk.CHUNK_COLUMNS]
-            vectors = [*columns[:2], ("embedding", "vector", self.vectors)]
+            vectors = [*columns[:2], ("embedding", "vector", rows.embeddings)]
             self._streams = [
                 (suffix, ", ".join(name for name, *_ in chosen), encoded(chosen))
                 for suffix, chosen in (("chunk", columns), ("embedding_1", vectors))
@@ -193,7 +195,7 @@ def vector_copy(bench: Bench, loader: Loader, runs: int) -> None:
             await work(connection)
 
     async def ours(connection: psycopg.AsyncConnection[Any]) -> None:
-        await copying.copy_rows(connection, target, columns, ids)
+        await copying.copy_rows(connection, target, [_core.CopyEncoder(columns, ids)])
 
     async def before(connection: psycopg.AsyncConnection[Any]) -> None:
         async with connection.cursor().copy(target) as copy:

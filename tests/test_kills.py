@@ -17,6 +17,7 @@ from semlex import _core
 from semlex.errors import IncompleteWriteError, StoreError
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store import bulk
+from semlex.store.copying import BulkIngestConfig
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
@@ -117,7 +118,9 @@ def end_backends(url: str, condition: str = "true") -> int:
 
 async def test_backends_that_die_between_batches_are_not_noticed(database_url: str) -> None:
     embedder = KillingEmbedder(database_url, kills=4)
-    async with PostgreSQLRetriever(database_url, embedder, use_reranking=False, batch_size=100) as retriever:
+    async with PostgreSQLRetriever(
+        database_url, embedder, use_reranking=False, bulk=BulkIngestConfig(batch_size=100)
+    ) as retriever:
         documents = documents_of(0, 700)
         assert await retriever.add_documents(documents) == [document.id for document in documents]
         assert await retriever.count() == 700
@@ -228,7 +231,7 @@ def test_a_model_that_fails_writes_nothing(database_url: str) -> None:
         raise RuntimeError
 
     embedder = HashEmbedder(8)
-    with SyncRetriever(database_url, embedder, use_reranking=False, batch_size=10) as retriever:
+    with SyncRetriever(database_url, embedder, use_reranking=False, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         retriever.add_documents(documents_of(0, 10))
         embedder.embed_documents = failing  # type: ignore[method-assign]
         with pytest.raises(RuntimeError):

@@ -14,6 +14,7 @@ __all__ = [
     "CopyEncoder",
     "__version__",
     "decode_copy",
+    "hash_rows",
     "linear_fusion",
     "plan_batches",
     "reciprocal_rank_fusion",
@@ -154,6 +155,21 @@ def validate_identifier(name: str) -> list[tuple[int, str | None, str, str, str 
 
     Returns:
         As `validate_rows`, row -1 and field ``name``; empty when the name is good.
+    """
+
+def hash_rows(label: str, columns: Sequence[Sequence[str]]) -> list[bytes]:
+    """Identities of rows: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
+
+    Args:
+        label: What the identities are of; equal texts under different labels have different identities.
+        columns: One list of texts for each field, all of the same length.
+
+    Returns:
+        One identity a row.
+
+    Raises:
+        ValueError: The columns have different lengths.
+        UnicodeEncodeError: A text holds a lone surrogate.
     """
 
 def to_json(value: object) -> bytes:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
-    from semlex.store.bulk import OnDuplicate, WriteMode
+    from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
     from semlex.store.connection import Connection, Database
     from semlex.store.legs import Key
     from semlex.types import Document
@@ -130,24 +130,29 @@ class Indexer:
         progress: Callable[[Progress], None] | None = None,
     ) -> list[str]:
         """Adds documents as they are; see `PostgreSQLRetriever.add_documents`."""
-        checked = preparation.check_documents(documents, embeddings, with_context=self.collection.settings.with_context)
-        if not len(checked):
+        ids = preparation.check_documents(documents, embeddings)
+        if not ids:
             return []
         self._refuse_read_only()
         await self._ensure_version(None if embeddings is None else preparation.given_version(embeddings, self.embedder))
-        numbers = preparation.rows_in_key_order(checked)
+        numbers = preparation.last_of_each(ids)
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         mode: WriteMode = "direct" if empty and on_duplicate == "update" else "merge"
         size = self._bulk.batch_size
+        with_context = self.collection.settings.with_context
+
         for start in range(0, len(numbers), size):
-            batch = preparation.take_rows(checked, numbers[start : start + size])
+            part = numbers[start : start + size]
+            rows = preparation.DocumentRows.of(documents, ids, part, embeddings, with_context=with_context)
+            batch: RowSource = rows
             if embeddings is None and self.embedder is not None:
-                await self._embed_rows(batch, await self._changed_rows(batch, on_duplicate))
+                batch = whole = rows.whole()
+                await self._embed_rows(whole, await self._changed_rows(whole, on_duplicate))
             await self._write(batch, mode, on_duplicate=on_duplicate)
             if progress is not None:
                 progress(Progress("write", min(start + size, len(numbers)), len(numbers), "rows"))
         await self._build_indexes(progress)
-        return checked.columns["chunk_id"]
+        return ids
 
     async def index(
         self,
@@ -302,7 +307,7 @@ class Indexer:
             if key not in known or (on_duplicate == "update" and known[key] != hashes[number])
         ]
 
-    async def _write(self, rows: ChunkRows, mode: WriteMode, *, on_duplicate: OnDuplicate = "update") -> None:
+    async def _write(self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate = "update") -> None:
         async def work(connection: Connection, mode: WriteMode = mode) -> int:
             return await write_chunks(
                 connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate, bulk=self._bulk

@@ -6,29 +6,29 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from semlex import _core
 from semlex.documents.loading import FileProblem, load_file
 from semlex.errors import FieldError, ModelMismatchError, ValidationError
-from semlex.store.bulk import CHUNK_COLUMN_NAMES, ChunkRows, DocumentRow
-from semlex.store.rows import added_document_id, indexed_chunk_id, indexed_document_id
+from semlex.store.bulk import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows, DocumentRow
+from semlex.store.rows import added_document_keys, indexed_chunk_id, indexed_document_id
 from semlex.store.schema import EmbeddingVersion
 from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document, utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.documents.chunking import Chunker
     from semlex.documents.loading import FoundFile, LoadedText
     from semlex.embedding.base import Embedder
 
-HASH_BYTES = 16
 # One way of reading files. Part of a document's hash: another way reads every file again.
 PIPELINE_VERSION = b"1"
+TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
+IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
 CONTEXT_SEPARATOR = " > "
 
 
@@ -37,9 +37,9 @@ def empty_columns() -> dict[str, list[Any]]:
     return {name: [] for name in CHUNK_COLUMN_NAMES}
 
 
-def text_hash(context: str, text: str) -> bytes:
-    """Identity of what is analysed and embedded; a chunk with the same hash keeps its vector."""
-    return hashlib.blake2b(f"{context}\0{text}".encode(), digest_size=HASH_BYTES).digest()
+def text_hashes(contexts: Sequence[str], texts: Sequence[str]) -> list[bytes]:
+    """Identity of what is analysed and embedded; a chunk with the same one keeps its vector."""
+    return _core.hash_rows("text", [contexts, texts])
 
 
 def context_line(title: str | None, headings: Sequence[str]) -> str:
@@ -83,10 +83,11 @@ def documents_from_texts(
     ]
 
 
-def check_documents(
-    documents: Sequence[Document], embeddings: NDArray[np.float32] | None, *, with_context: bool
-) -> ChunkRows:
-    """Checks every row of a call, then turns the documents into columns.
+def check_documents(documents: Sequence[Document], embeddings: NDArray[np.float32] | None) -> list[str]:
+    """Checks every row of a call.
+
+    Returns:
+        The documents' ids, those that had none included.
 
     Raises:
         ValidationError: With every error of every row.
@@ -124,34 +125,103 @@ def check_documents(
     errors = [FieldError(*error) for error in _core.validate_rows(fields, given_ids)]
     if errors:
         raise ValidationError(errors)
-    ids = [document.id or default_id(document) for document in documents]
-    columns = empty_columns()
-    columns["chunk_id"] = ids
-    columns["document_id"] = [added_document_id(chunk_id) for chunk_id in ids]
-    count = len(ids)
-    columns["chunk_no"] = [0] * count
-    columns["parent_chunk_id"] = [document.parent_id for document in documents]
-    columns["chunk_type"] = ["text"] * count
-    for name in ("char_start", "char_end", "line"):
-        columns[name] = [None] * count
+    return [document.id or default_id(document) for document in documents]
+
+
+def last_of_each(ids: Sequence[str]) -> list[int]:
+    """Numbers of the rows without repeated ids: the last one of each."""
+    return list({chunk_id: number for number, chunk_id in enumerate(ids)}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRows:
+    """Checked documents as rows for the chunk table, one a document, made as they are written.
+
+    They come in the order of their keys: two writers who take the same keys in the same order never wait for each
+    other in a circle.
+
+    Attributes:
+        documents: All of a call.
+        ids: Their ids.
+        keyed: Bytes of the key, and number, of those that are wanted, in order.
+        embeddings: float32, shape (n, d), of all of the call, or None.
+        with_context: Whether titles in the metadata are part of what is analysed and embedded.
+    """
+
+    documents: Sequence[Document]
+    ids: Sequence[str]
+    keyed: Sequence[tuple[bytes, int]]
+    embeddings: NDArray[np.float32] | None
+    with_context: bool
+
+    @classmethod
+    def of(
+        cls,
+        documents: Sequence[Document],
+        ids: Sequence[str],
+        numbers: Sequence[int],
+        embeddings: NDArray[np.float32] | None,
+        *,
+        with_context: bool,
+    ) -> DocumentRows:
+        """The rows of these numbers, no id twice."""
+        # The server compares uuids byte by byte, as Python compares bytes.
+        keys = added_document_keys([ids[number] for number in numbers])
+        return cls(documents, ids, sorted(zip(keys, numbers, strict=True)), embeddings, with_context)
+
+    def __len__(self) -> int:
+        return len(self.keyed)
+
+    def parts(self) -> Iterator[ChunkRows]:
+        """The rows in runs."""
+        for start in range(0, len(self), PART_ROWS):
+            yield self._made(self.keyed[start : start + PART_ROWS])
+
+    def whole(self) -> ChunkRows:
+        """All rows at once."""
+        return self._made(self.keyed)
+
+    def _made(self, keyed: Sequence[tuple[bytes, int]]) -> ChunkRows:
+        numbers = [number for _, number in keyed]
+        rows = [self.documents[number] for number in numbers]
+        metadata = [row.metadata for row in rows]
+        count = len(rows)
+        columns = empty_columns() | {
+            "chunk_id": [self.ids[number] for number in numbers],
+            "document_id": [key for key, _ in keyed],
+            "chunk_no": [0] * count,
+            "parent_chunk_id": [row.parent_id for row in rows],
+            "chunk_type": ["text"] * count,
+            "char_start": [None] * count,
+            "char_end": [None] * count,
+            "line": [None] * count,
+            "chunk_text": [row.content for row in rows],
+            "metadata": metadata,
+            "created_at": [row.created_at for row in rows],
+            "updated_at": [row.updated_at for row in rows],
+        }
+        columns |= _named_in_metadata(metadata, with_context=self.with_context)
+        columns["content_hash"] = text_hashes(columns["context"], columns["chunk_text"])
+        return ChunkRows(columns, None if self.embeddings is None else self.embeddings[numbers])
+
+
+def _named_in_metadata(metadata: Sequence[dict[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
+    """The columns that stand in the metadata under their names."""
+    count = len(metadata)
+    columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}
     # A text that was not cut here is not counted here either.
-    columns["token_count"] = [_count(document.metadata.get("token_count")) for document in documents]
-    columns["chunk_text"] = [document.content for document in documents]
-    columns["metadata"] = [document.metadata for document in documents]
-    columns["created_at"] = [document.created_at for document in documents]
-    columns["updated_at"] = [document.updated_at for document in documents]
-    for name in ("source_document", "chapter_title", "section_title", "summary"):
-        columns[name] = [_text(document.metadata.get(name)) for document in documents]
-    columns["subsection_title"] = [_texts(document.metadata.get("subsection_title")) for document in documents]
+    columns["token_count"] = [None] * count
+    columns["subsection_title"] = [[]] * count
+    if all(map(IN_METADATA.isdisjoint, metadata)):
+        return columns
+    for name in TEXTS_IN_METADATA:
+        columns[name] = [_text(values.get(name)) for values in metadata]
+    columns["token_count"] = [_count(values.get("token_count")) for values in metadata]
+    columns["subsection_title"] = [_texts(values.get("subsection_title")) for values in metadata]
     if with_context:
         titles = zip(columns["chapter_title"], columns["section_title"], columns["subsection_title"], strict=True)
         columns["context"] = [context_line(None, [t for t in (one, two, *rest) if t]) for one, two, rest in titles]
-    else:
-        columns["context"] = [""] * count
-    columns["content_hash"] = [
-        text_hash(context, text) for context, text in zip(columns["context"], columns["chunk_text"], strict=True)
-    ]
-    return ChunkRows(columns, embeddings)
+    return columns
 
 
 def _text(value: object) -> str:
@@ -166,24 +236,6 @@ def _texts(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []
-
-
-def rows_in_key_order(rows: ChunkRows) -> list[int]:
-    """Numbers of the rows in the order of their keys; of a repeated id the last row only.
-
-    Two writers who take the same keys in the same order never wait for each other in a circle.
-    """
-    last = {chunk_id: number for number, chunk_id in enumerate(rows.columns["chunk_id"])}
-    # An added document is one chunk, and the server compares uuids as numbers.
-    keys = [document_id.int for document_id in rows.columns["document_id"]]
-    return sorted(last.values(), key=keys.__getitem__)
-
-
-def take_rows(rows: ChunkRows, numbers: Sequence[int]) -> ChunkRows:
-    """The rows of these numbers, in their order."""
-    columns = {name: [values[n] for n in numbers] if values else [] for name, values in rows.columns.items()}
-    embeddings = rows.embeddings
-    return ChunkRows(columns, embeddings[list(numbers)] if isinstance(embeddings, np.ndarray) else None)
 
 
 def embedder_version(embedder: Embedder) -> EmbeddingVersion:
@@ -270,15 +322,16 @@ def _chunk_columns(
 ) -> dict[str, list[Any]]:
     columns = empty_columns()
     now = utc_now()
+    chunks = chunker.chunk(loaded.text, markdown=loaded.format in ("markdown", "html"))
+    contexts = [context_line(loaded.title, chunk.heading_path) if with_context else "" for chunk in chunks]
+    identities = text_hashes(contexts, [chunk.text for chunk in chunks])
     seen: dict[bytes, int] = {}
-    for chunk in chunker.chunk(loaded.text, markdown=loaded.format in ("markdown", "html")):
+    for chunk, context, identity in zip(chunks, contexts, identities, strict=True):
         titles = chunk.heading_path
-        context = context_line(loaded.title, titles) if with_context else ""
-        identity = text_hash(context, chunk.text)
         occurrence = seen.get(identity, 0)
         seen[identity] = occurrence + 1
         values = {
-            "document_id": document_id,
+            "document_id": document_id.bytes,
             "chunk_id": indexed_chunk_id(document_id, identity, occurrence),
             "chunk_no": chunk.chunk_no,
             "parent_chunk_id": None,

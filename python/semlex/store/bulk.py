@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from uuid import UUID
 
 from pgvector import HalfVector, Vector
 from psycopg import sql
@@ -21,9 +22,8 @@ from semlex.errors import ConfigurationError
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig, copy_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     import numpy as np
     from numpy.typing import NDArray
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 OnDuplicate = Literal["update", "skip"]
 WriteMode = Literal["direct", "merge"]
+
+# Rows that are made at a time: what is in a socket's buffer keeps the server busy for about as long as that takes.
+PART_ROWS = 128
 
 # Column, type on the wire, and the type that stands for it in the arrays of a small batch.
 CHUNK_COLUMNS: tuple[tuple[str, str, str], ...] = (
@@ -74,7 +77,7 @@ class ChunkRows:
     """Rows for the chunk table, by column; every column has as many entries, and no key occurs twice.
 
     Attributes:
-        columns: Column name -> values, for every name in `CHUNK_COLUMN_NAMES`.
+        columns: Column name -> values, for every name in `CHUNK_COLUMN_NAMES`; the document's key as its 16 bytes.
         embeddings: float32, shape (n, d); or a list with None for rows whose vector is not given; or None.
     """
 
@@ -84,9 +87,35 @@ class ChunkRows:
     def __len__(self) -> int:
         return len(self.columns["chunk_id"])
 
+    def parts(self) -> Iterator[ChunkRows]:
+        """The same rows in runs of at most `PART_ROWS`."""
+        for start in range(0, len(self), PART_ROWS):
+            stop = start + PART_ROWS
+            columns = {name: values[start:stop] for name, values in self.columns.items()}
+            yield ChunkRows(columns, None if self.embeddings is None else self.embeddings[start:stop])
+
+    @property
+    def has_every_vector(self) -> bool:
+        """Whether no row lacks its vector."""
+        vectors = self.embeddings
+        return vectors is not None and not (isinstance(vectors, list) and any(vector is None for vector in vectors))
+
     def keys(self) -> list[Key]:
         """(document_id, chunk_id) of every row."""
-        return list(zip(self.columns["document_id"], self.columns["chunk_id"], strict=True))
+        documents = (UUID(bytes=document_id) for document_id in self.columns["document_id"])
+        return list(zip(documents, self.columns["chunk_id"], strict=True))
+
+
+class RowSource(Protocol):
+    """Rows that are all there, or that are made as they are written."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        ...
+
+    def parts(self) -> Iterator[ChunkRows]:
+        """The rows, in runs of at most `PART_ROWS`; from the beginning at every call."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +137,7 @@ class DocumentRow:
 async def write_chunks(
     connection: Connection,
     collection: Collection,
-    rows: ChunkRows,
+    rows: RowSource,
     *,
     mode: WriteMode = "merge",
     on_duplicate: OnDuplicate = "update",
@@ -133,13 +162,15 @@ async def write_chunks(
         return 0
     if mode == "direct":
         return await _copy_direct(connection, collection, rows, bulk)
+    parameters: dict[str, Any] = {}
     if len(rows) <= bulk.small_batch_rows:
-        source, parameters = _arrays_source(collection, rows)
+        few = next(rows.parts(), ChunkRows({name: [] for name in CHUNK_COLUMN_NAMES}))
+        source, parameters = _arrays_source(collection, few)
+        every_vector = few.has_every_vector
     else:
-        source, parameters = await _staged_source(connection, collection, rows, bulk), {}
+        source, every_vector = await _staged_source(connection, collection, rows, bulk)
     if replaced_documents:
         await _delete_others(connection, collection, source, parameters, replaced_documents)
-    every_vector = rows.embeddings is not None and all(vector is not None for vector in rows.embeddings)
     return await _merge(connection, collection, source, parameters, on_duplicate, every_vector=every_vector)
 
 
@@ -147,54 +178,72 @@ def _copy_columns(rows: ChunkRows) -> list[tuple[str, str, object]]:
     return [(name, kind, rows.columns[name]) for name, kind, *_ in CHUNK_COLUMNS]
 
 
-async def _copy_direct(connection: Connection, collection: Collection, rows: ChunkRows, bulk: BulkIngestConfig) -> int:
-    names = collection.names
-    ids = rows.columns["chunk_id"]
+async def _copy_direct(connection: Connection, collection: Collection, rows: RowSource, bulk: BulkIngestConfig) -> int:
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)")
-    written = await copy_rows(
-        connection, copy.format(names.chunk, _COLUMN_LIST), _copy_columns(rows), ids, bulk.copy_block_bytes
-    )
-    if rows.embeddings is not None and collection.embedding is not None:
-        keys = [(name, kind, rows.columns[name]) for name, kind, *_ in CHUNK_COLUMNS[:2]]
-        embeddings = rows.embeddings
-        if isinstance(embeddings, list):
-            kept = [number for number, embedding in enumerate(embeddings) if embedding is not None]
-            keys = [(name, kind, [values[number] for number in kept]) for name, kind, values in keys]
-            embeddings = [embeddings[number] for number in kept]
-            ids = keys[1][2]
-        table = names.embedding(collection.embedding.version)
-        columns = sql.SQL("document_id, chunk_id, embedding")
-        data: list[tuple[str, str, object]] = [*keys, ("embedding", collection.embedding.storage, embeddings)]
-        await copy_rows(connection, copy.format(table, columns), data, ids, bulk.copy_block_bytes)
+    made: list[ChunkRows] = []
+
+    def chunks() -> Iterator[_core.CopyEncoder]:
+        for part in rows.parts():
+            made.append(part)
+            yield _core.CopyEncoder(_copy_columns(part), part.columns["chunk_id"])
+
+    # Chunk before vector, as every writer takes its locks.
+    target = copy.format(collection.names.chunk, _COLUMN_LIST)
+    written = await copy_rows(connection, target, chunks(), bulk.copy_block_bytes)
+    if collection.embedding is not None:
+        storage = collection.embedding.storage
+        vectors = (_vector_encoder(part, storage) for part in made if part.embeddings is not None)
+        table = collection.names.embedding(collection.embedding.version)
+        target = copy.format(table, sql.SQL("document_id, chunk_id, embedding"))
+        await copy_rows(connection, target, vectors, bulk.copy_block_bytes)
     return written
 
 
+def _vector_encoder(part: ChunkRows, storage: str) -> _core.CopyEncoder:
+    """Keys and vectors of those rows that have one."""
+    keys = [part.columns["document_id"], part.columns["chunk_id"]]
+    embeddings = part.embeddings
+    if isinstance(embeddings, list):
+        kept = [number for number, vector in enumerate(embeddings) if vector is not None]
+        keys = [[values[number] for number in kept] for values in keys]
+        embeddings = [embeddings[number] for number in kept]
+    columns = [("document_id", "uuid", keys[0]), ("chunk_id", "text", keys[1]), ("embedding", storage, embeddings)]
+    return _core.CopyEncoder(columns, keys[1])
+
+
 async def _staged_source(
-    connection: Connection, collection: Collection, rows: ChunkRows, bulk: BulkIngestConfig
-) -> sql.Composed:
+    connection: Connection, collection: Collection, rows: RowSource, bulk: BulkIngestConfig
+) -> tuple[sql.Composed, bool]:
+    """Copies rows into a temporary table; returns its name, and whether every row has a vector."""
     # The name is random because a caller's transaction may hold the table of an earlier batch.
     name = f"semlex_{secrets.token_hex(8)}"
     staging = sql.Identifier("pg_temp", name)
     embedding = collection.embedding
-    vector_column: sql.Composable = sql.SQL("NULL::text AS embedding")
-    columns = _copy_columns(rows)
-    column_list: sql.Composable = _COLUMN_LIST
-    if embedding is not None:
-        vector_column = sql.SQL("NULL::{} AS embedding").format(_vector_type(collection))
-        if rows.embeddings is not None:
-            columns.append(("embedding", embedding.storage, rows.embeddings))
-            column_list = sql.SQL("{}, embedding").format(_COLUMN_LIST)
+    vector_type = sql.SQL("text") if embedding is None else _vector_type(collection)
     await connection.execute(
-        sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {}, {} FROM {} WITH NO DATA").format(
-            sql.Identifier(name),
-            _COLUMN_LIST,
-            vector_column,
-            collection.names.chunk,
-        )
+        sql.SQL(
+            "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {}, NULL::{} AS embedding FROM {} WITH NO DATA"
+        ).format(sql.Identifier(name), _COLUMN_LIST, vector_type, collection.names.chunk)
     )
+    every_vector = True
+
+    def parts() -> Iterator[_core.CopyEncoder]:
+        nonlocal every_vector
+        for part in rows.parts():
+            every_vector = every_vector and part.has_every_vector
+            columns = _copy_columns(part)
+            if embedding is not None:
+                columns.append(("embedding", embedding.storage, _vectors(part)))
+            yield _core.CopyEncoder(columns, part.columns["chunk_id"])
+
+    column_list = _COLUMN_LIST if embedding is None else sql.SQL("{}, embedding").format(_COLUMN_LIST)
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(staging, column_list)
-    await copy_rows(connection, copy, columns, rows.columns["chunk_id"], bulk.copy_block_bytes)
-    return sql.SQL("{}").format(staging)
+    await copy_rows(connection, copy, parts(), bulk.copy_block_bytes)
+    return sql.SQL("{}").format(staging), every_vector
+
+
+def _vectors(part: ChunkRows) -> object:
+    return [None] * len(part) if part.embeddings is None else part.embeddings
 
 
 def _vector_type(collection: Collection) -> sql.Composed:
@@ -208,6 +257,7 @@ def _vector_type(collection: Collection) -> sql.Composed:
 
 def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Composed, dict[str, Any]]:
     parameters: dict[str, Any] = dict(rows.columns)
+    parameters["document_id"] = [UUID(bytes=document_id) for document_id in rows.columns["document_id"]]
     for name in ("subsection_title", "metadata"):
         parameters[name] = [_core.to_json(value).decode() for value in rows.columns[name]]
     embedding = collection.embedding
@@ -378,7 +428,9 @@ async def write_embeddings(
         ("content_hash", "bytea", list(content_hashes)),
         ("embedding", collection.embedding.storage, embeddings),
     ]
-    await copy_rows(connection, sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(staging), columns, ids)
+    await copy_rows(
+        connection, sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(staging), [_core.CopyEncoder(columns, ids)]
+    )
     cursor = await connection.execute(
         sql.SQL(
             # The lock makes a writer who is changing a text either wait, or be seen here.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex import _core
 from semlex.errors import ConfigurationError, IncompleteWriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from psycopg import sql
 
+    from semlex import _core
     from semlex.store.connection import Connection
 
 
@@ -57,20 +57,24 @@ class BulkIngestConfig:
 DEFAULT_BULK = BulkIngestConfig()
 
 
+# "Binary Format" on the COPY page of the PostgreSQL manual.
+HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+TRAILER = b"\xff\xff"
+
+
 async def copy_rows(
     connection: Connection,
     target: sql.Composed,
-    columns: Sequence[tuple[str, str, object]],
-    ids: Sequence[str],
+    parts: Iterable[_core.CopyEncoder],
     block_bytes: int = DEFAULT_BULK.copy_block_bytes,
 ) -> int:
-    """Sends columns through a binary COPY, in blocks encoded into one reused buffer.
+    """Sends rows through one binary COPY, in blocks encoded into one reused buffer.
 
     Args:
         connection: In a transaction.
         target: ``COPY … FROM STDIN (FORMAT binary)``.
-        columns: (name, type, data) as `_core.CopyEncoder` takes them.
-        ids: Ids of the rows, for error messages.
+        parts: Runs of rows. Each is asked for when the one before is on its way, so that what is done for it overlaps
+            with the server's work.
         block_bytes: Size of a block; grown for a row that is larger.
 
     Returns:
@@ -80,16 +84,25 @@ async def copy_rows(
         IncompleteWriteError: It is another number than was sent (a stream cut at a row's edge is no error to the
             server).
     """
-    encoder = _core.CopyEncoder(columns, ids)
-    memory = bytearray(max(block_bytes, encoder.largest_row))
-    buffer, view = np.frombuffer(memory, dtype=np.uint8), memoryview(memory)
+    memory = bytearray(block_bytes)
+    sent = 0
     cursor = connection.cursor()
     async with cursor.copy(target) as copy:
-        position = 0
-        while position <= encoder.rows:
-            position, size = encoder.encode_into(buffer, position)
-            # The buffer may be used again: the writer hands the block to libpq before it returns.
-            await copy.write(view[:size])
-    if cursor.rowcount != encoder.rows:
-        raise IncompleteWriteError(f"sent {encoder.rows} rows, the server received {cursor.rowcount}; rolled back")
-    return encoder.rows
+        await copy.write(HEADER)
+        for encoder in parts:
+            if encoder.largest_row > len(memory):
+                memory = bytearray(encoder.largest_row)
+            buffer, view = np.frombuffer(memory, dtype=np.uint8), memoryview(memory)
+            position = 0
+            while position <= encoder.rows:
+                # Each part is a stream of its own; only the rows are wanted of it.
+                start = len(HEADER) if position == 0 else 0
+                position, size = encoder.encode_into(buffer, position)
+                end = size - len(TRAILER) if position > encoder.rows else size
+                # The buffer may be used again: the writer hands the block to libpq before it returns.
+                await copy.write(view[start:end])
+            sent += encoder.rows
+        await copy.write(TRAILER)
+    if cursor.rowcount != sent:
+        raise IncompleteWriteError(f"sent {sent} rows, the server received {cursor.rowcount}; rolled back")
+    return sent

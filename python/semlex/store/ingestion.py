@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import socket
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -27,7 +26,7 @@ Unembedded = tuple[UUID, str, bytes, str, str]
 
 def source_id(uri: str) -> UUID:
     """Key of a source."""
-    return UUID(bytes=hashlib.sha256(b"source\0" + uri.encode()).digest()[:16])
+    return UUID(bytes=_core.hash_rows("source", [[uri]])[0])
 
 
 def client_name() -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from psycopg import sql
 
+from semlex import _core
 from semlex.types import Document, SearchResult
 
 if TYPE_CHECKING:
@@ -25,15 +25,14 @@ COLUMNS = sql.SQL(
 )
 
 
-def added_document_id(chunk_id: str) -> UUID:
-    """Key of a document that was added under an id of the user's: two writers cannot make it twice."""
-    return UUID(bytes=hashlib.sha256(b"added\0" + chunk_id.encode()).digest()[:DOCUMENT_ID_BYTES])
+def added_document_keys(chunk_ids: Sequence[str]) -> list[bytes]:
+    """Bytes of the keys of documents that were added under ids of the user's: two writers cannot make one twice."""
+    return _core.hash_rows("added", [chunk_ids])
 
 
 def indexed_document_id(source_uri: str, uri: str) -> UUID:
     """Key of a document that was read from a source."""
-    name = b"indexed\0" + source_uri.encode() + b"\0" + uri.encode()
-    return UUID(bytes=hashlib.sha256(name).digest()[:DOCUMENT_ID_BYTES])
+    return UUID(bytes=_core.hash_rows("indexed", [[source_uri], [uri]])[0])
 
 
 def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
@@ -54,8 +53,8 @@ def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> st
 def possible_keys(chunk_ids: Sequence[str]) -> list[Key]:
     """The keys under which chunks with these ids may stand: as added documents, or inside an indexed one."""
     keys: list[Key] = []
-    for chunk_id in chunk_ids:
-        keys.append((added_document_id(chunk_id), chunk_id))
+    for chunk_id, key in zip(chunk_ids, added_document_keys(chunk_ids), strict=True):
+        keys.append((UUID(bytes=key), chunk_id))
         head, dash, _ = chunk_id.partition("-")
         if dash and len(head) == 2 * DOCUMENT_ID_BYTES:
             try:

@@ -7,6 +7,7 @@ pub mod batch;
 pub mod chunk;
 pub mod fault;
 pub mod fusion;
+pub mod hashing;
 pub mod json;
 pub mod pgcopy;
 pub mod validate;

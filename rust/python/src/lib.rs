@@ -10,6 +10,7 @@ mod copy;
 mod decoded;
 mod errors;
 mod fusion;
+mod hashing;
 mod json;
 mod validation;
 
@@ -22,6 +23,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::copy::{CopyEncoder, decode_copy};
+    #[pymodule_export]
+    use crate::hashing::hash_rows;
     #[pymodule_export]
     use crate::json::to_json;
     #[pymodule_export]

@@ -1,0 +1,36 @@
+//! `hash_rows`: identities of a batch of rows.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyBytes, PyList};
+use semlex_core::hashing::identity;
+
+use crate::errors::detached;
+
+/// 16 bytes of identity for every row of columns of texts.
+#[pyfunction]
+pub(crate) fn hash_rows<'py>(
+    py: Python<'py>,
+    label: &str,
+    columns: Vec<Vec<PyBackedStr>>,
+) -> PyResult<Bound<'py, PyList>> {
+    let rows = columns.first().map_or(0, Vec::len);
+    if let Some(other) = columns.iter().find(|column| column.len() != rows) {
+        return Err(PyValueError::new_err(format!(
+            "columns: expected {rows} texts in each, found {}",
+            other.len()
+        )));
+    }
+    let identities = detached(py, || {
+        (0..rows)
+            .map(|row| {
+                let fields = columns
+                    .iter()
+                    .filter_map(|column| column.get(row).map(AsRef::as_ref));
+                identity(label, fields)
+            })
+            .collect::<Vec<_>>()
+    })?;
+    PyList::new(py, identities.iter().map(|bytes| PyBytes::new(py, bytes)))
+}
