@@ -77,7 +77,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
         language: Text-search language of a new collection.
-        lexical: Keyword engine of a new collection: ``tsvector`` or ``none``.
+        lexical: Keyword engine of a new collection: ``tsvector``, ``tsvector_cd`` or ``none``.
         distance: ``cosine``, ``l2`` or ``inner_product``, of a new collection.
         with_context: Whether titles and heading path are analysed and embedded with the text, in a new collection.
         pool: An open pool that stays yours.

@@ -71,7 +71,7 @@ class CollectionSettings:
     Attributes:
         distance: cosine, l2 or inner_product.
         language: Text-search language, a Snowball name such as ``english``.
-        lexical_engine: ``tsvector`` or ``none``.
+        lexical_engine: ``tsvector``, ``tsvector_cd`` or ``none``.
         token_counter: Name of what counts tokens.
         with_context: Whether titles and heading path are analysed and embedded with the text.
     """

@@ -3,9 +3,6 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-/// The constant of reciprocal rank fusion; the value of its paper.
-pub const DEFAULT_K: f64 = 60.0;
-
 /// Ids with their scores, best first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fused {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.store.lexical.none import NoEngine
-from semlex.store.lexical.tsvector import TsvectorEngine
+from semlex.store.lexical.tsvector import RANK_FUNCTIONS, TsvectorEngine
 
 if TYPE_CHECKING:
     from semlex.store.lexical.base import LexicalEngine
@@ -20,8 +20,8 @@ def lexical_engine(name: str, language: str) -> LexicalEngine:
     Raises:
         ConfigurationError: There is none, or the language is not a plain name.
     """
-    if name == "tsvector":
-        return TsvectorEngine(language)
     if name == "none":
         return NoEngine()
-    raise ConfigurationError(f"lexical must be 'tsvector' or 'none'; got {name!r}")
+    if name in RANK_FUNCTIONS:
+        return TsvectorEngine(language, name)
+    raise ConfigurationError(f"lexical must be one of {', '.join([*RANK_FUNCTIONS, 'none'])}; got {name!r}")

@@ -1,0 +1,60 @@
+"""The keyword engines: each score is what its name says, in the language of the collection."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from semlex import Document, PostgreSQLRetriever
+from semlex.errors import ConfigurationError, StoreError
+
+TEXTS = {
+    "both": "The cat sat on the mat while another cat slept.",
+    "near": "A cat and a dog.",
+    "far": "A dog. " + "Nothing of interest happens here for a long while. " * 4 + "Then comes a cat.",
+    "none": "Ships sail.",
+}
+
+
+@pytest.mark.parametrize(("lexical", "function"), [("tsvector", "ts_rank"), ("tsvector_cd", "ts_rank_cd")])
+async def test_scores_are_those_of_the_server(database_url: str, lexical: str, function: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none", lexical=lexical, collection="words") as retriever:
+        await retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
+        hits = await retriever.search("cat dog", mode="keyword", top_k=10)
+    with psycopg.connect(database_url) as connection:
+        expected = connection.execute(
+            f"SELECT chunk_id, {function}(to_tsvector('english', chunk_text), 'cat | dog'::tsquery, 1) AS score "  # noqa: S608 - one of two names
+            "FROM semlex.words_chunk WHERE to_tsvector('english', chunk_text) @@ 'cat | dog'::tsquery "
+            "ORDER BY score DESC, document_id, chunk_id"
+        ).fetchall()
+    assert [hit.id for hit in hits] == [row[0] for row in expected]
+    assert [hit.keyword_score for hit in hits] == pytest.approx([row[1] for row in expected], rel=1e-6)
+    assert {hit.id for hit in hits} == {"both", "near", "far"}
+
+
+async def test_the_engine_stays_the_collections(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none", lexical="tsvector_cd") as retriever:
+        await retriever.add_documents([Document("a cat", id="cat")])
+    async with PostgreSQLRetriever(database_url, "none") as retriever:
+        assert (await retriever.status())["lexical"] == "tsvector_cd"
+        assert (await retriever.search("cat"))[0].id == "cat"
+
+
+async def test_words_are_stemmed_in_the_collections_language(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none", language="spanish", collection="es") as retriever:
+        await retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos")])
+        hits = await retriever.search("gato")
+        assert [hit.id for hit in hits] == ["gatos"]
+        assert "**gatos**" in hits[0].excerpt
+
+
+async def test_unknown_engines_and_languages_are_refused(database_url: str) -> None:
+    with pytest.raises(ConfigurationError, match="tsvector, tsvector_cd, none"):
+        async with PostgreSQLRetriever(database_url, "none", lexical="bm42"):
+            pass
+    with pytest.raises(ConfigurationError, match="language"):
+        async with PostgreSQLRetriever(database_url, "none", language="english'; --"):
+            pass
+    with pytest.raises(StoreError, match="klingon"):
+        async with PostgreSQLRetriever(database_url, "none", language="klingon"):
+            pass
