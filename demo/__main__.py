@@ -43,7 +43,7 @@ def own_folder(path: str, question: str) -> int:
     """The same with a folder of the user's."""
     command = [sys.executable, "-m", "semlex", "try", path, question]
     if "DATABASE_URL" not in os.environ:
-        command += ["--data-dir", str(state_folder() / "postgres")]
+        command += ["--data-dir", str(state_folder())]
     return subprocess.run(command, check=False).returncode
 
 

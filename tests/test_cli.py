@@ -164,3 +164,12 @@ def test_without_a_server_the_embedded_one_runs(shell: Shell, open_folder: Path)
     shell("index", "docs")
     *hits, _ = shell.objects("search", "banana")
     assert hits[0]["source"] == "fruit.txt"
+    # The library finds the same data under the same setting.
+    program = (
+        "from semlex import SyncRetriever\n"
+        "with SyncRetriever(create=False) as retriever: print(retriever.status()['documents'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=shell.environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "2\n"

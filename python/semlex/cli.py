@@ -47,7 +47,7 @@ app = typer.Typer(
 Database = Annotated[
     str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
 ]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of the embedded Postgres.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 Model = Annotated[
     str | None, typer.Option("--model", help="Embedding model: name, folder, 'static', or 'none' for keywords only.")
@@ -65,7 +65,7 @@ def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRe
     from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
 
     url = settings.database_url.get_secret_value() if settings.database_url is not None else None
-    options: dict[str, Any] = {} if url is not None else {"data_folder": settings.data_dir}
+    options: dict[str, Any] = {} if url is not None else {"data_folder": settings.server_folder}
     retriever = SyncRetriever(
         url,
         settings.embedding_model,
@@ -259,7 +259,7 @@ def collections(*, database: Database = None, data_dir: DataDir = None, as_json:
 
     settings = _settings(database_url=database, data_dir=data_dir)
     url = settings.database_url.get_secret_value() if settings.database_url is not None else None
-    for entry in list_all(url, settings.schema_name, settings.data_dir):
+    for entry in list_all(url, settings.schema_name, settings.server_folder):
         if as_json:
             print_json(entry)
         else:

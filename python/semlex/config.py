@@ -16,7 +16,7 @@ class Settings(BaseSettings):
 
     Attributes:
         database_url: Server to use; none means the embedded Postgres. Also read from ``DATABASE_URL``.
-        data_dir: Folder of the embedded Postgres.
+        data_dir: Folder for semlex's data on this machine; the embedded Postgres lives in ``postgres`` below it.
         schema_name: Schema that holds semlex's tables.
         collection: Collection to work on.
         embedding_model: Name or folder of a model, ``static``, ``none``, or nothing for the best at hand.
@@ -41,6 +41,11 @@ class Settings(BaseSettings):
     language: str = "english"
     chunk_tokens: int = 500
     overlap_tokens: int = 50
+
+    @property
+    def server_folder(self) -> Path | None:
+        """Folder of the embedded Postgres: the same that the library takes for the same SEMLEX_DATA_DIR."""
+        return None if self.data_dir is None else self.data_dir / "postgres"
 
     @classmethod
     def settings_customise_sources(
