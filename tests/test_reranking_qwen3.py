@@ -15,7 +15,10 @@ from semlex.errors import ConfigurationError, ModelError, ModelNotFoundError, Va
 from semlex.reranking.base import Reranker
 from semlex.reranking.qwen3 import DEFAULT_INSTRUCTION, Qwen3Reranker
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+# A text that spells a control token is plain text here and a control token to the card: see the test of forged turns.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200).filter(
+    lambda text: not any(token in text for token in tiny_qwen3.SPECIAL_TOKENS)
+)
 PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])
 MAX_LENGTH = 1024
 
