@@ -118,6 +118,18 @@ async def test_a_file_that_became_empty_leaves_no_chunk(database_url: str, tmp_p
         assert await opened.count() == 0
 
 
+async def test_a_deleted_document_comes_back_when_it_is_indexed_again(database_url: str, folder: Path) -> None:
+    async with retriever(database_url) as opened:
+        await opened.index(folder)
+        everything = await opened.count()
+        ids = [hit.id for hit in await opened.search("key", top_k=100, filters={"source_document": "keys.md"})]
+        assert await opened.delete_documents(ids) == len(ids)
+        assert (await opened.status())["documents"] == 2
+        report = await opened.index(folder)
+        assert (report.added, report.unchanged) == (1, 2)
+        assert await opened.count() == everything
+
+
 async def test_one_bad_file_does_not_stop_the_run(database_url: str, folder: Path) -> None:
     (folder / "broken.md").write_bytes(b"caf\xe9 \x00 broken")
     async with retriever(database_url) as opened:

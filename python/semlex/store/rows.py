@@ -129,13 +129,22 @@ async def count_chunks(connection: Connection, collection: Collection, condition
 async def delete_chunks(connection: Connection, collection: Collection, chunk_ids: Sequence[str]) -> int:
     """Deletes chunks and their vectors by id; missing ones are fine.
 
-    The chunks are locked first and in key order, as every writer does, so that none waits for another in a circle.
+    An indexed document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken
+    as every writer takes them, documents before chunks before vectors and each in key order, so that none waits for
+    another in a circle.
 
     Returns:
         How many chunks were there.
     """
     keys = sorted(possible_keys(chunk_ids), key=lambda key: (key[0].bytes, key[1]))
     names = collection.names
+    arrays = _key_arrays(keys)
+    await connection.execute(
+        sql.SQL(
+            "SELECT FROM {} WHERE document_id = ANY(%(document_ids)s::uuid[]) ORDER BY document_id FOR UPDATE"
+        ).format(names.document),
+        arrays,
+    )
     delete = sql.SQL(
         "DELETE FROM {table} AS t USING (SELECT d.document_id, d.chunk_id FROM {table} AS d "
         "JOIN unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
@@ -143,14 +152,21 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
         "WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
     )
     statement = delete.format(table=names.chunk, condition=sql.SQL("TRUE"))
-    deleted = await connection.execute(statement, _key_arrays(keys))
+    deleted = await connection.execute(statement, arrays)
     if collection.embedding is not None:
         # A chunk that somebody else has made since keeps its vector.
         gone = sql.SQL(
             "NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id AND c.chunk_id = d.chunk_id)"
         ).format(names.chunk)
-        vectors = names.embedding(collection.embedding.version)
-        await connection.execute(delete.format(table=vectors, condition=gone), _key_arrays(keys))
+        statement = delete.format(table=names.embedding(collection.embedding.version), condition=gone)
+        await connection.execute(statement, arrays)
+    await connection.execute(
+        sql.SQL(
+            "DELETE FROM {} AS d WHERE d.document_id = ANY(%(document_ids)s::uuid[]) "
+            "AND NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id)"
+        ).format(names.document, names.chunk),
+        arrays,
+    )
     return deleted.rowcount
 
 
