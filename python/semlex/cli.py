@@ -126,7 +126,10 @@ def try_folder(
         results = retriever.search(question, top_k, mode=mode)
         print_results(results, as_json=as_json)
         if not as_json:
-            messages.print(f'[dim]ask again: semlex search "…" --collection {collection}[/dim]')
+            again = f'semlex search "…" --collection {collection}'
+            if data_dir is not None:
+                again += f" --data-dir {data_dir}"
+            messages.print(f"[dim]ask again: {again}[/dim]")
 
 
 @app.command()
