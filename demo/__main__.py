@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from rich.markup import escape
+
 from demo.pages import write_pages
 from semlex import SyncRetriever
 from semlex.presentation import messages, output, print_report, print_results, progress_bar
@@ -62,7 +64,7 @@ def main() -> int:
     )
     failures = []
     with SyncRetriever(data_folder=state / "postgres", collection="demo") as retriever:
-        messages.print(f"[dim]{retriever.retriever.embedding_choice}[/dim]")
+        messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
         with progress_bar(shown=True) as progress:
             report = retriever.index(state / "python-docs", ROOT / "docs", progress=progress)
         print_report(report, as_json=False)

@@ -148,6 +148,16 @@ def test_help_is_the_manual(shell: Shell, command: str) -> None:
         assert "Exit codes" in done.stdout
 
 
+def test_brackets_in_messages_are_shown(shell: Shell) -> None:
+    # They are markup to the library that prints; `semlex[torch]` must not lose its extra.
+    (shell.folder / "[docs]").mkdir()
+    (shell.folder / "[docs]" / "page.md").write_text("# Keys [old]\n\nAn old key.\n", encoding="utf-8")
+    done = shell("index", "[nowhere]", code=2)
+    assert "[nowhere]" in done.stderr
+    shell("index", "[docs]")
+    assert "Keys [old]" in shell("search", "old key").stdout
+
+
 def test_settings_file_and_environment(shell: Shell) -> None:
     (shell.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
     shell("index", "docs")

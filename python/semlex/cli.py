@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, SemlexError, StoreError, ValidationError
 from semlex.presentation import (
@@ -79,7 +80,7 @@ def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRe
     )
     with retriever:
         if not quiet:
-            messages.print(f"[dim]{retriever.retriever.embedding_choice}[/dim]")
+            messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
         yield retriever
 
 
@@ -129,7 +130,7 @@ def try_folder(
             again = f'semlex search "…" --collection {collection}'
             if data_dir is not None:
                 again += f" --data-dir {data_dir}"
-            messages.print(f"[dim]ask again: {again}[/dim]")
+            messages.print(f"[dim]ask again: {escape(again)}[/dim]")
 
 
 @app.command()
@@ -294,7 +295,7 @@ def main() -> None:
     try:
         app(prog_name="semlex")
     except SemlexError as error:
-        messages.print(f"[red]error:[/red] {error}", markup=True)
+        messages.print(f"[red]error:[/red] {escape(str(error))}")
         raise SystemExit(_exit_code(error)) from None
 
 
