@@ -15,6 +15,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store import ingestion
+from semlex.store.copying import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 
@@ -385,3 +386,17 @@ async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
     for (chunk_id, (_, vector)), wanted in zip(stored.items(), expected, strict=True):
         assert vector is not None, chunk_id
         np.testing.assert_allclose(vector, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("small_batch_rows", [0, 1, 64, 300, 1000])
+@pytest.mark.parametrize("given", [True, False], ids=["given", "embedded"])
+async def test_every_way_in_writes_every_row(database_url: str, small_batch_rows: int, given: bool) -> None:
+    # 300 rows are more than one run of rows, whether they go as arrays or through COPY.
+    documents = [Document(f"text {number}", id=f"d{number}") for number in range(300)]
+    vectors = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32) if given else None
+    bulk_config = BulkIngestConfig(small_batch_rows=small_batch_rows)
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), use_reranking=False, bulk=bulk_config) as retriever:
+        await retriever.add_documents([Document("first", id="first")])
+        await retriever.add_documents(documents, vectors)
+        status = await retriever.status()
+    assert (status["chunks"], status["embedded"]) == (301, 301)

@@ -34,7 +34,7 @@ from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_v
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
@@ -163,7 +163,6 @@ class Indexer:
         recursive: bool = True,
         chunk_tokens: int = 500,
         overlap_tokens: int = 50,
-        command: str = "index",
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
@@ -179,7 +178,7 @@ class Indexer:
             entry = {
                 "run_id": run_id,
                 "source_uri": ", ".join(str(path) for path in paths),
-                "command": command,
+                "command": "index",
                 "client": ingestion.client_name(),
                 "embedding_model": self.embedder.identity.model if self.embedder else None,
                 "started_at": begun,
@@ -308,18 +307,21 @@ class Indexer:
         ]
 
     async def _write(self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate = "update") -> None:
-        async def work(connection: Connection, mode: WriteMode = mode) -> int:
-            return await write_chunks(
-                connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate, bulk=self._bulk
-            )
+        async def work(connection: Connection, mode: WriteMode) -> None:
+            await write_chunks(connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate, bulk=self._bulk)
 
+        await self._write_batch("add documents", mode, work)
+
+    async def _write_batch(
+        self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[None]]
+    ) -> None:
         try:
-            await self.database.write("add documents", work)
+            await self.database.write(doing, lambda connection: work(connection, mode))
         except StoreError as error:
             # Somebody else wrote the same id into the empty collection first: merge with it.
             if mode != "direct" or error.sqlstate != "23505":
                 raise
-            await self.database.write("add documents", lambda connection: work(connection, "merge"))
+            await self.database.write(doing, lambda connection: work(connection, "merge"))
 
     async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> None:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
@@ -415,7 +417,7 @@ class Indexer:
             await self._embed_rows(rows, wanted, tell)
             report.embedded += len(wanted)
 
-        async def work(connection: Connection, mode: WriteMode = mode) -> None:
+        async def work(connection: Connection, mode: WriteMode) -> None:
             await write_documents(connection, self.collection, [prepared.row for prepared in batch], utc_now())
             replaced = [prepared.row.document_id for prepared in batch]
             if mode == "direct":
@@ -423,12 +425,7 @@ class Indexer:
             else:
                 await write_chunks(connection, self.collection, rows, replaced_documents=replaced, bulk=self._bulk)
 
-        try:
-            await self.database.write("index files", work)
-        except StoreError as error:
-            if mode != "direct" or error.sqlstate != "23505":
-                raise
-            await self.database.write("index files", lambda connection: work(connection, "merge"))
+        await self._write_batch("index files", mode, work)
         report.chunks += len(rows)
         report.changed += len(changed)
         report.added += len(batch) - len(changed)

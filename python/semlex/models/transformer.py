@@ -82,13 +82,6 @@ class Transformer:
         # One forward pass at a time: two would need twice the memory, and MPS is not safe with two.
         self._lock = threading.RLock()
 
-    @property
-    def placement(self) -> Placement:
-        """Where the model runs; loads it."""
-        with self._lock:
-            self._load()
-            return self._placement  # type: ignore[return-value]
-
     def last_hidden(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
         """Runs the body (with its final norm) and takes the state of every row's last token.
 

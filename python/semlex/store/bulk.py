@@ -94,6 +94,10 @@ class ChunkRows:
             columns = {name: values[start:stop] for name, values in self.columns.items()}
             yield ChunkRows(columns, None if self.embeddings is None else self.embeddings[start:stop])
 
+    def whole(self) -> ChunkRows:
+        """All rows at once: these."""
+        return self
+
     @property
     def has_every_vector(self) -> bool:
         """Whether no row lacks its vector."""
@@ -115,6 +119,10 @@ class RowSource(Protocol):
 
     def parts(self) -> Iterator[ChunkRows]:
         """The rows, in runs of at most `PART_ROWS`; from the beginning at every call."""
+        ...
+
+    def whole(self) -> ChunkRows:
+        """All rows at once."""
         ...
 
 
@@ -164,7 +172,7 @@ async def write_chunks(
         return await _copy_direct(connection, collection, rows, bulk)
     parameters: dict[str, Any] = {}
     if len(rows) <= bulk.small_batch_rows:
-        few = next(rows.parts(), ChunkRows({name: [] for name in CHUNK_COLUMN_NAMES}))
+        few = rows.whole()
         source, parameters = _arrays_source(collection, few)
         every_vector = few.has_every_vector
     else:

@@ -170,10 +170,14 @@ async def open_collection(
     return await open_collection(database, names, settings, create=False)
 
 
-async def _find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
-    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{names.schema}"."collection"'])
+async def _has_registry(connection: Connection, schema: str) -> bool:
+    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
     row = await cursor.fetchone()
-    if row is None or not row[0]:
+    return bool(row and row[0])
+
+
+async def _find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
+    if not await _has_registry(connection, names.schema):
         return None
     cursor = await connection.execute(
         sql.SQL(
@@ -368,9 +372,7 @@ async def list_collections(database: Database, schema: str) -> list[tuple[Any, .
     """Name, lexical engine, language, model, dimensions and creation time of every collection, by name."""
 
     async def work(connection: Connection) -> list[tuple[Any, ...]]:
-        cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
-        row = await cursor.fetchone()
-        if row is None or not row[0]:
+        if not await _has_registry(connection, schema):
             return []
         cursor = await connection.execute(
             sql.SQL(
@@ -389,9 +391,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
     async def work(connection: Connection) -> bool:
         await set_local(connection, lock_timeout="60s")
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-        cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{names.schema}"."collection"'])
-        row = await cursor.fetchone()
-        if row is None or not row[0]:
+        if not await _has_registry(connection, names.schema):
             return False
         versions = sql.Identifier(names.schema, "embedding_version")
         cursor = await connection.execute(
