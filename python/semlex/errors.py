@@ -8,7 +8,9 @@
     ├── MissingExtraError (ImportError)       an optional package is needed; the message names the extra
     ├── ModelError (RuntimeError)             a model cannot do its work
     │   ├── ModelNotFoundError (LookupError)  a model cannot be loaded; the message says what was tried
-    │   └── ModelMismatchError (ValueError)   another model or dimension than the collection's
+    │   ├── ModelMismatchError (ValueError)   another model or dimension than the collection's
+    │   └── ModelServerError (ConnectionError)  a model's server fails; `status` holds its last HTTP status
+    ├── WorkAbandonedError (RuntimeError)     a model's work ended early, because nobody waits for it any more
     ├── EmbeddingsMissingError (LookupError)  vector search where no vectors are stored yet
     ├── SearchTimeoutError (TimeoutError)     no leg answered before the deadline
     └── StoreError (RuntimeError)             the database
@@ -117,6 +119,22 @@ class EmbeddingsMissingError(SemlexError, LookupError):
 
 class SearchTimeoutError(SemlexError, TimeoutError):
     """No leg answered before the deadline."""
+
+
+class WorkAbandonedError(SemlexError, RuntimeError):
+    """A model's work ended early, because whoever asked for it had been cancelled."""
+
+
+class ModelServerError(ModelError, ConnectionError):
+    """A model's server cannot be reached, refuses, or answers with something that cannot be used.
+
+    Attributes:
+        status: HTTP status of the last answer, or None when there was none.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class StoreError(SemlexError, RuntimeError):

@@ -11,18 +11,17 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.models.device import require_torch
-from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
+from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
 from semlex.models.transformer import Transformer, check_config, check_range, shown_rows
 from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
@@ -201,20 +200,19 @@ class Qwen3EmbeddingEncoder:
             normalised=unit,
         )
 
-    def _token_rows(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+    def _token_rows(self, texts: Sequence[str]) -> TokenRows:
         """Token ids of every text, cut where needed, each closed by the end token."""
-        rows = self._open_tokenizer().ids(texts)
-        room = self._max_length - 1
-        cut = [row for row, ids in enumerate(rows) if ids.size > room]
-        if cut:
+        tokenizer = self._open_tokenizer()
+        rows = tokenizer.encode(texts, tail=[self._end_id], most=self._max_length - 1)
+        if rows.cut.size:
             logger.warning(
                 "%d of %d texts are longer than max_length=%d tokens and were cut: %s",
-                len(cut),
+                rows.cut.size,
                 len(rows),
                 self._max_length,
-                shown_rows(cut),
+                shown_rows(rows.cut.tolist()),
             )
-        return [np.append(ids[:room], self._end_id) for ids in rows]
+        return rows
 
     def _open_tokenizer(self) -> TextTokenizer:
         with self._lock:

@@ -7,6 +7,7 @@ has dropped end tokens that way without a word; here nothing is added to a text,
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,46 @@ if TYPE_CHECKING:
 TEXTS_PER_CALL = 256
 
 
+@dataclass(frozen=True, slots=True)
+class TokenRows:
+    """Token ids of many rows in one array.
+
+    Attributes:
+        ids: (t,) int64, the rows one behind the other.
+        offsets: (n + 1,) int64; row i is ``ids[offsets[i]:offsets[i + 1]]``.
+        cut: Numbers of the rows that lost tokens, ascending.
+    """
+
+    ids: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    cut: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Sequence[NDArray[np.int64]], cut: Sequence[int] = ()) -> TokenRows:
+        """Joins rows that stand in arrays of their own."""
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum([row.size for row in rows], out=offsets[1:])
+        ids = np.concatenate([np.empty(0, dtype=np.int64), *rows])
+        return cls(ids, offsets, np.array(cut, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int64]:
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) tokens of every row."""
+        return np.diff(self.offsets)
+
+    def select(self, rows: NDArray[np.int64]) -> TokenRows:
+        """The rows of these numbers, in this order; `cut` is left out."""
+        return TokenRows.of([self[int(row)] for row in rows])
+
+
 class TextTokenizer:
-    """Token ids, counts and offsets of texts; nothing is added, padded or cut. Safe for several threads.
+    """Token ids, counts and offsets of texts. Safe for several threads.
 
     Args:
         tokenizer: A `tokenizers.Tokenizer`; its padding and truncation are switched off.
@@ -74,6 +113,25 @@ class TextTokenizer:
             encodings = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
             rows += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         return rows
+
+    def encode(
+        self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
+    ) -> TokenRows:
+        """Encodes texts between fixed ids.
+
+        Args:
+            texts: n texts.
+            head: Ids in front of every row.
+            tail: Ids behind every row.
+            most: Most tokens of a text; a longer one loses its end, before `tail` is put behind it.
+
+        Returns:
+            n rows: head, the text's ids, tail.
+        """
+        front, back = np.array(head, dtype=np.int64), np.array(tail, dtype=np.int64)
+        bodies = self.ids(texts)
+        cut = [] if most is None else [row for row, body in enumerate(bodies) if body.size > most]
+        return TokenRows.of([np.concatenate([front, body[:most], back]) for body in bodies], cut)
 
     def counts(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Counts tokens.

@@ -1,9 +1,4 @@
-"""The transformer under the Qwen3 embedder and the Qwen3 reranker: token ids in, last-token hidden states out.
-
-Rows are padded on the right and the state of the last real token is gathered by its index. Attention is causal, so no
-real token can see the padding behind it: no mask is needed, and no row of a mask is ever empty (which is where some
-attention kernels return NaN).
-"""
+"""The transformer under the Qwen3 embedder and the Qwen3 reranker: token ids in, last-token hidden states out."""
 
 from __future__ import annotations
 
@@ -13,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex import _core
 from semlex.errors import ConfigurationError, ModelError
+from semlex.models import interruption
 from semlex.models.device import check_names, place, require_torch
+from semlex.models.forward import FORWARDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.models.device import Placement
+    from semlex.models.tokenizing import TokenRows
     from semlex.models.weights import ModelFolder
 
 logger = logging.getLogger(__name__)
@@ -67,12 +64,13 @@ class Transformer:
     ) -> None:
         require_torch(purpose)
         check_names(device, precision)
-        if attention != "reference":
-            raise ConfigurationError(f"attn must be 'reference'; found {attention!r}")
+        if attention not in FORWARDS:
+            raise ConfigurationError(f"attn must be one of {', '.join(FORWARDS)}; found {attention!r}")
         if token_budget is not None:
             check_range("token_budget", token_budget, 128, 1 << 20)
         self.folder = folder
         self._head = head
+        self._attention = attention
         self._requested = (device, precision)
         self._batch_size = batch_size
         self._token_budget = token_budget
@@ -82,11 +80,11 @@ class Transformer:
         # One forward pass at a time: two would need twice the memory, and MPS is not safe with two.
         self._lock = threading.RLock()
 
-    def last_hidden(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
+    def last_hidden(self, rows: TokenRows) -> NDArray[np.float32]:
         """Runs the body (with its final norm) and takes the state of every row's last token.
 
         Args:
-            rows: n arrays of at least one token id.
+            rows: n rows of at least one token id.
 
         Returns:
             (n, hidden size), in the order of the rows. Rows that are not finite in half precision are computed again in
@@ -98,7 +96,7 @@ class Transformer:
         with self._lock:
             model = self._load()
             states = np.empty((len(rows), model.config.hidden_size), dtype=np.float32)
-            if not rows:
+            if not len(rows):
                 return states
             self._fill(states, rows, np.arange(len(rows)))
             overflowed = np.flatnonzero(~np.isfinite(states).all(axis=1))
@@ -159,36 +157,13 @@ class Transformer:
             if torch.backends.mps.is_available():
                 torch.mps.empty_cache()
 
-    def _fill(self, states: NDArray[np.float32], rows: Sequence[NDArray[np.int64]], which: NDArray[np.int64]) -> None:
-        lengths = np.fromiter((rows[row].size for row in which), dtype=np.int64, count=which.size)
-        for batch in self._plan(lengths):
-            chosen = which[batch]
-            states[chosen] = self._forward([rows[row] for row in chosen])
-
-    def _plan(self, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Positions of the rows of every forward pass: rows of like length together, so that little is padded."""
+    def _fill(self, states: NDArray[np.float32], rows: TokenRows, which: NDArray[np.int64]) -> None:
         on_cpu = self._placement is None or self._placement.device == "cpu"
         budget = self._token_budget or (CPU_TOKEN_BUDGET if on_cpu else GPU_TOKEN_BUDGET)
-        plan = _core.plan_batches(lengths, token_budget=budget, max_rows=self._batch_size, padded=True)
-        cuts = plan.boundaries
-        return [plan.order[cuts[i] : cuts[i + 1]] for i in range(cuts.size - 1)]
-
-    def _forward(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-        import torch  # noqa: PLC0415 (loaded already)
-
-        longest = max(row.size for row in rows)
-        ids = np.zeros((len(rows), longest), dtype=np.int64)  # any id will do as padding: nothing looks at it
-        for place_in_batch, row in enumerate(rows):
-            ids[place_in_batch, : row.size] = row
-        last = np.array([row.size - 1 for row in rows])
-        model = self._model
-        with torch.inference_mode():
-            hidden = model.base_model(
-                input_ids=torch.from_numpy(ids).to(model.device), use_cache=False
-            ).last_hidden_state
-            pooled = hidden[torch.arange(len(rows), device=hidden.device), torch.from_numpy(last).to(hidden.device)]
-            states: NDArray[np.float32] = pooled.float().cpu().numpy()
-        return states
+        forward = FORWARDS[self._attention](self._model)
+        for batch in forward.batches(rows.select(which), token_budget=budget, max_rows=self._batch_size):
+            interruption.check()
+            states[which[batch.rows]] = forward.run(batch)
 
     def _load(self) -> Any:
         if self._closed:

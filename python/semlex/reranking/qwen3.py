@@ -15,7 +15,7 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
 from semlex.models.device import require_torch
-from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
+from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
 from semlex.models.transformer import Transformer, check_config, check_range, shown_rows
 from semlex.models.weights import find_model
 
@@ -139,7 +139,7 @@ class Qwen3Reranker:
         """Releases the model and its memory; a second call does nothing."""
         self._transformer.close()
 
-    def _token_rows(self, prompt: _Prompt, query: str, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+    def _token_rows(self, prompt: _Prompt, query: str, texts: Sequence[str]) -> TokenRows:
         """Token ids of every prompt; a document that is too long is cut before the suffix is put behind it."""
         # The splitter always ends a token at this colon, since a space follows it.
         opening = f"<Instruct>: {self._instruction}\n<Query>: {query}\n<Document>:"
@@ -150,17 +150,21 @@ class Qwen3Reranker:
                 f"max_length={self._max_length} leaves no room for a document: instruction and query take {taken} "
                 f"tokens and the frame {prompt.prefix.size + prompt.suffix.size}; raise max_length or shorten the query"
             )
-        bodies = prompt.tokenizer.ids([f"{opening} {text}" for text in texts])
-        cut = [row for row, body in enumerate(bodies) if body.size > room]
-        if cut:
+        rows = prompt.tokenizer.encode(
+            [f"{opening} {text}" for text in texts],
+            head=prompt.prefix.tolist(),
+            tail=prompt.suffix.tolist(),
+            most=room,
+        )
+        if rows.cut.size:
             logger.warning(
                 "%d of %d documents do not fit into max_length=%d tokens and were cut: %s",
-                len(cut),
-                len(bodies),
+                rows.cut.size,
+                len(rows),
                 self._max_length,
-                shown_rows(cut),
+                shown_rows(rows.cut.tolist()),
             )
-        return [np.concatenate([prompt.prefix, body[:room], prompt.suffix]) for body in bodies]
+        return rows
 
     def _load_prompt(self) -> _Prompt:
         with self._lock:
