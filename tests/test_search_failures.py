@@ -167,8 +167,9 @@ async def test_an_embedder_that_is_late(retriever: PostgreSQLRetriever, embedder
         results = await retriever.search("text number 7", 3, rerank=False, deadline=0.5)
         assert (results.mode, len(results)) == ("keyword", 3)
         assert "longer than the deadline" in results.warnings[0]
+    # Another query: the vector of the first one came late, but it came, and is known now.
     with held(embedder.free), pytest.raises(SearchTimeoutError, match="deadline"):
-        await retriever.search("text number 7", mode="vector", rerank=False, deadline=0.2)
+        await retriever.search("text number 8", mode="vector", rerank=False, deadline=0.2)
 
 
 async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:

@@ -35,12 +35,12 @@ from semlex.types import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-    from concurrent.futures import Executor
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
+    from semlex.models.calling import ModelCaller
     from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
     from semlex.store.connection import Connection, Database
     from semlex.store.legs import Key
@@ -102,7 +102,7 @@ class Indexer:
         database: An open database.
         collection: As opened; replaced by the newer view when its first vectors are stored.
         embedder: Makes vectors, or None for keywords only.
-        executor: Where blocking model calls run.
+        caller: Runs blocking calls of models.
         bulk: How documents are written.
     """
 
@@ -111,14 +111,14 @@ class Indexer:
         database: Database,
         collection: Collection,
         embedder: Embedder | None,
-        executor: Executor,
+        caller: ModelCaller,
         *,
         bulk: BulkIngestConfig = DEFAULT_BULK,
     ) -> None:
         self.database = database
         self.collection = collection
         self.embedder = embedder
-        self._executor = executor
+        self.caller = caller
         self._bulk = bulk
 
     async def add_documents(
@@ -274,11 +274,10 @@ class Indexer:
         """Vectors of texts, shape (n, d); the model gets a slice at a time, so that progress is seen."""
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured")
-        loop = asyncio.get_running_loop()
         parts = []
         for start in range(0, len(texts), EMBED_SLICE_TEXTS):
             part = texts[start : start + EMBED_SLICE_TEXTS]
-            parts.append(await loop.run_in_executor(self._executor, self.embedder.embed_documents, part))
+            parts.append(await self.caller.documents(self.embedder.embed_documents, part))
             if done is not None:
                 done(start + len(part))
         return np.concatenate(parts)

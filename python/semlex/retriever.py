@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.embedding.selection import choose_embedder
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.indexer import Indexer, IndexReport, Progress
+from semlex.models.calling import ModelCaller
 from semlex.preparation import documents_from_texts, embedder_version
 from semlex.request import Request, check_ids, checked_array
 from semlex.reranking.selection import choose_reranker
@@ -86,6 +88,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         bulk: How documents are written: rows of a transaction, size of a COPY block.
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
+        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         bulk: BulkIngestConfig = DEFAULT_BULK,
         max_connections: int = 8,
         timeout: float = 10.0,
+        cached_queries: int = DEFAULT_QUERIES,
     ) -> None:
         if sum(given is not None for given in (db_url, pool, connection, data_folder)) > 1:
             raise ConfigurationError("give at most one of db_url, pool, connection and data_folder")
@@ -131,8 +135,8 @@ class PostgreSQLRetriever(DocumentRetriever):
         self._indexer: Indexer | None = None
         self._embedder: Embedder | None = None
         self._reranker: Reranker | None = None
-        # Blocking model calls run here, never on the event loop; one thread, because the model uses every core itself.
-        self._executor: ThreadPoolExecutor | None = None
+        self._query_cache = QueryEmbeddingCache(cached_queries)
+        self._caller: ModelCaller | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -147,14 +151,14 @@ class PostgreSQLRetriever(DocumentRetriever):
         """
         if self._indexer is not None:
             return
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-model")
+        self._caller = caller = ModelCaller()
         try:
             database = await self._open_database()
-            collection = await self._open_collection(database)
+            collection = await self._open_collection(database, caller)
         except BaseException:
             await self.close()
             raise
-        self._indexer = Indexer(database, collection, self._embedder, self._executor, bulk=self._bulk)
+        self._indexer = Indexer(database, collection, self._embedder, caller, bulk=self._bulk)
 
     async def _open_database(self) -> Database:
         url = self._db_url
@@ -168,34 +172,38 @@ class PostgreSQLRetriever(DocumentRetriever):
         await database.open()
         return database
 
-    async def _open_collection(self, database: Database) -> Collection:
+    async def _open_collection(self, database: Database, caller: ModelCaller) -> Collection:
         stored = await schema.find_collection(database, self.names)
         configured = self._embedding_model
         if configured is None and stored is not None and stored.embedding is not None:
             # The collection's own model, never silently another one. Vectors that were given have none.
             configured = "none" if stored.embedding.model == "given" else stored.embedding.model
-        choice = await self._call(choose_embedder, configured)
+        choice = await caller.query(choose_embedder, configured)
         self._embedder, self.embedding_choice = choice.embedder, choice.reason
-        reranking = await self._call(choose_reranker, self._reranker_model, self._use_reranking)
+        reranking = await caller.query(choose_reranker, self._reranker_model, self._use_reranking)
         self._reranker, self.reranking_choice = reranking.reranker, reranking.reason
         settings = self._settings
+        version = None
         if self._embedder is not None:
-            settings = settings.counted_by(self._embedder.counter_name)
+            # Both may open a file or ask a server.
+            counter_name = await caller.query(getattr, self._embedder, "counter_name")
+            version = await caller.query(embedder_version, self._embedder)
+            settings = settings.counted_by(counter_name)
         collection = await schema.open_collection(database, self.names, settings, create=self._create)
-        if self._embedder is not None:
-            check_same_model(collection, embedder_version(self._embedder))
+        if version is not None:
+            check_same_model(collection, version)
         return collection
 
     async def close(self) -> None:
         """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle."""
         self._indexer = None
+        if self._caller is not None:
+            self._caller.close()
+            self._caller = None
         for model, configured in ((self._embedder, self._embedding_model), (self._reranker, self._reranker_model)):
             if model is not None and model is not configured:
                 model.close()
         self._embedder = self._reranker = None
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-            self._executor = None
         database, self._database = self._database, None
         if database is not None:
             await database.close()
@@ -232,9 +240,6 @@ class PostgreSQLRetriever(DocumentRetriever):
         if self._indexer is None:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
         return self._indexer
-
-    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
@@ -401,7 +406,14 @@ class PostgreSQLRetriever(DocumentRetriever):
             deadline=deadline,
         )
         reranker = self._reranker if rerank or rerank is None else None
-        session = Search(indexer.database, indexer.collection, self._embedder, reranker, self._call)
+        session = Search(
+            indexer.database,
+            indexer.collection,
+            self._embedder,
+            reranker,
+            caller=indexer.caller,
+            query_cache=self._query_cache,
+        )
         return await session.run(request)
 
     async def get(self, ids: Sequence[str]) -> list[Document]:
@@ -419,6 +431,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         """Figures of the collection: counts, model, indexes, the last run."""
         collection = self.collection
         figures = await self._read("count", lambda c: rows.collection_figures(c, collection))
+        cache = self._query_cache.figures
         run = await self._read("read the log", lambda c: ingestion.last_run(c, collection))
         embedding = collection.embedding
         return {
@@ -433,6 +446,7 @@ class PostgreSQLRetriever(DocumentRetriever):
             "dimensions": embedding.dimensions if embedding else None,
             "distance": collection.settings.distance,
             **figures,
+            "query_cache": asdict(cache) | {"hit_rate": cache.hit_rate},
             "last_run": run,
         }
 

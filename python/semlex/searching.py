@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,11 +27,11 @@ from semlex.store.vector import register_vector_parameter, vector_leg
 from semlex.types import SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.embedding.base import Embedder
+    from semlex.embedding.cache import QueryEmbeddingCache
+    from semlex.models.calling import ModelCaller
     from semlex.request import Request
     from semlex.reranking.base import Reranker
     from semlex.store.connection import Connection, Database
@@ -63,7 +63,8 @@ class Search:
         collection: As opened.
         embedder: For query texts, or None.
         reranker: Orders the best candidates, or None.
-        call: Runs a blocking function on the models' executor.
+        caller: Runs blocking calls of models.
+        query_cache: Vectors of queries that were asked before.
     """
 
     def __init__(
@@ -72,13 +73,17 @@ class Search:
         collection: Collection,
         embedder: Embedder | None,
         reranker: Reranker | None,
-        call: Callable[..., Awaitable[Any]],
+        *,
+        caller: ModelCaller,
+        query_cache: QueryEmbeddingCache,
     ) -> None:
         self._database = database
         self._collection = collection
         self._embedder = embedder
         self._reranker = reranker
-        self._call = call
+        self._caller = caller
+        self._query_cache = query_cache
+        self._query_cached = False
         self._timings: dict[str, float] = {}
         self._warnings: list[str] = []
 
@@ -150,7 +155,12 @@ class Search:
         limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
         started = time.perf_counter()
         try:
-            vector = _usable_vector(await asyncio.wait_for(self._call(embedder.embed_query, request.text), limit))
+            made = self._query_cache.find(embedder, request.text)
+            self._query_cached = made is not None
+            if made is None:
+                embedding = self._caller.query(self._query_cache.embed, embedder, request.text)
+                made = await asyncio.wait_for(embedding, limit)
+            vector = _usable_vector(made)
         except TimeoutError:
             error: SemlexError = SearchTimeoutError("embedding the query took longer than the deadline allows")
             if alone:
@@ -248,7 +258,9 @@ class Search:
         started = time.perf_counter()
         texts = [hit.content for _, hit in hits]
         try:
-            judged = await asyncio.wait_for(self._call(reranker.score, request.text, texts), request.remaining())
+            judged = await asyncio.wait_for(
+                self._caller.query(reranker.score, request.text, texts), request.remaining()
+            )
             scores = _usable_scores(judged, len(texts))
         except TimeoutError:
             self._warnings.append("the reranker was late for the deadline; the order is that of the fusion")
@@ -291,6 +303,7 @@ class Search:
             fusion=request.fusion if len(answered) > 1 else None,
             leg_hits={name: len(answers[name].keys) for name in answered},
             timings=self._timings,
+            query_cached=self._query_cached,
             warnings=self._warnings,
         )
 

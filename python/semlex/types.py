@@ -105,6 +105,7 @@ class SearchResults(list[SearchResult]):
         fusion: Name of the fusion, or None when one leg answered.
         leg_hits: Number of candidates that each leg returned.
         timings: Milliseconds per stage.
+        query_cached: Whether the query's vector was known from an earlier search.
         warnings: What did not go as asked, for example a leg that failed; empty when all went well.
     """
 
@@ -119,6 +120,7 @@ class SearchResults(list[SearchResult]):
         fusion: str | None = None,
         leg_hits: dict[str, int] | None = None,
         timings: dict[str, float] | None = None,
+        query_cached: bool = False,
         warnings: list[str] | None = None,
     ) -> None:
         super().__init__(hits or [])
@@ -129,6 +131,7 @@ class SearchResults(list[SearchResult]):
         self.fusion = fusion
         self.leg_hits = leg_hits or {}
         self.timings = timings or {}
+        self.query_cached = query_cached
         self.warnings = warnings or []
 
 

@@ -1,0 +1,121 @@
+"""Vectors of queries that were asked before.
+
+In memory only: a standby, or a role that may only read, has nowhere else to keep them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semlex.embedding.base import Embedder
+
+# 1,024 queries of 1,024 dimensions are 4 MiB.
+DEFAULT_QUERIES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """How well a cache serves.
+
+    Attributes:
+        entries: Vectors that it holds.
+        capacity: Most vectors that it holds.
+        hits: Queries that were answered from it.
+        misses: Queries that the model had to embed.
+    """
+
+    entries: int
+    capacity: int
+    hits: int
+    misses: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the queries that were answered from the cache, 0 to 1; 0 before the first."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else 0.0
+
+
+class QueryEmbeddingCache:
+    """Keeps the vectors of the queries that were asked last. Safe for several threads.
+
+    A vector is found again by the embedder's identity (model, revision, dimension, instruction) and the exact text.
+
+    Args:
+        capacity: Most vectors; 0 keeps none.
+
+    Raises:
+        ConfigurationError: ``capacity`` is negative or not a whole number.
+    """
+
+    def __init__(self, capacity: int = DEFAULT_QUERIES) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 0:
+            raise ConfigurationError(f"the cache of queries must hold 0 or more of them; found {capacity!r}")
+        self._capacity = capacity
+        self._vectors: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
+        self._hits = self._misses = 0
+        self._lock = threading.Lock()
+
+    def find(self, embedder: Embedder, text: str) -> NDArray[np.float32] | None:
+        """Looks a query up; only what is found is counted.
+
+        Args:
+            embedder: Would embed it.
+            text: The query.
+
+        Returns:
+            (dimensions,), read-only; or None.
+        """
+        key = (embedder.identity.key, text)
+        with self._lock:
+            vector = self._vectors.get(key)
+            if vector is not None:
+                self._vectors.move_to_end(key)
+                self._hits += 1
+            return vector
+
+    def embed(self, embedder: Embedder, text: str) -> NDArray[np.float32]:
+        """The vector of a query: kept, or made now and kept. Blocking.
+
+        Args:
+            embedder: Embeds it.
+            text: The query.
+
+        Returns:
+            (dimensions,), read-only.
+
+        Raises:
+            ValidationError: As `Embedder.embed_query`.
+            ModelError: As `Embedder.embed_query`.
+        """
+        # An equal query may have been embedded while this one waited for the model.
+        found = self.find(embedder, text)
+        if found is not None:
+            return found
+        vector = np.array(embedder.embed_query(text), dtype=np.float32)
+        vector.flags.writeable = False
+        # A vector that no search can use is the caller's to refuse, and may be better the next time.
+        usable = vector.shape == (embedder.dimensions,) and np.isfinite(vector).all() and vector.any()
+        with self._lock:
+            self._misses += 1
+            if usable and self._capacity:
+                self._vectors[embedder.identity.key, text] = vector
+                while len(self._vectors) > self._capacity:
+                    self._vectors.popitem(last=False)
+        return vector
+
+    @property
+    def figures(self) -> CacheFigures:
+        """How well it serves."""
+        with self._lock:
+            return CacheFigures(len(self._vectors), self._capacity, self._hits, self._misses)

@@ -1,0 +1,116 @@
+"""Blocking calls of models from an event loop: never on it, and not for longer than somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from semlex import Document, PostgreSQLRetriever
+from semlex.errors import SearchTimeoutError, WorkAbandonedError
+from semlex.models import interruption
+from semlex.models.calling import ModelCaller
+from semlex.testing import HashEmbedder
+
+
+class SteppingEmbedder(HashEmbedder):
+    """Embeds a query in steps that it is let into one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+        self.step = threading.Semaphore(0)
+        self.steps = 0
+        self.begun = threading.Event()
+        self.ended: list[str] = []
+
+    def embed_query(self, text):
+        if text != "slow":
+            return super().embed_query(text)
+        try:
+            for _ in range(1000):
+                interruption.check()
+                self.begun.set()
+                assert self.step.acquire(timeout=20)
+                self.steps += 1
+        except WorkAbandonedError:
+            self.ended.append("abandoned")
+            raise
+        self.ended.append("done")
+        return super().embed_query(text)
+
+
+@pytest.fixture
+def caller():
+    caller = ModelCaller()
+    yield caller
+    caller.close()
+
+
+async def test_values_errors_and_context_variables_pass(caller):
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    variable.set("kept")
+    assert await caller.query(variable.get) == "kept"
+    assert await caller.documents(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await caller.query(divmod, 7, 0)
+    assert threading.current_thread().name != await caller.query(lambda: threading.current_thread().name)
+
+
+async def test_a_query_does_not_wait_for_documents(caller):
+    gate = threading.Event()
+    load = asyncio.ensure_future(caller.documents(gate.wait, 20))
+    assert await asyncio.wait_for(caller.query(str, 1), 5) == "1"
+    assert not load.done()
+    gate.set()
+    assert await load
+
+
+async def test_a_cancelled_call_ends_at_its_next_step(caller):
+    model = SteppingEmbedder()
+    call = asyncio.ensure_future(caller.query(model.embed_query, "slow"))
+    await asyncio.to_thread(model.begun.wait, 20)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    model.step.release(50)
+    # The thread is free again: the next call is answered.
+    assert (await caller.query(model.embed_query, "quick")).shape == (16,)
+    assert model.ended == ["abandoned"]
+    assert model.steps == 1
+
+
+async def test_a_cancelled_call_that_has_not_begun_never_begins(caller):
+    gate, begun = threading.Event(), []
+    first = asyncio.ensure_future(caller.query(gate.wait, 20))
+    second = asyncio.ensure_future(caller.query(begun.append, 1))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    gate.set()
+    assert await first
+    assert await caller.query(list, begun) == []
+
+
+async def test_closing_ends_what_runs(caller):
+    model = SteppingEmbedder()
+    call = asyncio.ensure_future(caller.query(model.embed_query, "slow"))
+    await asyncio.to_thread(model.begun.wait, 20)
+    caller.close()
+    model.step.release(50)
+    with pytest.raises(WorkAbandonedError):
+        await call
+    assert model.steps == 1
+
+
+async def test_a_search_past_its_deadline_leaves_nothing_running(database_url):
+    model = SteppingEmbedder()
+    async with PostgreSQLRetriever(database_url, model) as retriever:
+        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+        with pytest.raises(SearchTimeoutError):
+            await retriever.search("slow", mode="vector", deadline=0.3)
+        model.step.release(50)
+        assert (await retriever.search("banana"))[0].id == "banana"
+    assert model.ended == ["abandoned"]
