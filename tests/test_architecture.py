@@ -27,6 +27,7 @@ LAYERS = {
     "preparation": 4,
     "request": 4,
     "testing": 4,
+    "choosing": 5,
     "indexer": 5,
     "searching": 5,
     "retriever": 6,

@@ -22,6 +22,9 @@ class Settings(BaseSettings):
         embedding_model: Name or folder of a model, ``static``, ``none``, or nothing for the best at hand.
         reranker_model: Name or folder of a reranker.
         use_reranking: Whether to rerank.
+        device: Where local models run: ``mps``, ``cuda`` or ``cpu``.
+        dimensions: Length of the vectors.
+        vector_storage: ``vector`` or ``halfvec``, of new collections.
         language: Text-search language of new collections.
         chunk_tokens: Most tokens of a chunk.
         overlap_tokens: Most tokens that neighbouring chunks share.
@@ -38,6 +41,9 @@ class Settings(BaseSettings):
     embedding_model: str | None = None
     reranker_model: str | None = None
     use_reranking: bool | Literal["auto"] = "auto"
+    device: str | None = None
+    dimensions: int | None = None
+    vector_storage: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
     chunk_tokens: int = 500
     overlap_tokens: int = 50

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from semlex.models.calling import ModelCaller
     from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
     from semlex.store.connection import Connection, Database
+    from semlex.store.distance import StorageName
     from semlex.store.legs import Key
     from semlex.types import Document
 
@@ -104,6 +105,7 @@ class Indexer:
         embedder: Makes vectors, or None for keywords only.
         caller: Runs blocking calls of models.
         bulk: How documents are written.
+        storage: pgvector's type of a new collection's vectors.
     """
 
     def __init__(
@@ -114,12 +116,14 @@ class Indexer:
         caller: ModelCaller,
         *,
         bulk: BulkIngestConfig = DEFAULT_BULK,
+        storage: StorageName = "vector",
     ) -> None:
         self.database = database
         self.collection = collection
         self.embedder = embedder
         self.caller = caller
         self._bulk = bulk
+        self._storage = storage
 
     async def add_documents(
         self,
@@ -130,7 +134,8 @@ class Indexer:
         progress: Callable[[Progress], None] | None = None,
     ) -> list[str]:
         """Adds documents as they are; see `PostgreSQLRetriever.add_documents`."""
-        ids = preparation.check_documents(documents, embeddings)
+        stored = self.collection.embedding
+        ids = preparation.check_documents(documents, embeddings, stored.storage if stored else self._storage)
         if not ids:
             return []
         self._refuse_read_only()
@@ -268,7 +273,9 @@ class Indexer:
         if wanted is None and self.embedder is not None:
             wanted = preparation.embedder_version(self.embedder)
         if wanted is not None:
-            self.collection = await ensure_embedding_version(self.database, self.collection, wanted)
+            self.collection = await ensure_embedding_version(
+                self.database, self.collection, replace(wanted, storage=self._storage)
+            )
 
     async def _embed(self, texts: list[str], done: Callable[[int], None] | None = None) -> NDArray[np.float32]:
         """Vectors of texts, shape (n, d); the model gets a slice at a time, so that progress is seen."""

@@ -32,6 +32,10 @@ IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
 CONTEXT_SEPARATOR = " > "
 
 
+# What a collection remembers as the model of vectors that somebody else made.
+GIVEN = "given"
+
+
 def empty_columns() -> dict[str, list[Any]]:
     """A list for every column of the chunk table."""
     return {name: [] for name in CHUNK_COLUMN_NAMES}
@@ -83,8 +87,15 @@ def documents_from_texts(
     ]
 
 
-def check_documents(documents: Sequence[Document], embeddings: NDArray[np.float32] | None) -> list[str]:
+def check_documents(
+    documents: Sequence[Document], embeddings: NDArray[np.float32] | None, storage: str = "vector"
+) -> list[str]:
     """Checks every row of a call.
+
+    Args:
+        documents: What the caller passed.
+        embeddings: (n, d), or None.
+        storage: pgvector's type that the vectors will have.
 
     Returns:
         The documents' ids, those that had none included.
@@ -119,7 +130,7 @@ def check_documents(documents: Sequence[Document], embeddings: NDArray[np.float3
         ("parent_id", "text", [d.parent_id for d in documents], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
     ]
     if embeddings is not None:
-        fields.append(("embedding", "vector", embeddings, None))
+        fields.append(("embedding", storage, embeddings, None))
     # An empty id is one to be made below, once content and metadata are known to be good.
     fields.append(("id", "text", given_ids, {"max_bytes": MAX_ID_BYTES}))
     errors = [FieldError(*error) for error in _core.validate_rows(fields, given_ids)]
@@ -254,7 +265,7 @@ def given_version(embeddings: NDArray[np.float32], embedder: Embedder | None) ->
     """
     dimensions = int(embeddings.shape[1])
     if embedder is None:
-        return EmbeddingVersion(0, f"given/{dimensions}", "given", None, dimensions)
+        return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)
     version = embedder_version(embedder)
     if version.dimensions != dimensions:
         raise ModelMismatchError(

@@ -13,18 +13,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from semlex.choosing import ModelOptions, OpenModels, choose_models
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
-from semlex.embedding.selection import choose_embedder
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.indexer import Indexer, IndexReport, Progress
 from semlex.models.calling import ModelCaller
-from semlex.preparation import documents_from_texts, embedder_version
+from semlex.preparation import documents_from_texts
 from semlex.request import Request, check_ids, checked_array
-from semlex.reranking.selection import choose_reranker
 from semlex.searching import Search
 from semlex.store import ingestion, rows, schema
 from semlex.store.connection import Database, describe
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
+from semlex.store.distance import storage_named
 from semlex.store.embedded import EmbeddedServer
 from semlex.store.filters import parse_filters
 from semlex.store.names import Names
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.store.bulk import OnDuplicate
     from semlex.store.connection import Connection
-    from semlex.store.distance import DistanceName
+    from semlex.store.distance import DistanceName, StorageName
     from semlex.store.indexes import HnswIndex
     from semlex.types import Document, SearchMode, SearchResults
 
@@ -75,12 +75,16 @@ class PostgreSQLRetriever(DocumentRetriever):
             and why).
         reranker_model: A `Reranker`, a model's name or folder, ``"none"`` or None.
         use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
+        device: Where local models run: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+        dimensions: Length of the vectors: Qwen3's are cut to it, for other models it is a check.
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
         language: Text-search language of a new collection.
         lexical: Keyword engine of a new collection: ``tsvector``, ``tsvector_cd`` or ``none``.
         distance: ``cosine``, ``l2`` or ``inner_product``, of a new collection.
+        vector_storage: ``vector`` (float32), or ``halfvec`` (float16: half the size, and indexes up to 4,000 dimensions
+            where float32 has them up to 2,000), of a new collection.
         with_context: Whether titles and heading path are analysed and embedded with the text, in a new collection.
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
@@ -98,12 +102,15 @@ class PostgreSQLRetriever(DocumentRetriever):
         reranker_model: str | Reranker | None = None,
         use_reranking: bool | Literal["auto"] = "auto",
         *,
+        device: str | None = None,
+        dimensions: int | None = None,
         collection: str = "default_collection",
         schema: str = "semlex",
         create: bool = True,
         language: str = "english",
         lexical: str = "tsvector",
         distance: DistanceName = "cosine",
+        vector_storage: StorageName = "vector",
         with_context: bool = True,
         pool: AsyncConnectionPool[Any] | None = None,
         connection: Connection | None = None,
@@ -118,14 +125,10 @@ class PostgreSQLRetriever(DocumentRetriever):
         if db_url is not None:
             describe(db_url)  # an unusable address is told now, not at the first use
         self.names = Names(schema, collection)
-        self.embedding_choice = ""
-        self.reranking_choice = ""
         self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
-        self._embedding_model, self._reranker_model, self._use_reranking = (
-            embedding_model,
-            reranker_model,
-            use_reranking,
-        )
+        self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions)
+        self._models = OpenModels()
+        self._storage = storage_named(vector_storage)
         self._settings = CollectionSettings(
             distance=distance, language=language, lexical_engine=lexical, with_context=with_context
         )
@@ -133,8 +136,6 @@ class PostgreSQLRetriever(DocumentRetriever):
         self._max_connections, self._timeout = max_connections, timeout
         self._server: EmbeddedServer | None = None
         self._indexer: Indexer | None = None
-        self._embedder: Embedder | None = None
-        self._reranker: Reranker | None = None
         self._query_cache = QueryEmbeddingCache(cached_queries)
         self._caller: ModelCaller | None = None
 
@@ -158,7 +159,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         except BaseException:
             await self.close()
             raise
-        self._indexer = Indexer(database, collection, self._embedder, caller, bulk=self._bulk)
+        self._indexer = Indexer(database, collection, self.embedder, caller, bulk=self._bulk, storage=self._storage)
 
     async def _open_database(self) -> Database:
         url = self._db_url
@@ -174,24 +175,13 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def _open_collection(self, database: Database, caller: ModelCaller) -> Collection:
         stored = await schema.find_collection(database, self.names)
-        configured = self._embedding_model
-        if configured is None and stored is not None and stored.embedding is not None:
-            # The collection's own model, never silently another one. Vectors that were given have none.
-            configured = "none" if stored.embedding.model == "given" else stored.embedding.model
-        choice = await caller.query(choose_embedder, configured)
-        self._embedder, self.embedding_choice = choice.embedder, choice.reason
-        reranking = await caller.query(choose_reranker, self._reranker_model, self._use_reranking)
-        self._reranker, self.reranking_choice = reranking.reranker, reranking.reason
+        self._models = models = await choose_models(caller, self._options, stored.embedding if stored else None)
         settings = self._settings
-        version = None
-        if self._embedder is not None:
-            # Both may open a file or ask a server.
-            counter_name = await caller.query(getattr, self._embedder, "counter_name")
-            version = await caller.query(embedder_version, self._embedder)
-            settings = settings.counted_by(counter_name)
+        if models.counter_name is not None:
+            settings = settings.counted_by(models.counter_name)
         collection = await schema.open_collection(database, self.names, settings, create=self._create)
-        if version is not None:
-            check_same_model(collection, version)
+        if models.version is not None:
+            check_same_model(collection, models.version)
         return collection
 
     async def close(self) -> None:
@@ -200,10 +190,10 @@ class PostgreSQLRetriever(DocumentRetriever):
         if self._caller is not None:
             self._caller.close()
             self._caller = None
-        for model, configured in ((self._embedder, self._embedding_model), (self._reranker, self._reranker_model)):
-            if model is not None and model is not configured:
-                model.close()
-        self._embedder = self._reranker = None
+        self._models.close()
+        self._models = OpenModels(
+            embedding_choice=self._models.embedding_choice, reranking_choice=self._models.reranking_choice
+        )
         database, self._database = self._database, None
         if database is not None:
             await database.close()
@@ -228,12 +218,22 @@ class PostgreSQLRetriever(DocumentRetriever):
     @property
     def embedder(self) -> Embedder | None:
         """The model that embeds, or None in keyword-only mode."""
-        return self._embedder
+        return self._models.embedder
 
     @property
     def reranker(self) -> Reranker | None:
         """The model that reranks, or None."""
-        return self._reranker
+        return self._models.reranker
+
+    @property
+    def embedding_choice(self) -> str:
+        """One line: which embedding model was chosen, and why."""
+        return self._models.embedding_choice
+
+    @property
+    def reranking_choice(self) -> str:
+        """One line: which reranker was chosen, and why."""
+        return self._models.reranking_choice
 
     @property
     def _opened(self) -> Indexer:
@@ -386,10 +386,10 @@ class PostgreSQLRetriever(DocumentRetriever):
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        if rerank and self._reranker is None:
+        if rerank and self.reranker is None:
             raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
         indexer = self._opened
-        if indexer.collection.embedding is None and (self._embedder is not None or vector is not None):
+        if indexer.collection.embedding is None and (self.embedder is not None or vector is not None):
             # Another process may have stored the first vectors in the meantime.
             indexer.collection = await schema.open_collection(indexer.database, self.names, None, create=False)
         request = Request.checked(
@@ -405,11 +405,11 @@ class PostgreSQLRetriever(DocumentRetriever):
             ef_search=ef_search,
             deadline=deadline,
         )
-        reranker = self._reranker if rerank or rerank is None else None
+        reranker = self.reranker if rerank or rerank is None else None
         session = Search(
             indexer.database,
             indexer.collection,
-            self._embedder,
+            self.embedder,
             reranker,
             caller=indexer.caller,
             query_cache=self._query_cache,
@@ -472,8 +472,8 @@ class PostgreSQLRetriever(DocumentRetriever):
             "postgres": server.postgres,
             "pgvector": ".".join(map(str, server.pgvector or ())),
             "read_only": server.read_only,
-            "embedding_model": self._embedder.identity.model if self._embedder else None,
-            "reranker_model": self._reranker.identity if self._reranker else None,
+            "embedding_model": self.embedder.identity.model if self.embedder else None,
+            "reranker_model": self.reranker.identity if self.reranker else None,
         }
 
     async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:

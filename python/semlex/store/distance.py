@@ -60,3 +60,15 @@ def distance_named(name: str) -> Distance:
         return DISTANCES[name]
     except KeyError:
         raise ConfigurationError(f"distance must be one of {', '.join(DISTANCES)}; got {name!r}") from None
+
+
+def storage_named(name: str) -> StorageName:
+    """Checks the name of a storage.
+
+    Raises:
+        ConfigurationError: There is none of this name.
+    """
+    for known in MAX_INDEXED_DIMENSIONS:
+        if name == known:
+            return known
+    raise ConfigurationError(f"vector_storage must be one of {', '.join(MAX_INDEXED_DIMENSIONS)}; got {name!r}")

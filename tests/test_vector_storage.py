@@ -1,0 +1,72 @@
+"""Vectors stored as float16: half the size, the same answers, indexes for more dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+import psycopg
+import pytest
+
+from semlex import Document, PostgreSQLRetriever
+from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
+from semlex.testing import HashEmbedder
+
+
+def directions(rows: int, dimensions: int) -> np.ndarray:
+    vectors = np.random.default_rng(5).standard_normal((rows, dimensions)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("storage", ["vector", "halfvec"])
+async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, storage):
+    vectors = directions(300, 24)
+    documents = [Document(f"text {row}", id=f"d{row}") for row in range(300)]
+    async with PostgreSQLRetriever(
+        database_url, "none", collection="small", lexical="none", vector_storage=storage
+    ) as retriever:
+        await retriever.add_documents(documents[:290], vectors[:290])
+        await retriever.upsert(documents[280:], vectors[280:])  # a small batch goes another way
+        exact = np.argsort(-(vectors @ vectors[7]))[:10]
+        for _ in range(2):
+            hits = await retriever.search(vector=vectors[7], top_k=10)
+            assert [hit.id for hit in hits] == [f"d{row}" for row in exact]
+            assert hits[0].vector_score == pytest.approx(1.0, abs=1e-3)
+            await retriever.create_index()
+    with psycopg.connect(database_url) as connection:
+        kinds = connection.execute(
+            "SELECT t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid "
+            "JOIN pg_class AS c ON c.oid = a.attrelid WHERE a.attname = 'embedding' AND c.relkind = 'r'"
+        ).fetchall()
+    assert kinds == [(storage,)]
+
+
+async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
+    vectors = directions(12, 2560)
+    async with PostgreSQLRetriever(database_url, "none", lexical="none", vector_storage="halfvec") as retriever:
+        await retriever.add_documents([Document(f"text {row}", id=f"d{row}") for row in range(12)], vectors)
+        assert any("hnsw" in name for name in await retriever.create_index())
+        assert (await retriever.search(vector=vectors[3], top_k=1))[0].id == "d3"
+
+
+async def test_a_collection_keeps_its_storage_and_its_dimension(database_url):
+    model = HashEmbedder(dimensions=16)
+    async with PostgreSQLRetriever(database_url, model, vector_storage="halfvec") as retriever:
+        await retriever.add_documents([Document("a banana")])
+    async with PostgreSQLRetriever(database_url, model) as retriever:
+        await retriever.add_documents([Document("a plum")])
+        assert retriever.collection.embedding.storage == "halfvec"
+    with pytest.raises(ModelMismatchError, match="dimensions=8 was configured"):
+        await PostgreSQLRetriever(database_url, model, dimensions=8).initialize()
+
+
+async def test_numbers_beyond_float16_are_refused_by_row(database_url):
+    vectors = directions(3, 8)
+    vectors[1, 2] = 70_000.0
+    async with PostgreSQLRetriever(database_url, "none", vector_storage="halfvec") as retriever:
+        with pytest.raises(ValidationError, match="row 1"):
+            await retriever.add_documents([Document(f"text {row}") for row in range(3)], vectors)
+        assert await retriever.count() == 0
+
+
+def test_an_unknown_storage_is_refused():
+    with pytest.raises(ConfigurationError, match="vector_storage must be one of vector, halfvec; got 'bit'"):
+        PostgreSQLRetriever(vector_storage="bit")
