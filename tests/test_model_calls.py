@@ -7,9 +7,12 @@ import contextvars
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import SearchTimeoutError, WorkAbandonedError
+from semlex.indexer import FIRST_SLICE_TEXTS, SLICE_SECONDS, SLICE_TEXTS, next_slice
 from semlex.models import interruption
 from semlex.models.calling import ModelCaller
 from semlex.testing import HashEmbedder
@@ -114,3 +117,17 @@ async def test_a_search_past_its_deadline_leaves_nothing_running(database_url):
         model.step.release(50)
         assert (await retriever.search("banana"))[0].id == "banana"
     assert model.ended == ["abandoned"]
+
+
+@given(st.floats(1e-4, 30.0), st.integers(FIRST_SLICE_TEXTS, 3_000))
+def test_slices_come_to_a_length_that_shows_progress(seconds_per_text, texts):
+    size, done, sizes = FIRST_SLICE_TEXTS, 0, []
+    while done < texts * 20:
+        sizes.append(size)
+        done += size
+        size = next_slice(size, size * seconds_per_text)
+    fewest, most = SLICE_TEXTS
+    assert all(fewest <= size <= most for size in sizes)
+    last = sizes[-1] * seconds_per_text
+    assert last <= SLICE_SECONDS[1] or sizes[-1] == fewest
+    assert last >= SLICE_SECONDS[0] / 4 or sizes[-1] == most or len(sizes) < 9

@@ -50,8 +50,11 @@ if TYPE_CHECKING:
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
 EMBED_PAGE_ROWS = 1_000
-# Texts that the model gets at a time: enough for it to group by length, few enough to see progress on a slow one.
-EMBED_SLICE_TEXTS = 256
+# Texts that the model gets at a time: many on a fast one, so that its batches are full; few on a slow one, so that
+# there is progress to be seen. A slice shall take about this many seconds.
+FIRST_SLICE_TEXTS = 32
+SLICE_TEXTS = (8, 2_048)
+SLICE_SECONDS = (2.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ class Indexer:
         self.caller = caller
         self._bulk = bulk
         self._storage = storage
+        self._slice_texts = FIRST_SLICE_TEXTS
 
     async def add_documents(
         self,
@@ -282,11 +286,15 @@ class Indexer:
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured")
         parts = []
-        for start in range(0, len(texts), EMBED_SLICE_TEXTS):
-            part = texts[start : start + EMBED_SLICE_TEXTS]
+        start = 0
+        while start < len(texts):
+            part = texts[start : start + self._slice_texts]
+            began = time.perf_counter()
             parts.append(await self.caller.documents(self.embedder.embed_documents, part))
+            self._slice_texts = next_slice(self._slice_texts, time.perf_counter() - began)
+            start += len(part)
             if done is not None:
-                done(start + len(part))
+                done(start)
         return np.concatenate(parts)
 
     async def _embed_rows(self, rows: ChunkRows, wanted: list[int], done: Callable[[int], None] | None = None) -> None:
@@ -448,3 +456,11 @@ def _list_files(
     for entry in find_files(list(paths), **options):
         (problems if isinstance(entry, FileProblem) else found).append(entry)  # type: ignore[arg-type]
     return found, problems
+
+
+def next_slice(texts: int, seconds: float) -> int:
+    """How many texts the model gets next, when so many took it so long."""
+    fewest, most = SLICE_TEXTS
+    if seconds < SLICE_SECONDS[0]:
+        return min(texts * 2, most)
+    return max(texts // 2, fewest) if seconds > SLICE_SECONDS[1] else texts
