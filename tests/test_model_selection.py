@@ -9,77 +9,23 @@ import threading
 import pytest
 from huggingface_hub import constants
 
+import model_cache
 import tiny_qwen3
+from model_cache import COMMIT, one_line, with_gpu, without
 from semlex.embedding import selection as embedder_selection
 from semlex.embedding import static
+from semlex.embedding.gemini import GeminiEmbedder
+from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.selection import choose_embedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
-from semlex.models import device, weights
+from semlex.models import weights
 from semlex.models.weights import ModelFolder, find_cached, find_model
-from semlex.reranking import qwen3 as qwen3_reranking
-from semlex.reranking import selection as reranker_selection
 from semlex.reranking.selection import choose_reranker
 from semlex.testing import HashEmbedder
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class FakeReranker:
-    identity = "fake@1"
-
-
-def put_into_cache(cache, name, write):
-    """Writes a model where the hub's client keeps one that it has fetched."""
-    folder = cache / f"models--{name.replace('/', '--')}"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text(COMMIT)
-    write(folder / "snapshots" / COMMIT)
-
-
-@pytest.fixture
-def empty_cache(tmp_path, monkeypatch):
-    """A cache of our own, so that no model of this machine decides a test."""
-    cache = tmp_path / "hub"
-    cache.mkdir()
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    return cache
-
-
-@pytest.fixture
-def qwen3_cache(empty_cache, monkeypatch):
-    def write_embedder(folder):
-        tiny_qwen3.write_embedder(folder)
-        # The default max_length must fit.
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
-
-    def write_reranker(folder):
-        tiny_qwen3.write_reranker(folder)
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
-
-    put_into_cache(empty_cache, "Qwen/Qwen3-Embedding-0.6B", write_embedder)
-    put_into_cache(empty_cache, "Qwen/Qwen3-Reranker-0.6B", write_reranker)
-    return empty_cache
-
-
-def with_gpu(monkeypatch, present):
-    monkeypatch.setattr(device, "has_accelerator", lambda: present)
-
-
-def without(monkeypatch, *packages):
-    for module in (device, static, weights):
-        find = module.find_spec
-        monkeypatch.setattr(module, "find_spec", lambda name, find=find: None if name in packages else find(name))
-
-
-def one_line(reason):
-    assert reason
-    assert "\n" not in reason
-    return reason
+empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
 
 
 def test_a_configured_embedder_is_used_as_it_is():
@@ -103,9 +49,7 @@ def test_static_by_name():
 
 
 def test_a_configured_model_by_its_folder(tmp_path):
-    folder = tiny_qwen3.write_embedder(tmp_path / "tiny")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
+    folder = model_cache.write_embedder(tmp_path / "tiny")
     choice = choose_embedder(str(folder), dimensions=32)
     assert isinstance(choice.embedder, Qwen3EmbeddingEncoder)
     assert choice.embedder.dimensions == 32
@@ -131,13 +75,121 @@ def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
     for part in ("local folder", "local cache", "hub not asked", "Remedies", "allow_download=True", "'static'"):
         assert part in message
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ModelError, match="neither a Qwen3-Embedding nor a model2vec model"):
+    with pytest.raises(ModelError, match="neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model"):
         choose_embedder(str(tmp_path))
-    with pytest.raises(ConfigurationError, match="addresses of servers are not supported"):
-        choose_embedder("http://localhost:8080")
     (tmp_path / "config.json").write_text("[")
     with pytest.raises(ModelError, match="is not a JSON object"):
         choose_embedder(str(tmp_path))
+
+
+@pytest.fixture
+def accounts(monkeypatch):
+    """Keys of every account, and no server that could be asked."""
+
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was touched")
+
+    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, "sk-Secret-0123456789")
+    for name in ("GOOGLE_API_KEY", "SEMLEX_EMBEDDING_API_KEY", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.parametrize(
+    ("configured", "kind", "host"),
+    [
+        ("openai:text-embedding-3-small", OpenAIEmbedder, "api.openai.com"),
+        ("openrouter:qwen/qwen3-embedding-8b", OpenAIEmbedder, "openrouter.ai"),
+        ("gemini:gemini-embedding-001", GeminiEmbedder, "generativelanguage.googleapis.com"),
+        ("ollama:qwen3-embedding:0.6b", OpenAIEmbedder, "localhost:11434"),
+        ("http://127.0.0.1:8000/v1#Qwen/Qwen3-Embedding-0.6B", OpenAIEmbedder, "127.0.0.1:8000"),
+        ("https://models.example/v1#a#b", OpenAIEmbedder, "models.example"),
+    ],
+)
+def test_a_model_behind_a_server(accounts, configured, kind, host):
+    choice = choose_embedder(configured, dimensions=256)
+    assert isinstance(choice.embedder, kind)
+    assert choice.embedder.host == host
+    assert f"texts are sent to {host}" in one_line(choice.reason)
+    assert "as configured" in choice.reason
+    # The identity's name is what a collection remembers: it must lead to the same vectors again.
+    assert choice.embedder.identity.model == configured
+    assert choose_embedder(configured, dimensions=256).embedder.identity == choice.embedder.identity
+    assert "Secret" not in choice.reason + choice.embedder.identity.key + repr(choice.embedder)
+    # Its own dimension would have to be asked for, which nobody does while choosing.
+    assert choose_embedder(configured).embedder.host == host
+
+
+@pytest.mark.parametrize(
+    ("value", "host"),
+    [
+        ("", "localhost:11434"),
+        ("10.1.2.3", "10.1.2.3:11434"),
+        ("0.0.0.0", "127.0.0.1:11434"),  # noqa: S104 (a setting)
+        ("0.0.0.0:8080", "127.0.0.1:8080"),
+        (":8080", "127.0.0.1:8080"),
+        ("[::1]:8080", "[::1]:8080"),
+        ("[::]", "127.0.0.1:11434"),
+        (' "box:1234" ', "box:1234"),
+        ("http://box", "box"),
+        ("https://box/ollama/", "box"),
+    ],
+)
+def test_ollama_where_its_variable_says(accounts, monkeypatch, value, host):
+    monkeypatch.setenv("OLLAMA_HOST", value)
+    assert choose_embedder("ollama:m").embedder.host == host
+
+
+@pytest.mark.parametrize("value", ["box:x", "http://me:hunter2@box", "ftp://box", "[::1"])
+def test_ollama_where_its_variable_is_wrong(accounts, monkeypatch, value):
+    monkeypatch.setenv("OLLAMA_HOST", value)
+    with pytest.raises(ConfigurationError) as caught:
+        choose_embedder("ollama:m")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["openai:m", "openrouter:m", "gemini:m"])
+def test_a_server_whose_key_is_missing(accounts, monkeypatch, name):
+    variable = f"{name.partition(':')[0].upper()}_API_KEY"
+    monkeypatch.setenv(variable, " ")
+    with pytest.raises(ConfigurationError, match=f"{name} needs a key: set the environment variable {variable}"):
+        choose_embedder(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("http://localhost:8080", "http://localhost:8080/v1#", "ftp://localhost/v1#m", "postgres://me:hunter2@h/d"),
+        *("cohere:embed-v4", "openai:", "ollama:", "gemini:", "sentence-transformers:", "http://me:hunter2@h/v1#m"),
+        *("https://#m", "http:x"),
+    ],
+)
+def test_names_that_lead_nowhere(accounts, name):
+    with pytest.raises(ConfigurationError) as caught:
+        choose_embedder(name)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_path_with_a_colon_is_no_provider(tmp_path, monkeypatch):
+    for name in (r"C:\models\tiny", "C:/models/tiny", str(tmp_path / "a:b")):
+        with pytest.raises(ModelNotFoundError):
+            choose_embedder(name)
+    tiny_qwen3.write_embedder(tmp_path / "org:tiny")
+    monkeypatch.chdir(tmp_path)
+    config = json.loads((tmp_path / "org:tiny" / "config.json").read_text())
+    (tmp_path / "org:tiny" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
+    assert isinstance(choose_embedder("org:tiny").embedder, Qwen3EmbeddingEncoder)
+
+
+def test_a_revision_is_not_for_servers(accounts):
+    with pytest.raises(ConfigurationError, match="revision='v2' is for models of the hub"):
+        choose_embedder("openai:m", revision="v2")
+
+
+def test_servers_are_never_chosen_unasked(accounts, empty_cache):
+    assert isinstance(choose_embedder().embedder, StaticEmbedder)
 
 
 def test_a_configured_model_without_torch(tmp_path, monkeypatch):
@@ -223,56 +275,6 @@ def test_a_revision_that_is_not_cached(qwen3_cache):
     assert find_model("Qwen/Qwen3-Embedding-0.6B", revision=COMMIT).revision == COMMIT
     with pytest.raises(ModelNotFoundError, match="at revision 'v2' is not on this machine"):
         find_model("Qwen/Qwen3-Embedding-0.6B", revision="v2")
-
-
-@pytest.mark.parametrize(
-    ("configured", "use_reranking", "part"),
-    [
-        (None, False, "no reranking, as configured"),
-        (FakeReranker(), False, "no reranking, as configured"),
-        ("none", "auto", "no reranking, as configured"),
-        (None, "auto", "Qwen/Qwen3-Reranker-0.6B is not in the local cache"),
-    ],
-)
-def test_no_reranker(empty_cache, configured, use_reranking, part):
-    choice = choose_reranker(configured, use_reranking)
-    assert choice.reranker is None
-    assert part in one_line(choice.reason)
-
-
-@pytest.mark.parametrize("use_reranking", [True, "auto"])
-def test_a_configured_reranker(tmp_path, use_reranking):
-    fake = FakeReranker()
-    choice = choose_reranker(fake, use_reranking)
-    assert choice.reranker is fake
-    assert "fake@1" in one_line(choice.reason)
-    folder = tiny_qwen3.write_reranker(tmp_path / "tiny")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
-    named = choose_reranker(str(folder), use_reranking)
-    assert named.reranker.identity.startswith(str(folder))
-    assert "as configured" in one_line(named.reason)
-
-
-def test_an_automatic_reranker_needs_cache_torch_and_gpu(qwen3_cache, monkeypatch):
-    with_gpu(monkeypatch, present=False)
-    assert "slow without a GPU" in choose_reranker().reason
-    assert choose_reranker(use_reranking=True).reranker is not None
-    with_gpu(monkeypatch, present=True)
-    assert choose_reranker().reranker.identity == f"Qwen/Qwen3-Reranker-0.6B@{COMMIT}"
-    without(monkeypatch, "transformers")
-    choice = choose_reranker()
-    assert choice.reranker is None
-    assert "the package transformers is missing" in one_line(choice.reason)
-
-
-def test_a_reranker_that_was_demanded_must_be_there(empty_cache):
-    with pytest.raises(ModelNotFoundError, match="Qwen3-Reranker"):
-        choose_reranker(use_reranking=True)
-    with pytest.raises(ConfigurationError, match="contradicts"):
-        choose_reranker("none", use_reranking=True)
-    with pytest.raises(ConfigurationError, match="use_reranking must be"):
-        choose_reranker(use_reranking="sometimes")
 
 
 def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, monkeypatch):
@@ -393,13 +395,12 @@ def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
 def test_light_imports():
     loaded = run(
         "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
-        "import semlex.models.device, semlex.models.weights\n"
-        "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors'}\n"
+        "import semlex.models.device, semlex.models.weights, semlex.embedding.selection\n"
+        "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors', 'httpx2'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     assert loaded == "[]\n"
 
 
-def test_the_defaults_are_those_of_the_card():
+def test_the_default_is_that_of_the_card():
     assert embedder_selection.DEFAULT_MODEL == "Qwen/Qwen3-Embedding-0.6B"
-    assert reranker_selection.DEFAULT_MODEL == qwen3_reranking.DEFAULT_MODEL == "Qwen/Qwen3-Reranker-0.6B"

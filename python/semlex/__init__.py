@@ -13,45 +13,70 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from semlex.embedding.gemini import GeminiEmbedder
+    from semlex.embedding.openai import OpenAIEmbedder
     from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+    from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
     from semlex.embedding.static import StaticEmbedder
     from semlex.errors import SemlexError, ValidationError
+    from semlex.reranking.cohere import CohereReranker
+    from semlex.reranking.cross_encoder import CrossEncoderReranker
+    from semlex.reranking.llm import LLMReranker
     from semlex.reranking.qwen3 import Qwen3Reranker
+    from semlex.reranking.score import ScoreReranker
+    from semlex.reranking.tei import TEIReranker
     from semlex.retriever import DocumentRetriever, PostgreSQLRetriever
     from semlex.store.copying import BulkIngestConfig
     from semlex.store.indexes import HnswIndex
     from semlex.sync import SyncRetriever
     from semlex.types import ChunkMetadata, Document, SearchQuery, SearchResult, SearchResults, VectorDocument
 
+
 __all__ = [
     "BulkIngestConfig",
     "ChunkMetadata",
+    "CohereReranker",
+    "CrossEncoderReranker",
     "Document",
     "DocumentRetriever",
+    "GeminiEmbedder",
     "HnswIndex",
+    "LLMReranker",
+    "OpenAIEmbedder",
     "PostgreSQLRetriever",
     "Qwen3EmbeddingEncoder",
     "Qwen3Reranker",
+    "ScoreReranker",
     "SearchQuery",
     "SearchResult",
     "SearchResults",
     "SemlexError",
+    "SentenceTransformersEmbedder",
     "StaticEmbedder",
     "SyncRetriever",
+    "TEIReranker",
     "ValidationError",
     "VectorDocument",
 ]
 
 _MODULES = {
     "BulkIngestConfig": "semlex.store.copying",
+    "CohereReranker": "semlex.reranking.cohere",
+    "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "DocumentRetriever": "semlex.retriever",
+    "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.indexes",
+    "LLMReranker": "semlex.reranking.llm",
+    "OpenAIEmbedder": "semlex.embedding.openai",
     "PostgreSQLRetriever": "semlex.retriever",
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
+    "ScoreReranker": "semlex.reranking.score",
     "SemlexError": "semlex.errors",
+    "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",
     "StaticEmbedder": "semlex.embedding.static",
     "SyncRetriever": "semlex.sync",
+    "TEIReranker": "semlex.reranking.tei",
     "ValidationError": "semlex.errors",
 }
 

@@ -17,7 +17,7 @@ class Reranker(Protocol):
 
     @property
     def identity(self) -> str:
-        """Model and revision, in one line."""
+        """Model and revision, or model and server, in one line."""
         ...
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -28,11 +28,12 @@ class Reranker(Protocol):
             texts: n candidates.
 
         Returns:
-            (n,) probabilities of relevance, 0 to 1, in the order of the texts.
+            (n,) relevance, 0 to 1, in the order of the texts: a probability where the model gives one.
 
         Raises:
             ValidationError: The query or a text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, or its scores cannot be used.
+            ModelError: The model cannot be loaded or its server reached, or its scores cannot be used.
+            WorkAbandonedError: Nobody waits for the result any more.
         """
         ...
 

@@ -1,0 +1,70 @@
+"""Tokens of models whose tokenizer may not be on this machine: the model's own where it is, else Unicode words."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex import _core
+from semlex.models.tokenizing import TextTokenizer, open_tokenizer
+from semlex.models.weights import find_cached, find_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.models.weights import ModelFolder
+
+
+class WordTokenizer:
+    """Unicode words (Annex 29) in place of a model's tokens; the same count, and name, as without any model."""
+
+    name = "unicode-words/1"
+
+    def counts(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Words of n texts: (n,)."""
+        return np.array([len(_core.word_offsets(text)) for text in texts], dtype=np.int64)
+
+    def offsets(self, text: str) -> NDArray[np.int64]:
+        """Start and end of every word in characters: (w, 2), both columns ascending."""
+        return _core.word_offsets(text)
+
+
+def find_tokenizer(model: str, given: str | None = None) -> TextTokenizer | WordTokenizer:
+    """Finds what counts the tokens of a model on a server; never touches the network.
+
+    Args:
+        model: The model's name on its server. A hub id may be in the local cache.
+        given: Hub id or folder of the tokenizer, or None.
+
+    Returns:
+        The given tokenizer; else that of the model, if it is in the local cache; else words.
+
+    Raises:
+        ModelNotFoundError: The given tokenizer is not on this machine.
+        ModelError: It cannot be read.
+    """
+    if given is not None:
+        return open_tokenizer(find_model(given))
+    folder = find_cached(model) if "/" in model else None
+    return WordTokenizer() if folder is None else tokenizer_in(folder)
+
+
+def tokenizer_in(folder: ModelFolder) -> TextTokenizer | WordTokenizer:
+    """The tokenizer of a model's folder, or words where it has none that can be read here.
+
+    Args:
+        folder: The model.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        ModelError: There is one, but it is broken.
+    """
+    if find_spec("tokenizers") is None or not (folder.path / "tokenizer.json").is_file():
+        return WordTokenizer()
+    return open_tokenizer(folder)

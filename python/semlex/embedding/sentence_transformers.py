@@ -1,0 +1,356 @@
+"""Models of sentence-transformers, run on this machine by that package.
+
+Its recipe (pooling, prompts, longest text) is part of the model and followed; three things are done here instead,
+because the package does them silently or not at all: texts that it cuts are named in one logged line, shortened vectors
+are normalised after the cut, and pickled weights are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.counting import tokenizer_in
+from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
+from semlex.models import interruption
+from semlex.models.device import check_names, place
+from semlex.models.tokenizing import TextTokenizer, check_texts
+from semlex.models.transformer import check_range, shown_rows
+from semlex.models.weights import find_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.embedding.counting import WordTokenizer
+    from semlex.models.weights import ModelFolder
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "sentence-transformers:"
+MODULES = "modules.json"
+PROBE = "dimension"
+
+
+class SentenceTransformersEmbedder:
+    """Embeds with a model of sentence-transformers on this machine.
+
+    The constructor finds the model; the package and the weights are loaded at first use. Only safetensors are read, and
+    no code of the model is run. One batch at a time; safe for several threads.
+
+    Args:
+        model_name: Hub id, or path of a local folder; it holds ``modules.json``.
+        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine. A CPU computes in float32, a GPU as
+            `semlex.models.device` says.
+        batch_size: Most texts in a forward pass, 1 to 1024.
+        dimensions: Length of the vectors: the leading part of the model's, for models that were trained for it
+            (Matryoshka), normalised after the cut. None for the model's own.
+        revision: Branch, tag or commit of the hub.
+        query_prompt: Put in front of every query; None for the model's own.
+        document_prompt: Put in front of every document; None for the model's own.
+        allow_download: Whether the hub may be asked for a model that is not on this machine.
+
+    Raises:
+        ConfigurationError: A parameter is unknown or out of range.
+        MissingExtraError: sentence-transformers is not installed.
+        ModelNotFoundError: The model is not on this machine.
+        ModelError: The folder holds another kind of model, or weights that are not safetensors.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        device: str | None = None,
+        batch_size: int = 32,
+        *,
+        dimensions: int | None = None,
+        revision: str | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        allow_download: bool = False,
+    ) -> None:
+        if find_spec("sentence_transformers") is None:
+            purpose = "embedding with a model of sentence-transformers"
+            raise MissingExtraError("sentence-transformers", "sentence-transformers", purpose)
+        check_names(device, None)
+        check_range("batch_size", batch_size, 1, 1024)
+        if dimensions is not None:
+            check_range("dimensions", dimensions, 1, 1 << 16)
+        self._folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        self._tokenizer_folder = _checked_pipeline(self._folder)
+        self._device = device
+        self._batch_size = batch_size
+        self._wanted = dimensions
+        self._given_prompts = {True: query_prompt, False: document_prompt}
+        self._tokenizer: TextTokenizer | WordTokenizer | None = None
+        self._model: Any = None
+        self._length = 0
+        self._closed = False
+        # The package is not made for two calls at once.
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._folder.name!r})"
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors depend on; loads the model."""
+        with self._lock:
+            self._load()
+            return EmbedderIdentity(
+                model=self._folder.name if is_chosen_unasked(self._folder) else f"{PREFIX}{self._folder.name}",
+                revision=f"{self._folder.revision}+{_recipe(self._folder, self._prompt(is_query=False))}",
+                dimensions=self.dimensions,
+                instruction=self._prompt(is_query=True) or None,
+                pooling="sentence-transformers",
+                normalised=True,
+            )
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector; loads the model."""
+        with self._lock:
+            self._load()
+            return self._wanted or self._length
+
+    @property
+    def counter_name(self) -> str:
+        """Name of the way in which tokens are counted."""
+        return self._open_tokenizer().name
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds texts behind the model's prompt for documents, if it has one.
+
+        Args:
+            texts: n texts; what is longer than the model reads is cut, and one logged line names the rows.
+
+        Returns:
+            (n, dimensions), each of norm 1.
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        return self._embed(check_texts(texts), is_query=False)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Embeds one text behind the model's prompt for queries, if it has one.
+
+        Args:
+            text: The query.
+
+        Returns:
+            (dimensions,), of norm 1.
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, was closed, or its vector cannot be used.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        vector: NDArray[np.float32] = self._embed(check_texts([text]), is_query=True)[0]
+        return vector
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Finds where the tokens of a text stand.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (t, 2) start and end in characters, without the tokens that the model adds.
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+        """
+        (checked,) = check_texts([text])
+        return self._open_tokenizer().offsets(checked)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Counts tokens, without prompts and without the tokens that the model adds.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n,).
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+        """
+        return self._open_tokenizer().counts(check_texts(texts))
+
+    def close(self) -> None:
+        """Releases the model and its memory; a second call does nothing."""
+        with self._lock:
+            self._closed = True
+            if self._model is None:
+                return
+            self._model = None
+            import torch  # noqa: PLC0415 (loaded already)
+
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            if torch.backends.mps.is_available():
+                torch.mps.empty_cache()
+
+    def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
+        vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
+        self._log_long_texts(texts, self._prompt(is_query=is_query))
+        # Texts of like length together, so that little is padded.
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        for start in range(0, len(order), self._batch_size):
+            interruption.check()
+            rows = order[start : start + self._batch_size]
+            vectors[rows] = self._encode([texts[row] for row in rows], is_query=is_query)[:, : vectors.shape[1]]
+        # Finite and not zero before the division, of norm 1 after it.
+        check_vectors(vectors, rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name, normalised=False)
+        return check_vectors(normalise(vectors), rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name)
+
+    def _encode(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
+        """One forward pass: vectors as the model makes them, whole and not normalised by us."""
+        with self._lock:
+            model = self._load()
+            encode = model.encode_query if is_query else model.encode_document
+            vectors: NDArray[np.float32] = encode(
+                texts,
+                prompt=self._prompt(is_query=is_query),
+                batch_size=len(texts),
+                show_progress_bar=False,
+                convert_to_numpy=True,
+                normalize_embeddings=False,
+            )
+            return vectors
+
+    def _prompt(self, *, is_query: bool) -> str:
+        given = self._given_prompts[is_query]
+        if given is not None:
+            return given
+        config = self._folder.read_json("config_sentence_transformers.json")
+        own = config.get("prompts") or {}
+        # The names that the package documents, in its order; version 6.2 itself overlooks all but the first of each.
+        names = ("query",) if is_query else ("document", "passage", "corpus")
+        chosen = (*names, config.get("default_prompt_name"))
+        return next((own[name] for name in chosen if isinstance(own.get(name), str)), "")
+
+    def _log_long_texts(self, texts: list[str], prompt: str) -> None:
+        tokenizer = self._open_tokenizer()
+        with self._lock:
+            model = self._load()
+            most = model.max_seq_length
+            added = getattr(model.tokenizer, "num_special_tokens_to_add", int)()
+        if not isinstance(tokenizer, TextTokenizer) or not isinstance(most, int):
+            return
+        lengths = tokenizer.counts([prompt + text for text in texts]) + added
+        cut = np.flatnonzero(lengths > most).tolist()
+        if cut:
+            logger.warning(
+                "%d of %d texts are longer than the %d tokens that %s reads and were cut: %s",
+                len(cut),
+                len(texts),
+                most,
+                self._folder.name,
+                shown_rows(cut),
+            )
+
+    def _load(self) -> Any:
+        """The model; the caller holds the lock."""
+        if self._closed:
+            raise ModelError(f"{self._folder.name} was closed; make a new one")
+        if self._model is None:
+            model = _read_model(self._folder, self._device)
+            (vector,) = model.encode([PROBE], show_progress_bar=False, convert_to_numpy=True)
+            if self._wanted is not None and self._wanted > vector.size:
+                raise ModelMismatchError(
+                    f"dimensions={self._wanted} was configured, but {self._folder.name} makes vectors of "
+                    f"{vector.size}; use 1 to {vector.size}, or the model that the collection was made with"
+                )
+            self._model, self._length = model, vector.size
+        return self._model
+
+    def _open_tokenizer(self) -> TextTokenizer | WordTokenizer:
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = tokenizer_in(self._tokenizer_folder)
+            return self._tokenizer
+
+
+def is_chosen_unasked(folder: ModelFolder) -> bool:
+    """Whether a folder's name alone leads to this embedder.
+
+    Args:
+        folder: The model.
+
+    Returns:
+        True for a model of sentence-transformers that no other embedder here runs.
+    """
+    modules = folder.path / MODULES
+    if not modules.is_file() or folder.read_json("config.json").get("model_type") in {"qwen3", "model2vec"}:
+        return False
+    return "StaticEmbedding" not in modules.read_text(encoding="utf-8")
+
+
+def _checked_pipeline(folder: ModelFolder) -> ModelFolder:
+    """Refuses what is no model of sentence-transformers, or holds pickles; returns the part with the tokenizer."""
+    try:
+        modules = json.loads((folder.path / MODULES).read_text(encoding="utf-8"))
+        first = str(modules[0]["path"])
+    except (OSError, ValueError, LookupError, TypeError):
+        raise ModelError(
+            f"{folder.name} is not a model of sentence-transformers ({MODULES} is missing or broken in {folder.path}); "
+            "choose another model, or fetch it again"
+        ) from None
+    pickled = [path for path in folder.path.rglob("pytorch_model*.bin") if not any(path.parent.glob("*.safetensors"))]
+    if pickled:
+        raise ModelError(
+            f"{pickled[0]} is a pickle, which can run code when it is read; choose a model, or a revision, whose "
+            "weights are safetensors"
+        )
+    return replace(folder, path=folder.path / first)
+
+
+def _recipe(folder: ModelFolder, document_prompt: str) -> str:
+    """Twelve hexadecimal digits over what makes vectors beside the weights: modules, their settings, the prompt."""
+    digest = hashlib.sha256(document_prompt.encode())
+    for path in sorted(folder.path.rglob("*.json")):
+        if path.name == MODULES or path.name.endswith("config.json"):
+            digest.update(path.relative_to(folder.path).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _read_model(folder: ModelFolder, device: str | None) -> Any:
+    import torch  # noqa: PLC0415 (seconds, and not in the base install)
+    import transformers  # noqa: PLC0415
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+
+    placement = place(device, None)
+    precision = getattr(torch, "float32" if placement.device == "cpu" else placement.precision)
+    screen: Any = transformers.logging
+    shown = screen.is_progress_bar_enabled()
+    screen.disable_progress_bar()  # reading takes a second or two; the bar would stay on the screen
+    try:
+        model = SentenceTransformer(
+            str(folder.path),
+            device=placement.device,
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"dtype": precision, "use_safetensors": True},
+        )
+    except Exception as error:  # several libraries take part, and each has errors of its own
+        raise ModelError(
+            f"{folder.name} cannot be loaded from {folder.path} as a model of sentence-transformers "
+            f"({type(error).__name__}); fetch it again, or choose another model"
+        ) from error
+    finally:
+        if shown:
+            screen.enable_progress_bar()
+    return model.eval().to(placement.device, precision)

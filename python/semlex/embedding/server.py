@@ -1,0 +1,293 @@
+"""What embedders behind a server have in common: batches, halving, dimensions, norms, and the count of tokens.
+
+A server's answer is never trusted: the number of rows, their length, and every value are checked, and vectors are cut
+and normalised here, whatever the server has done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.counting import find_tokenizer
+from semlex.errors import ConfigurationError, ModelMismatchError, ModelServerError
+from semlex.models.tokenizing import check_texts
+from semlex.models.transformer import check_range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.embedding.counting import WordTokenizer
+    from semlex.models.server import ModelServer
+    from semlex.models.tokenizing import TextTokenizer
+
+# Answers that may mean "too much at once"; the same request for fewer texts can succeed.
+REFUSED_STATUSES = frozenset({400, 413, 422})
+PROBE = "dimension"
+MOST_DIMENSIONS = 1 << 16
+
+
+class ServerEmbedder(ABC):
+    """An embedder whose model runs behind a server.
+
+    Texts are sent in batches, several at a time. A batch that the server refuses is halved until it is accepted, or
+    until one text remains, which the error then names by its row. An empty text is sent as a single space, since some
+    servers refuse empty ones. All calls block; safe for several threads.
+
+    Args:
+        server: Where the model runs.
+        model: The server's name for it.
+        name: Name of the identity: one that `semlex.embedding.selection.choose_embedder` understands.
+        dimensions: Length of the vectors: the leading part of what the server returns, normalised after the cut. None
+            for the model's own, which is asked for, with one word, when it is first needed.
+        query_prompt: Put in front of every query.
+        document_prompt: Put in front of every document.
+        task: What the prompts stand for in the identity, or None when there is no prompt for queries.
+        batch_size: Most texts in a request, 1 to 2048.
+        tokenizer: Hub id or folder of the model's tokenizer; see `semlex.embedding.counting.find_tokenizer`.
+
+    Raises:
+        ConfigurationError: A parameter is out of range.
+    """
+
+    def __init__(
+        self,
+        server: ModelServer,
+        model: str,
+        name: str,
+        *,
+        dimensions: int | None,
+        query_prompt: str,
+        document_prompt: str,
+        task: str | None,
+        batch_size: int,
+        tokenizer: str | None,
+    ) -> None:
+        if not model.strip() or not model.isprintable():
+            raise ConfigurationError("the name of a server's model must be printable and not blank")
+        check_range("batch_size", batch_size, 1, 2048)
+        if dimensions is not None:
+            check_range("dimensions", dimensions, 1, MOST_DIMENSIONS)
+        self._server = server
+        self._model = model
+        self._name = name
+        self._wanted = dimensions
+        self._prompts = {True: query_prompt, False: document_prompt}
+        self._task = task
+        self._batch_size = batch_size
+        self._given_tokenizer = tokenizer
+        self._tokenizer: TextTokenizer | WordTokenizer | None = None
+        self._length: int | None = None  # of the vectors that the server returns
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
+    @property
+    def host(self) -> str:
+        """Where texts are sent: host and port."""
+        return self._server.host
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors depend on; may ask the server for its dimension."""
+        prompt = self._prompts[False]
+        revision = f"server+{hashlib.sha256(prompt.encode()).hexdigest()[:12]}" if prompt else "server"
+        return EmbedderIdentity(
+            model=self._name,
+            revision=revision,
+            dimensions=self.dimensions,
+            instruction=self._task,
+            pooling="server",
+            normalised=True,
+        )
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector; may ask the server for it."""
+        if self._wanted is not None:
+            return self._wanted
+        if self._length is None:
+            self._embed([PROBE], is_query=False)
+        return self._length or 0
+
+    @property
+    def counter_name(self) -> str:
+        """Name of the way in which tokens are counted."""
+        return self._open_tokenizer().name
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds texts as documents.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n, dimensions), each of norm 1.
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+            ModelServerError: The server cannot be reached, refuses, or its answer cannot be used.
+            ModelMismatchError: The server's vectors have another length than before, or than configured.
+            ModelError: A vector is not finite or all zero, or the embedder was closed.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        return self._embed(check_texts(texts), is_query=False)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Embeds one text as a query.
+
+        Args:
+            text: The query.
+
+        Returns:
+            (dimensions,), of norm 1.
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+            ModelServerError: The server cannot be reached, refuses, or its answer cannot be used.
+            ModelMismatchError: The server's vector has another length than before, or than configured.
+            ModelError: The vector is not finite or all zero, or the embedder was closed.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        vector: NDArray[np.float32] = self._embed(check_texts([text]), is_query=True)[0]
+        return vector
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Finds where the tokens of a text stand.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (t, 2) start and end in characters.
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+        """
+        (checked,) = check_texts([text])
+        return self._open_tokenizer().offsets(checked)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Counts tokens, without prompts.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n,).
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+        """
+        return self._open_tokenizer().counts(check_texts(texts))
+
+    def close(self) -> None:
+        """Closes the connections; a second call does nothing."""
+        self._server.close()
+
+    @abstractmethod
+    def _ask(self, texts: list[str], *, is_query: bool) -> list[NDArray[np.float32]]:
+        """One request: the vector of every text, in order, as the server made it."""
+
+    def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
+        prompt = self._prompts[is_query]
+        prompted = [prompt + text or " " for text in texts]
+
+        def ask(first: int) -> NDArray[np.float32]:
+            return self._ask_or_halve(prompted[first : first + self._batch_size], first, is_query=is_query)
+
+        parts = self._server.map(ask, range(0, len(prompted), self._batch_size))
+        vectors = np.concatenate([np.empty((0, self.dimensions), dtype=np.float32), *parts])
+        # Finite and not zero before the division, of norm 1 after it.
+        for normalised in (False, True):
+            vectors = check_vectors(
+                normalise(vectors) if normalised else vectors,
+                rows=len(texts),
+                dimensions=self.dimensions,
+                model=self._name,
+                normalised=normalised,
+            )
+        return vectors
+
+    def _ask_or_halve(self, texts: list[str], first: int, *, is_query: bool) -> NDArray[np.float32]:
+        """Vectors of texts whose first has the row `first`, cut to their length."""
+        try:
+            return np.stack([self._cut(vector) for vector in self._ask(texts, is_query=is_query)])
+        except ModelServerError as error:
+            if error.status not in REFUSED_STATUSES:
+                raise
+            if len(texts) == 1:
+                raise ModelServerError(f"{error}; it refuses the text of row {first}", status=error.status) from None
+        middle = len(texts) // 2
+        halves = ((texts[:middle], first), (texts[middle:], first + middle))
+        return np.concatenate([self._ask_or_halve(half, start, is_query=is_query) for half, start in halves])
+
+    def _cut(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The leading part of a vector, whose length must be that of all vectors before it."""
+        with self._lock:
+            if self._length is None:
+                if not max(self._wanted or 1, 1) <= vector.size <= MOST_DIMENSIONS:
+                    raise ModelMismatchError(
+                        f"{self._name} makes vectors of {vector.size} dimensions; "
+                        f"{'expected at least one' if self._wanted is None else f'{self._wanted} were configured'}"
+                    )
+                self._length = vector.size
+            if vector.size != self._length:
+                raise ModelMismatchError(
+                    f"{self._name} returned a vector of dimension {vector.size}, and {self._length} before; "
+                    "does the server now run another model?"
+                )
+        return vector[: self._wanted]
+
+    def _open_tokenizer(self) -> TextTokenizer | WordTokenizer:
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = find_tokenizer(self._model, self._given_tokenizer)
+            return self._tokenizer
+
+
+def find_key(given: str | None, *variables: str, needed_by: str | None = None) -> str | None:
+    """The key of a server's account: as given, else from the environment.
+
+    Args:
+        given: The key, or None.
+        *variables: Environment variables, the first that is set wins.
+        needed_by: What cannot work without a key, or None.
+
+    Returns:
+        The key without surrounding blanks, or None.
+
+    Raises:
+        ConfigurationError: It is needed, and there is none; names the variables.
+    """
+    found = (given if given is not None else next(filter(None, map(os.environ.get, variables)), "")).strip()
+    if not found and needed_by is not None:
+        raise ConfigurationError(f"{needed_by} needs a key: set the environment variable {' or '.join(variables)}")
+    return found or None
+
+
+def read_vector(values: Any) -> NDArray[np.float32] | None:
+    """Numbers of an answer as a vector, or None where they are none; values that are not finite are left to the check.
+
+    Args:
+        values: A list of numbers.
+
+    Returns:
+        (d,), or None.
+    """
+    if not isinstance(values, list) or not set(map(type, values)) <= {int, float}:
+        return None
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(values, dtype=np.float64).astype(np.float32)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None

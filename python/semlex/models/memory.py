@@ -1,0 +1,124 @@
+"""A device's memory: seeing that it is used up, giving it back, and looking before a batch."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+# What torch says, in lower case: CUDA and MPS; the CPU's allocator on Linux and on Windows; cuBLAS; and a single
+# tensor that is larger than Metal allows.
+EXHAUSTED = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
+    "invalid buffer size",
+)
+# A pass may take this part of what is free: the estimate below knows nothing of a kernel's own working memory.
+SHARE_OF_FREE = 0.5
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether an error says that memory is used up, so that a smaller batch may succeed.
+
+    Args:
+        error: What a forward pass or the loading of a model raised.
+
+    Returns:
+        True for ``MemoryError``, ``torch.OutOfMemoryError``, and the bare ``RuntimeError`` of MPS and of the CPU.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    message = str(error).lower()
+    return isinstance(error, RuntimeError) and any(part in message for part in EXHAUSTED)
+
+
+def give_back(device: str) -> None:
+    """Collects what nothing refers to any more and returns torch's cached blocks to the device.
+
+    Args:
+        device: ``mps``, ``cuda`` or ``cpu``.
+    """
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is None or device == "cpu":
+        return
+    {"cuda": torch.cuda, "mps": torch.mps}[device].empty_cache()
+
+
+def free_bytes(device: str) -> int | None:
+    """Memory that a forward pass could get.
+
+    Args:
+        device: ``mps``, ``cuda`` or ``cpu``.
+
+    Returns:
+        Bytes, counting torch's own free blocks on CUDA; None on a CPU, which swaps before it refuses.
+    """
+    import torch  # noqa: PLC0415 (loaded already)
+
+    if device == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+    if device == "mps":
+        # Metal goes on beyond the recommended size, and the whole machine then swaps.
+        return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    return None
+
+
+def total_bytes(device: str) -> int | None:
+    """Memory that the device has for this process.
+
+    Args:
+        device: ``mps``, ``cuda`` or ``cpu``.
+
+    Returns:
+        Bytes, or None on a CPU.
+    """
+    import torch  # noqa: PLC0415 (loaded already)
+
+    if device == "cuda":
+        return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    if device == "mps":
+        return int(torch.mps.recommended_max_memory())
+    return None
+
+
+def bytes_per_token(config: Any, precision: str) -> int:
+    """Estimates the memory that one token takes at the widest point of a layer.
+
+    Eight vectors of the hidden size (the residual, the norm and its float32 copies), four of the MLP's (gate, up, their
+    product, and one more while it is made), and twice the queries, keys, values and the attention's answer. Layers
+    follow one another, so their number does not matter.
+
+    Args:
+        config: The model's config.
+        precision: ``float32``, ``bfloat16`` or ``float16``.
+
+    Returns:
+        Bytes.
+    """
+    heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
+    numbers = 8 * config.hidden_size + 4 * config.intermediate_size + 2 * heads * config.head_dim
+    return int(numbers * (4 if precision == "float32" else 2))
+
+
+def fits(device: str, tokens: int, token_bytes: int) -> bool:
+    """Whether a batch finds room; returns torch's cached blocks to the device before it says no.
+
+    Args:
+        device: ``mps``, ``cuda`` or ``cpu``.
+        tokens: Tokens of the batch.
+        token_bytes: From `bytes_per_token`.
+
+    Returns:
+        True when there is room, or when nobody knows.
+    """
+    needed = tokens * token_bytes
+    free = free_bytes(device)
+    if free is None or needed <= SHARE_OF_FREE * free:
+        return True
+    give_back(device)
+    free = free_bytes(device)
+    return free is None or needed <= SHARE_OF_FREE * free

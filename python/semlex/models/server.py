@@ -1,0 +1,414 @@
+"""One HTTP client for every server of models: JSON in, JSON out, with retries and without surprises.
+
+Three things decide its form. A socket's time-out bounds one read, not an answer that arrives byte by byte nor the
+look-up of a host's name, so every attempt runs in a thread that is left behind when its time is over. Waiting ends at
+once when nobody waits for the result any more. And what a server says about an error may repeat what was sent to it, so
+messages quote only names from a list of our own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import random
+import re
+import threading
+import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from semlex.errors import ConfigurationError, ModelError, ModelServerError
+from semlex.models import interruption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+CONNECT_SECONDS = 10.0
+# Waits between attempts double from the first to the last of these; each is shortened by chance, so that clients that
+# failed together do not come back together.
+FIRST_WAIT_SECONDS = 0.5
+LAST_WAIT_SECONDS = 30.0
+# A server that asks for more (Retry-After) gets no further attempt: whoever waits should decide that.
+MOST_WAIT_SECONDS = 60.0
+# 2,048 vectors of 4,096 numbers in decimal are about 180 MB, more than any server sends at once.
+MOST_ANSWER_BYTES = 256 * 1024 * 1024
+POLL_SECONDS = 0.1
+
+# Names of errors that the servers document. Nothing else of an answer is quoted: it may hold a text or a key.
+QUOTED_NAMES = frozenset(
+    {
+        *("authentication_error", "billing_hard_limit_reached", "context_length_exceeded", "insufficient_quota"),
+        *("invalid_api_key", "invalid_request_error", "invalid_type", "invalid_value", "model_not_found"),
+        *("not_found_error", "permission_error", "rate_limit_exceeded", "server_error", "unsupported_parameter"),
+        *("BadRequestError", "InternalServerError", "NotFoundError", "UnprocessableEntityError"),
+        *("Backend", "Empty", "Overloaded", "Tokenizer", "Unhealthy", "Validation"),
+        *("DEADLINE_EXCEEDED", "FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND"),
+        *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "UNAVAILABLE"),
+    }
+)
+_REMEDIES = {
+    400: "check the key, the model's name, its settings, and the length of the texts",
+    404: "check the address and the model's name; a local server must have fetched the model first",
+    413: "lower batch_size, or shorten the texts",
+    422: "check the model's name, its settings, and the length of the texts",
+    429: "it limits requests, or the account has no credit left; wait, or lower concurrency and batch_size",
+}
+_UNREACHABLE = "check the address, and that the server is running and can be reached from here"
+_SLOW = "lower batch_size, raise timeout, or look at the server's load"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    retry_after: str | None
+    body: bytes
+
+    @property
+    def retried(self) -> bool:
+        return self.status in RETRIED_STATUSES
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    what: str
+    remedy: str
+    retried: bool = True
+
+
+class ModelServer:
+    """One provider's HTTP endpoint: JSON in, JSON out, with retries.
+
+    A request is tried again after a broken connection, a time-out, and the statuses 408, 429, 500, 502, 503 and 504;
+    ``Retry-After`` is honoured up to 60 s. A call therefore takes at most ``attempts * (timeout + 60)`` seconds.
+    Redirects are never followed (the key would go along), an environment's proxies are used except for this machine
+    itself. Nothing is sent before the first request; safe for several threads.
+
+    Args:
+        base_url: Address in front of every path, ``http`` or ``https``, without user, password, query or fragment.
+        api_key: Sent with every request; kept out of messages, logs and ``repr``.
+        key_header: Header that carries the key; ``Authorization`` carries it as ``Bearer``.
+        key_variable: Environment variable that holds the key, for messages.
+        timeout: Most seconds of one attempt, from the look-up of the host to the answer's last byte.
+        attempts: Most attempts of one request, 1 to 20.
+        concurrency: Most requests at the same time in one call of `post_all` or `map`, 1 to 64.
+
+    Raises:
+        ConfigurationError: A parameter cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        key_header: str = "Authorization",
+        key_variable: str | None = None,
+        timeout: float = 60.0,
+        attempts: int = 5,
+        concurrency: int = 4,
+    ) -> None:
+        self.host, self.is_local = _checked_address(base_url)
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
+            raise ConfigurationError("api_key must be printable ASCII characters without line breaks, and not blank")
+        if not 0 < timeout <= 3600:  # noqa: PLR2004 (an hour)
+            raise ConfigurationError(f"timeout must be above 0 and at most 3600 seconds; found {timeout}")
+        for name, value, most in (("attempts", attempts, 20), ("concurrency", concurrency, 64)):
+            if not 1 <= value <= most:
+                raise ConfigurationError(f"{name} must be from 1 to {most}; found {value}")
+        self.base_url = base_url.rstrip("/")
+        self._headers = {"Content-Type": "application/json", "User-Agent": "semlex"}
+        if api_key is not None:
+            self._headers[key_header] = f"Bearer {api_key}" if key_header == "Authorization" else api_key
+        self._has_key = api_key is not None
+        self._key_variable = key_variable
+        self._timeout = timeout
+        self._attempts = attempts
+        self._concurrency = concurrency
+        self._client: Any = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ModelServer({self.base_url!r})"
+
+    def post(self, path: str, body: Mapping[str, object]) -> Any:
+        """Sends one request and waits for its answer.
+
+        Args:
+            path: Path behind the base URL, with its leading slash.
+            body: What is sent, as JSON.
+
+        Returns:
+            The answer, parsed.
+
+        Raises:
+            ModelServerError: The server cannot be reached, refuses, or answers with something that is not JSON.
+            ModelError: The server object was closed.
+            ConfigurationError: The environment's proxy settings cannot be used.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        for attempt in range(1, self._attempts + 1):
+            interruption.check()
+            answer = self._try(path, content)
+            if isinstance(answer, _Answer) and answer.status < 300:  # noqa: PLR2004 (the statuses of success)
+                return self._parse(path, answer)
+            if not answer.retried or attempt == self._attempts:
+                break
+            _pause(self._wait_seconds(path, answer, attempt))
+        if isinstance(answer, _Failure):
+            raise ModelServerError(f"{self.host}{path} {answer.what}; {answer.remedy}")
+        raise self._refusal(path, answer)
+
+    def post_all(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[Any]:
+        """Sends many requests, several at a time.
+
+        Args:
+            path: Path behind the base URL, with its leading slash.
+            bodies: n bodies.
+
+        Returns:
+            n answers in the order of the bodies.
+
+        Raises:
+            ModelServerError: As for `post`; the other requests are given up.
+            ModelError: The server object was closed.
+            ConfigurationError: The environment's proxy settings cannot be used.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        return self.map(partial(self.post, path), bodies)
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Calls a function that talks to this server for every item, several at a time.
+
+        Args:
+            function: Called in other threads, in a copy of this one's context.
+            items: n items.
+
+        Returns:
+            n results in the order of the items.
+
+        Raises:
+            WorkAbandonedError: Nobody waits for the result any more.
+            Exception: The first that a call raised; the other calls are given up.
+        """
+        if len(items) <= 1 or self._concurrency == 1:
+            return [function(item) for item in items]
+        interruption.check()
+        given_up = threading.Event()
+
+        def call(item: Item) -> Result:
+            # Stands in for the caller's flag, which the loop below passes on.
+            with interruption.abandoned_by(given_up):
+                return function(item)
+
+        pool = ThreadPoolExecutor(min(self._concurrency, len(items)), thread_name_prefix="semlex-model-server")
+        try:
+            futures = [pool.submit(copy_context().run, call, item) for item in items]
+            while True:
+                done, pending = wait(futures, POLL_SECONDS, FIRST_EXCEPTION)
+                failed = next((future.exception() for future in futures if future in done and future.exception()), None)
+                if failed is not None:
+                    raise failed
+                if not pending:
+                    return [future.result() for future in futures]
+                interruption.check()
+        finally:
+            given_up.set()
+            pool.shutdown(cancel_futures=True)
+
+    def close(self) -> None:
+        """Closes the connections; a second call does nothing."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _try(self, path: str, content: bytes) -> _Answer | _Failure:
+        """One attempt: an answer of whatever status, or what stood in its way."""
+        client = self._open()
+        outcome: list[_Answer | _Failure] = []
+        done = threading.Event()
+        deadline = time.monotonic() + self._timeout
+
+        def exchange() -> None:
+            try:
+                outcome.append(_exchange(client, self.base_url + path, content, deadline))
+            finally:
+                done.set()
+
+        threading.Thread(target=exchange, name="semlex-model-request", daemon=True).start()
+        _wait(done, self._timeout)
+        if self._closed:
+            raise ModelError(f"the connection to {self.host} was closed; make a new one")
+        return outcome[0] if outcome else _Failure("did not answer in time", _SLOW)
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._closed:
+                raise ModelError(f"the connection to {self.host} was closed; make a new one")
+            if self._client is None:
+                import httpx2  # noqa: PLC0415 (a tenth of a second)
+
+                if self._has_key and not self.is_local and self.base_url.startswith("http:"):
+                    logger.warning("the key for %s travels without encryption; use https", self.host)
+                try:
+                    self._client = httpx2.Client(
+                        headers=self._headers,
+                        timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, CONNECT_SECONDS)),
+                        limits=httpx2.Limits(max_keepalive_connections=self._concurrency),
+                        trust_env=not self.is_local,
+                    )
+                except (ImportError, ValueError, httpx2.InvalidURL) as error:
+                    raise ConfigurationError(
+                        f"the environment's proxy settings cannot be used ({type(error).__name__}); check HTTP_PROXY, "
+                        f"HTTPS_PROXY and ALL_PROXY, or add {self.host} to NO_PROXY"
+                    ) from None  # the cause may show a proxy's password
+            return self._client
+
+    def _parse(self, path: str, answer: _Answer) -> Any:
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            pass
+        # Raised outside, because the cause would hold the answer.
+        raise ModelServerError(
+            f"{self.host}{path} answered with something that is not JSON ({len(answer.body)} bytes); check the address",
+            status=answer.status,
+        )
+
+    def _wait_seconds(self, path: str, answer: _Answer | _Failure, attempt: int) -> float:
+        """How long to wait before the next attempt."""
+        asked = _asked_wait(answer.retry_after) if isinstance(answer, _Answer) else None
+        if asked is None:
+            longest = min(LAST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1))
+            return longest * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
+        if asked > MOST_WAIT_SECONDS and isinstance(answer, _Answer):
+            raise ModelServerError(
+                f"{self.host}{path} answered {answer.status}{_quoted(answer.body)} and asks to wait "
+                f"{min(asked, 1e9):.0f} s, more than the {MOST_WAIT_SECONDS:.0f} s that are waited; try again later",
+                status=answer.status,
+            )
+        return asked
+
+    def _refusal(self, path: str, answer: _Answer) -> ModelServerError:
+        status = answer.status
+        if status in {401, 403}:
+            place = "api_key" if self._key_variable is None else f"the environment variable {self._key_variable}"
+            remedy = f"check the key in {place}" if self._has_key else f"it wants a key: set {place}"
+        elif 300 <= status < 400:  # noqa: PLR2004 (the statuses of redirection)
+            remedy = "redirects are not followed; give the address that it leads to"
+        else:
+            remedy = _REMEDIES.get(status, "look at the server's own log" if self.is_local else "try again later")
+        return ModelServerError(f"{self.host}{path} answered {status}{_quoted(answer.body)}; {remedy}", status=status)
+
+
+def _exchange(client: Any, url: str, content: bytes, deadline: float) -> _Answer | _Failure:  # noqa: PLR0911 (kinds)
+    import httpx2  # noqa: PLC0415 (loaded already)
+
+    try:
+        with client.stream("POST", url, content=content) as response:
+            body = bytearray()
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > MOST_ANSWER_BYTES:
+                    what = f"sent more than the {MOST_ANSWER_BYTES} bytes that are read"
+                    return _Failure(what, "lower batch_size, or check the address", retried=False)
+                if time.monotonic() > deadline:
+                    return _Failure("did not answer in time", _SLOW)
+            return _Answer(response.status_code, response.headers.get("Retry-After"), bytes(body))
+    except (httpx2.ConnectError, httpx2.ConnectTimeout):
+        return _Failure("cannot be reached", _UNREACHABLE)
+    except httpx2.TimeoutException:
+        return _Failure("did not answer in time", _SLOW)
+    except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as error:
+        return _Failure(f"broke the connection ({type(error).__name__})", _UNREACHABLE)
+    except Exception as error:  # noqa: BLE001 (whatever else goes wrong here must reach the thread that waits)
+        return _Failure(f"could not be asked ({type(error).__name__})", _UNREACHABLE, retried=False)
+
+
+def _wait(event: threading.Event, seconds: float) -> None:
+    """Waits for an event, at most so long; ends early, with an error, when nobody waits for the result any more."""
+    deadline = time.monotonic() + seconds
+    while not event.wait(max(0.0, min(POLL_SECONDS, deadline - time.monotonic()))):
+        interruption.check()
+        if time.monotonic() >= deadline:
+            return
+
+
+def _pause(seconds: float) -> None:
+    _wait(threading.Event(), seconds)
+
+
+def _checked_address(base_url: str) -> tuple[str, bool]:
+    """Host and port of an address, and whether that is this machine; the message never shows the address."""
+    try:
+        parts = urlsplit(base_url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = None, None, None
+    if parts is None or parts.scheme not in {"http", "https"} or not host or re.search(r"[\s\x00-\x1f\x7f]", base_url):
+        raise ConfigurationError("the address of a server must have the form http(s)://HOST[:PORT][/PATH]")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError(
+            f"the address of {host} must not hold a user or password; give the key as api_key or in the environment"
+        )
+    if parts.query or parts.fragment:
+        raise ConfigurationError(f"the address of {host} must not hold a query (?…) or a fragment (#…)")
+    name = f"[{host}]" if ":" in host else host
+    return (name if port is None else f"{name}:{port}"), _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _asked_wait(value: str | None) -> float | None:
+    """Seconds that a Retry-After header asks for, as a number or as a date (RFC 9110, 10.2.3), if it says anything."""
+    if value is None:
+        return None
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value, re.ASCII):
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())
+
+
+def _quoted(body: bytes) -> str:
+    """Names of the error that an answer holds, in brackets: only those that `QUOTED_NAMES` knows."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    outer = content if isinstance(content, dict) else {}
+    inner = outer.get("error")
+    found = [
+        value
+        for source in (inner if isinstance(inner, dict) else {}, outer)
+        for value in (source.get(field) for field in ("code", "type", "status", "error_type"))
+        if isinstance(value, str) and value in QUOTED_NAMES
+    ]
+    return f" ({', '.join(dict.fromkeys(found))})" if found else ""

@@ -1,0 +1,257 @@
+"""Cross-encoders: classifiers with one label that read the query and a text together.
+
+sentence-transformers loads and runs them; what it leaves open is decided here. Weights come from safetensors only, a
+model without its trained head is refused (transformers would fill in random numbers and only warn), the precision is
+said, and the activation is the logistic function whatever the model's config asks for: some models give raw scores,
+others probabilities, and only the latter can be compared with those of other rerankers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError
+from semlex.models import interruption, memory
+from semlex.models.device import check_names, place
+from semlex.models.tokenizing import check_texts
+from semlex.models.transformer import check_range, shown_rows
+from semlex.models.weights import find_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.models.weights import ModelFolder
+
+logger = logging.getLogger(__name__)
+
+
+class CrossEncoderReranker:
+    """Scores candidates with a cross-encoder of sentence-transformers.
+
+    The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
+    Blocking, and safe for several threads. Query and text are given to the model as they are, without a prompt; models
+    of the Qwen3-Reranker family need one and are loaded by `semlex.reranking.qwen3.Qwen3Reranker`.
+
+    Args:
+        model_name: Hub id, or path of a local folder.
+        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+        batch_size: Most candidates in a forward pass, 1 to 256.
+        max_length: Most tokens of query and text together, 16 to 32768; None for the model's own bound. The longer of
+            the two loses its end where they do not fit, and one logged line names the rows.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
+        revision: Branch, tag or commit of the hub.
+        allow_download: Whether the hub may be asked for a model that is not on this machine.
+
+    Raises:
+        ConfigurationError: A parameter is unknown or out of range.
+        MissingExtraError: sentence-transformers is not installed.
+        ModelNotFoundError: The model is not on this machine.
+        ModelError: The folder holds another kind of model.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        device: str | None = None,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        *,
+        dtype: str | None = None,
+        revision: str | None = None,
+        allow_download: bool = False,
+    ) -> None:
+        check_range("batch_size", batch_size, 1, 256)
+        if max_length is not None:
+            check_range("max_length", max_length, 16, 32768)
+        check_names(device, dtype)
+        if find_spec("sentence_transformers") is None:
+            raise MissingExtraError("sentence-transformers", "sentence-transformers", "a cross-encoder")
+        self._folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        _check_kind(self._folder)
+        positions = self._folder.read_json("config.json").get("max_position_embeddings")
+        if max_length is not None and isinstance(positions, int) and 0 < positions < max_length:
+            raise ConfigurationError(
+                f"max_length must be from 16 to {positions} for {self._folder.name}; found {max_length}"
+            )
+        self._requested = (device, dtype)
+        self._batch_size = batch_size
+        self._max_length = max_length
+        self._model: Any = None
+        self._closed = False
+        # One forward pass at a time: two would need twice the memory, and neither MPS nor a tokenizer whose truncation
+        # is switched on and off is safe with two.
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> str:
+        """Model and revision, in one line."""
+        return f"{self._folder.name}@{self._folder.revision}"
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Judges texts.
+
+        Args:
+            query: The query.
+            texts: n candidates.
+
+        Returns:
+            (n,) the logistic function of the model's raw scores, 0 to 1, in the order of the texts.
+
+        Raises:
+            ValidationError: The query or a text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, was closed, or its scores are not finite.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        (checked,) = check_texts([query])
+        pairs = [(checked, text) for text in check_texts(texts)]
+        scores = np.empty(len(pairs), dtype=np.float32)
+        with self._lock:
+            if self._closed:
+                raise ModelError(f"{self._folder.name} was closed; make a new one")
+            if not pairs:
+                return scores
+            model = self._load()
+            # Rows of like length together, so that little is padded; the longest first, so that memory fails early.
+            order = np.argsort(-self._lengths(model, pairs), kind="stable")
+            for start in range(0, order.size, self._batch_size):
+                interruption.check()
+                rows = order[start : start + self._batch_size]
+                scores[rows] = self._forward(model, [pairs[row] for row in rows])
+        faulty = np.flatnonzero(~np.isfinite(scores))
+        if faulty.size:
+            raise ModelError(f"{self.identity}: the score of row {faulty[0]} is not finite; dtype='float32' may help")
+        return scores
+
+    def close(self) -> None:
+        """Releases the model and the device's memory; a second call does nothing."""
+        with self._lock:
+            self._closed = True
+            if self._model is not None:
+                device = self._model.device.type
+                self._model = None
+                memory.give_back(device)
+
+    def _lengths(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
+        """Tokens of every pair; names the pairs that the model will not see whole."""
+        encoded = model.tokenizer(pairs, truncation=False, padding=False, verbose=False)["input_ids"]
+        lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
+        cut = np.flatnonzero(lengths > model.max_seq_length).tolist()
+        if cut:
+            logger.warning(
+                "%d of %d candidates do not fit into max_length=%d tokens with the query and were cut: %s",
+                len(cut),
+                len(pairs),
+                model.max_seq_length,
+                shown_rows(cut),
+            )
+        return lengths
+
+    def _forward(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        import torch  # noqa: PLC0415 (loaded already)
+
+        try:
+            scores: NDArray[np.float32] = model.predict(
+                pairs, batch_size=len(pairs), activation_fn=torch.nn.Sigmoid(), show_progress_bar=False
+            )
+        except Exception as error:  # three libraries take part, and each has errors of its own
+            raise ModelError(
+                f"{self._folder.name} cannot judge {len(pairs)} candidates ({type(error).__name__}); a smaller "
+                "batch_size or max_length may help"
+            ) from error
+        return scores
+
+    def _load(self) -> Any:
+        if self._model is None:
+            import torch  # noqa: PLC0415 (seconds, and not in the base install)
+            import transformers  # noqa: PLC0415
+            from sentence_transformers import CrossEncoder  # noqa: PLC0415
+
+            placement = place(*self._requested)
+            screen: Any = transformers.logging
+            shown = screen.is_progress_bar_enabled()
+            screen.disable_progress_bar()  # reading takes a second or two; the bar would stay on the screen
+            try:
+                model = CrossEncoder(
+                    str(self._folder.path),
+                    device=placement.device,
+                    max_length=self._max_length,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    model_kwargs={"dtype": getattr(torch, placement.precision), "use_safetensors": True},
+                )
+            except Exception as error:  # four libraries take part, and each has errors of its own
+                raise ModelError(
+                    f"{self._folder.name} cannot be loaded from {self._folder.path} ({type(error).__name__}); the "
+                    "folder must hold config.json, a tokenizer and *.safetensors of a cross-encoder, and no code of "
+                    "its own; fetch it again"
+                ) from error
+            finally:
+                if shown:
+                    screen.enable_progress_bar()
+            if model.num_labels != 1:
+                raise ModelError(f"{self._folder.name} is a classifier with {model.num_labels} labels; expected 1")
+            self._check_head(model)
+            self._model = model
+        return self._model
+
+    def _check_head(self, model: Any) -> None:
+        """Refuses a classifier whose head is not in the files, and therefore random."""
+        from safetensors import safe_open  # noqa: PLC0415 (not in the base install)
+
+        network = model.model
+        if not type(network).__name__.endswith("ForSequenceClassification"):
+            return  # the head is a module of its own, and its loader is strict
+        body = f"{network.base_model_prefix}."
+        stored: set[str] = set()
+        for path in self._folder.path.glob("*.safetensors"):
+            with safe_open(path, "pt") as file:
+                stored.update(file.keys())
+        missing = [name for name, _ in network.named_parameters() if not name.startswith(body) and name not in stored]
+        if missing:
+            raise ModelError(
+                f"{self._folder.name}: {len(missing)} weights of its head are missing from {self._folder.path} (the "
+                f"first is {min(missing)}); is it another kind of model? If not, fetch it again"
+            )
+
+
+def is_cross_encoder(folder: ModelFolder) -> bool:
+    """Tells by its config whether a folder holds a model that judges pairs.
+
+    Args:
+        folder: The model.
+
+    Returns:
+        Whether it is a sequence classifier, or says itself that it is a cross-encoder; never for a language model.
+
+    Raises:
+        ModelError: A config is not a JSON object.
+    """
+    architecture = _architecture(folder)
+    if architecture.endswith("ForCausalLM"):
+        return False
+    own_word = folder.read_json("config_sentence_transformers.json").get("model_type")
+    return own_word == "CrossEncoder" or (own_word is None and architecture.endswith("ForSequenceClassification"))
+
+
+def _check_kind(folder: ModelFolder) -> None:
+    if not is_cross_encoder(folder):
+        remedy = "choose another model"
+        if _architecture(folder).endswith("ForCausalLM"):
+            remedy = "a Qwen3-Reranker is loaded by its name alone, or by semlex.reranking.qwen3.Qwen3Reranker"
+        raise ModelError(f"{folder.name} is not a cross-encoder (config.json: architectures); {remedy}")
+    # Beside the transformer, whose loader is told, a model may have modules of its own.
+    pickled = [path.parent for path in folder.path.rglob("pytorch_model.bin")]
+    if any(not any(parent.glob("*.safetensors")) for parent in pickled):
+        raise ModelError(f"{folder.name} holds weights that are not safetensors; choose a model that has them so")
+
+
+def _architecture(folder: ModelFolder) -> str:
+    architectures = folder.read_json("config.json").get("architectures") or [""]
+    return str(architectures[0]) if isinstance(architectures, list) else ""

@@ -1,0 +1,91 @@
+"""A reranker without a model: candidates are ordered by the query's words in them."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex import _core
+from semlex.models import interruption
+from semlex.models.tokenizing import check_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class ScoreReranker:
+    """Scores candidates by how many of the query's words they hold, and how near to each other.
+
+    The idea is that of ranking by coordination level, then by the density of the cover (Clarke, Cormack and Tudhope,
+    "Relevance ranking for one to three term queries", 2000): a text that holds more of the words is always above one
+    that holds fewer; among equals, the one in which they stand closest together is first. With n different words in the
+    query, m of them in the text, and w words in the shortest stretch of the text that holds all m::
+
+        score = (m - 1 + m / w) / n      (0 where m is 0)
+
+    So 1 means that the whole query stands in one place, in any order. It is a rule, not a probability that a model
+    learned: it knows no synonyms, no inflection and no meaning. Words are those of Unicode (Annex 29) after
+    compatibility normalisation and case folding. Equal input always gives equal scores, whatever the neighbours. Safe
+    for several threads.
+    """
+
+    @property
+    def identity(self) -> str:
+        """The rule and its version, in one line."""
+        return "score/1"
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Judges texts.
+
+        Args:
+            query: The query.
+            texts: n candidates.
+
+        Returns:
+            (n,) scores, 0 to 1, in the order of the texts; all 0 when the query holds no word.
+
+        Raises:
+            ValidationError: The query or a text is not a str or holds a lone surrogate.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        (checked,) = check_texts([query])
+        candidates = check_texts(texts)
+        wanted = frozenset(_words(checked))
+        scores = np.zeros(len(candidates), dtype=np.float32)
+        for row, text in enumerate(candidates):
+            interruption.check()
+            found, stretch = _shortest_cover(wanted, _words(text))
+            if found:
+                scores[row] = (found - 1 + found / stretch) / len(wanted)
+        return scores
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to release."""
+
+
+def _words(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return [folded[start:end] for start, end in _core.word_offsets(folded).tolist()]
+
+
+def _shortest_cover(wanted: frozenset[str], words: Sequence[str]) -> tuple[int, int]:
+    """How many wanted words a text holds, and the length in words of its shortest stretch that holds all of these."""
+    places = [(place, word) for place, word in enumerate(words) if word in wanted]
+    target = len({word for _, word in places})
+    shortest = len(words)
+    inside: dict[str, int] = {}
+    first = 0
+    for last, word in places:
+        inside[word] = inside.get(word, 0) + 1
+        while len(inside) == target:
+            begin, leaving = places[first]
+            shortest = min(shortest, last - begin + 1)
+            first += 1
+            inside[leaving] -= 1
+            if not inside[leaving]:
+                del inside[leaving]
+    return target, shortest

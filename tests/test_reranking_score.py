@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+import threading
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import _core
+from semlex.errors import ValidationError, WorkAbandonedError
+from semlex.models import interruption
+from semlex.reranking.base import Reranker
+from semlex.reranking.score import ScoreReranker
+
+WORDS = st.lists(st.sampled_from(["red", "Red", "blue", "stone", "Straße", "strasse", "ﬁne", "fine", "数据", "-", "x"]))
+SENTENCES = WORDS.map(" ".join)
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+RERANKER = ScoreReranker()
+
+
+def words(text):
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return [folded[start:end] for start, end in _core.word_offsets(folded)]
+
+
+def slow_score(query, text):
+    """The definition, over every stretch of the text."""
+    wanted, held = set(words(query)), words(text)
+    found = wanted & set(held)
+    if not found:
+        return 0.0
+    stretches = itertools.combinations(range(len(held) + 1), 2)
+    shortest = min(end - start for start, end in stretches if found <= set(held[start:end]))
+    return (len(found) - 1 + len(found) / shortest) / len(wanted)
+
+
+@given(SENTENCES | ANY, st.lists(SENTENCES | ANY, max_size=5))
+def test_scores_equal_the_definition(query, texts):
+    scores = RERANKER.score(query, texts)
+    assert scores.dtype == np.float32
+    assert scores.tolist() == np.array([slow_score(query, text) for text in texts], dtype=np.float32).tolist()
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+@given(SENTENCES, st.lists(SENTENCES, max_size=5))
+def test_more_of_the_words_always_come_before_fewer(query, texts):
+    wanted = set(words(query))
+    found = [len(wanted & set(words(text))) for text in texts]
+    scores = RERANKER.score(query, texts)
+    for first, second in itertools.permutations(range(len(texts)), 2):
+        if found[first] > found[second]:
+            assert scores[first] > scores[second]
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "score"),
+    [
+        ("red stone", "a Red stone lies there", 1.0),
+        ("red stone", "stone red", 1.0),
+        ("red stone", "the stone that was red", 0.75),
+        ("red stone", "a red bird", 0.5),
+        ("red stone", "a blue bird", 0.0),
+        ("red red stone", "red stone", 1.0),
+        ("STRASSE", "eine Straße", 1.0),
+        ("数据", "关于数据", 1.0),
+        ("?!", "anything?!", 0.0),
+        ("red", "", 0.0),
+    ],
+)
+def test_examples(query, text, score):
+    assert RERANKER.score(query, [text]).tolist() == [score]
+
+
+def test_it_is_a_reranker_with_nothing_to_release():
+    assert isinstance(RERANKER, Reranker)
+    assert RERANKER.identity == "score/1"
+    RERANKER.close()
+    assert RERANKER.score("red", []).shape == (0,)
+
+
+def test_texts_that_cannot_be_read():
+    with pytest.raises(ValidationError, match=r"row 1, text: lone_surrogate"):
+        RERANKER.score("red", ["fine", "\udfff"])
+    with pytest.raises(ValidationError, match="wrong_type"):
+        RERANKER.score(None, ["fine"])
+
+
+def test_nobody_waits_any_more():
+    flag = threading.Event()
+    flag.set()
+    with interruption.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+        RERANKER.score("red", ["red"])
