@@ -35,8 +35,10 @@ LAYERS = {
     "sync": 7,
     "listing": 7,
     "presentation": 7,
-    "cli": 8,
-    "__main__": 9,
+    "doctor": 7,
+    "model_commands": 8,
+    "cli": 9,
+    "__main__": 10,
 }
 # Stages stand side by side: each knows its own package only. (`fusion` joins what the legs of the store return.)
 STAGES = {"documents", "embedding", "reranking", "store"}
@@ -45,6 +47,8 @@ HEAVY = (
     "transformers",
     "model2vec",
     "tokenizers",
+    "sentence_transformers",
+    "httpx2",
     "langchain_core",
     "langgraph",
     "psycopg",

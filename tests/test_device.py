@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -56,6 +58,44 @@ def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected):
         else:
             monkeypatch.setattr(torch.cpu, name, lambda value=value: value)
     assert device.place("cpu", None) == device.Placement("cpu", expected)
+
+
+def test_every_precision_has_a_reason(monkeypatch):
+    for probe in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+        monkeypatch.setattr(torch.cpu, probe, lambda: True)
+    assert device.place("cpu", None).reason == "this CPU has AMX and AVX512-BF16"
+    assert device.place("cpu", "float16").reason == "as configured"
+    for probe in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+        monkeypatch.setattr(torch.cpu, probe, lambda: False)
+    assert device.place("cpu", None).reason == "this CPU would only emulate bfloat16"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for capability, reason in (((9, 0), "the models were trained in it"), ((7, 5), "has no units for bfloat16")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
+        assert device.place("cuda", None).reason.endswith(reason)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    for version, reason in (("2.13.0", "right on MPS from torch 2.13"), ("2.12.0", "wrongly on MPS")):
+        monkeypatch.setattr(torch, "__version__", version)
+        assert device.place("mps", None).reason.endswith(reason)
+
+
+def test_a_place_is_the_same_whatever_the_reason():
+    assert device.Placement("cpu", "float32", "a") == device.Placement("cpu", "float32", "b")
+    assert len({device.Placement("cpu", "float32", "a"), device.Placement("cpu", "float32", "b")}) == 1
+
+
+def test_devices_in_words(monkeypatch):
+    assert list(device.describe_devices()) == ["cpu"]
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 21 << 30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Big One")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 << 30))
+    found = device.describe_devices()
+    assert list(found) == ["mps", "cuda", "cpu"]
+    assert "21.0 GiB" in found["mps"]
+    assert found["cuda"] == "Big One, compute capability 9.0, 80.0 GiB"
+    assert "threads" in found["cpu"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, SemlexError, StoreError, ValidationError
+from semlex.model_commands import EXIT_MODEL, doctor_app, models_app
 from semlex.presentation import (
     messages,
     output,
@@ -31,7 +32,7 @@ EXIT_CODES = """\b
 Exit codes: 0 done; 1 an error of another kind; 2 the arguments or the input were refused; 3 the database;
 4 a model; 5 done, but some files could not be read (they are listed).
 """
-EXIT_REFUSED, EXIT_DATABASE, EXIT_MODEL, EXIT_SOME_FILES = 2, 3, 4, 5
+EXIT_REFUSED, EXIT_DATABASE, EXIT_SOME_FILES = 2, 3, 5
 
 app = typer.Typer(
     name="semlex",
@@ -44,6 +45,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(models_app, name="models")
+app.add_typer(doctor_app, name="doctor")
 
 Database = Annotated[
     str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")

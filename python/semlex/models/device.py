@@ -13,7 +13,8 @@ CPU with AMX, AVX512-BF16   bfloat16   2 to 4 times faster than float32
 any other CPU               float32    bfloat16 would be emulated
 =========================== ========== =====================================================================
 
-transformers 5 would load bfloat16 everywhere when nothing is said, so the precision is always said.
+transformers 5 would load bfloat16 everywhere when nothing is said, so the precision is always said. The table is where
+a model starts: `semlex.models.self_test` has the last word.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import ctypes.util
 import logging
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,10 +44,12 @@ class Placement:
     Attributes:
         device: ``mps``, ``cuda`` or ``cpu``.
         precision: ``float32``, ``bfloat16`` or ``float16``.
+        reason: Why this precision; two places that differ in nothing else are equal.
     """
 
     device: str
     precision: str
+    reason: str = field(default="", compare=False)
 
 
 def require_torch(purpose: str) -> None:
@@ -93,13 +96,14 @@ def place(device: str | None, precision: str | None) -> Placement:
         chosen = automatic_device()
         logger.warning("device %r is not available here; using %r", device, chosen)
     if precision is None:
-        return Placement(chosen, _automatic_precision(chosen))
+        automatic = _automatic_precision(chosen)
+        return Placement(chosen, automatic, _reason(chosen, automatic))
     if chosen == "mps" and precision != "float32" and _torch_version() < MPS_HALF_PRECISION_FROM:
         raise ConfigurationError(
             f"dtype={precision!r} on MPS needs torch 2.13 or newer (with older ones later tokens leak into earlier "
             "ones); upgrade torch or use dtype='float32'"
         )
-    return Placement(chosen, precision)
+    return Placement(chosen, precision, "as configured")
 
 
 def check_names(device: str | None, precision: str | None) -> None:
@@ -164,10 +168,47 @@ def _automatic_precision(device: str) -> str:
         return "bfloat16" if torch.cuda.get_device_capability()[0] >= BFLOAT16_FROM_CAPABILITY else "float16"
     if device == "mps":
         return "bfloat16" if _torch_version() >= MPS_HALF_PRECISION_FROM else "float32"
+    return "bfloat16" if bfloat16_units() else "float32"
+
+
+def _reason(device: str, precision: str) -> str:
+    """Why the table gives a device this precision."""
+    return {
+        ("cuda", "bfloat16"): "the GPU computes in it, and the models were trained in it",
+        ("cuda", "float16"): "the GPU has no units for bfloat16",
+        ("mps", "bfloat16"): "half the memory, and right on MPS from torch 2.13",
+        ("mps", "float32"): "torch before 2.13 computes half precision wrongly on MPS",
+        ("cpu", "bfloat16"): f"this CPU has {' and '.join(bfloat16_units())}",
+    }.get((device, precision), "this CPU would only emulate bfloat16")
+
+
+def bfloat16_units() -> list[str]:
+    """Names of this CPU's units for bfloat16; imports torch."""
+    import torch  # noqa: PLC0415 (seconds, and not in the base install)
+
     # Not public, so a torch without them means float32: slower, never wrong.
-    probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    fast = any(getattr(torch.cpu, probe, bool)() for probe in probes)
-    return "bfloat16" if fast else "float32"
+    probes = {"AMX": "_is_amx_tile_supported", "AVX512-BF16": "_is_avx512_bf16_supported"}
+    return [name for name, probe in probes.items() if getattr(torch.cpu, probe, bool)()]
+
+
+def describe_devices() -> dict[str, str]:
+    """What this machine offers, the best first: name and a line about it; imports torch."""
+    import torch  # noqa: PLC0415 (seconds, and not in the base install)
+
+    found = {}
+    if _is_available("mps"):
+        found["mps"] = f"{platform.machine()}, {_gibibytes(torch.mps.recommended_max_memory())} of memory for it"
+    if _is_available("cuda"):
+        major, minor = torch.cuda.get_device_capability()
+        memory = _gibibytes(torch.cuda.get_device_properties(0).total_memory)
+        found["cuda"] = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}, {memory}"
+    units = ", ".join(bfloat16_units()) or "no units for bfloat16"
+    found["cpu"] = f"{platform.machine()}, {torch.get_num_threads()} threads, {units}"
+    return found
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"
 
 
 def _torch_version() -> tuple[int, int]:

@@ -42,9 +42,12 @@ def give_back(device: str) -> None:
     """
     gc.collect()
     torch = sys.modules.get("torch")
-    if torch is None or device == "cpu":
+    if torch is None:
         return
-    {"cuda": torch.cuda, "mps": torch.mps}[device].empty_cache()
+    if device == "cuda" and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if device == "mps" and torch.backends.mps.is_available():
+        torch.mps.empty_cache()
 
 
 def free_bytes(device: str) -> int | None:

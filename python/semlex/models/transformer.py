@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from typing import TYPE_CHECKING, Any
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
-from semlex.models import interruption
+from semlex.models import passes
 from semlex.models.device import check_names, place, require_torch
 from semlex.models.forward import FORWARDS
+from semlex.models.passes import Limits
+from semlex.models.sharing import Attempt, open_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.models.device import Placement
+    from semlex.models.sharing import Running
     from semlex.models.tokenizing import TokenRows
     from semlex.models.weights import ModelFolder
 
@@ -26,13 +31,40 @@ logger = logging.getLogger(__name__)
 
 # Rows shown in a message about many rows.
 SHOWN_ROWS = 10
-# Measured on two CPUs: batches of 16,384 tokens fall out of the cache and are 1.5 to 1.9 times slower than 4,096.
-CPU_TOKEN_BUDGET = 4_096
-GPU_TOKEN_BUDGET = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeReport:
+    """How a model runs, and why so. That there is one means that the self-test of this setting was passed.
+
+    The tokens that vectors and scores depend on (the end token, ``yes`` and ``no``) are checked by the embedder and the
+    reranker when they open their tokenizers.
+
+    Attributes:
+        device: ``mps``, ``cuda`` or ``cpu``.
+        precision: ``float32``, ``bfloat16`` or ``float16``.
+        precision_reason: Why this precision.
+        attention: Form of the forward pass.
+        token_budget: Most tokens of the next pass.
+        token_budget_reason: ``configured``, ``measured``, ``start value``, or ``memory ran out``.
+        failures: Settings that were given up before this one, in order.
+    """
+
+    device: str
+    precision: str
+    precision_reason: str
+    attention: str
+    token_budget: int
+    token_budget_reason: str
+    failures: tuple[Attempt, ...]
 
 
 class Transformer:
-    """A causal transformer that is loaded at first use.
+    """A causal transformer that is loaded at first use and tested before its first text.
+
+    Transformers of the same folder, head, device and precision share one set of weights; it is released when the last
+    of them closes. What one of them does is not seen by the others, with one exception: when memory runs out, all keep
+    to smaller passes. A process made by ``fork`` loads models of its own, and runs them in one thread.
 
     Args:
         folder: The model.
@@ -41,9 +73,10 @@ class Transformer:
         device: ``mps``, ``cuda``, ``cpu`` or None.
         precision: ``float32``, ``bfloat16``, ``float16`` or None.
         batch_size: Most rows in a forward pass.
-        token_budget: Most tokens in a forward pass, padding included; None for 4,096 on a CPU and 16,384 on a GPU. One
-            row that is longer makes a pass of its own.
-        attention: ``reference``: padded batches and torch's scaled dot product attention.
+        token_budget: Most tokens in a forward pass, padding included; None for one that is measured on the first large
+            calls (see `semlex.models.budget`). One row that is longer makes a pass of its own.
+        attention: Form of the forward pass, a name in `semlex.models.forward.FORWARDS`. Where device, precision and
+            form do not pass the self-test, the next safer ones are used (see `semlex.models.sharing.open_model`).
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
@@ -72,48 +105,64 @@ class Transformer:
         self._head = head
         self._attention = attention
         self._requested = (device, precision)
-        self._batch_size = batch_size
-        self._token_budget = token_budget
-        self._placement: Placement | None = None
-        self._model: Any = None
+        self._limits = Limits(batch_size, token_budget)
+        self._running: Running | None = None
+        self._failures: tuple[Attempt, ...] = ()
         self._closed = False
-        # One forward pass at a time: two would need twice the memory, and MPS is not safe with two.
         self._lock = threading.RLock()
+        _alive.add(self)
 
-    def last_hidden(self, rows: TokenRows) -> NDArray[np.float32]:
+    @property
+    def report(self) -> RuntimeReport | None:
+        """How the model runs, or None while it is not loaded."""
+        with self._lock:
+            if self._running is None:
+                return None
+            shared = self._running.shared
+            budget = passes.effective_budget(self._running, self._limits)
+            if budget == shared.token_cap:
+                why = "memory ran out"
+            elif self._limits.token_budget is not None:
+                why = "configured"
+            else:
+                why = "measured" if passes.measured_budget(self._running).measured else "start value"
+            return RuntimeReport(
+                device=shared.placement.device,
+                precision=shared.placement.precision,
+                precision_reason=shared.placement.reason,
+                attention=self._running.attention,
+                token_budget=budget,
+                token_budget_reason=why,
+                failures=self._failures + self._running.failures,
+            )
+
+    def last_hidden(self, rows: TokenRows, *, kept_prefix: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """Runs the body (with its final norm) and takes the state of every row's last token.
 
         Args:
             rows: n rows of at least one token id.
+            kept_prefix: Token ids that the rows of later calls begin with, too: a hint for the form of the forward
+                pass, which never changes the states.
 
         Returns:
             (n, hidden size), in the order of the rows. Rows that are not finite in half precision are computed again in
-            float32, which the model then keeps.
+            float32, which this transformer then keeps; others that share its weights go on as they were.
 
         Raises:
-            ModelError: The model cannot be loaded, or was closed.
+            ModelError: The model cannot be loaded, was closed, or its device has no room for a single row.
+            WorkAbandonedError: Nobody waits for the result.
         """
-        with self._lock:
-            model = self._load()
-            states = np.empty((len(rows), model.config.hidden_size), dtype=np.float32)
-            if not len(rows):
-                return states
-            self._fill(states, rows, np.arange(len(rows)))
-            overflowed = np.flatnonzero(~np.isfinite(states).all(axis=1))
-            if overflowed.size and self._placement is not None and self._placement.precision != "float32":
-                logger.warning(
-                    "%s: %d of %d rows overflowed in %s; the model now runs in float32",
-                    self.folder.name,
-                    overflowed.size,
-                    len(rows),
-                    self._placement.precision,
-                )
-                # Read again rather than widened: the weights themselves may have overflowed.
-                self._requested = (self._placement.device, "float32")
-                self._model = None
-                self._load()
-                self._fill(states, rows, overflowed)
+        running = self._open()
+        states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)
+        if not len(rows):
             return states
+        passes.fill(states, rows, np.arange(len(rows)), running, self._limits, kept_prefix=kept_prefix)
+        overflowed = np.flatnonzero(~np.isfinite(states).all(axis=1))
+        if overflowed.size and running.shared.placement.precision != "float32":
+            self._leave(running, overflowed.size, len(rows))
+            del running  # the weights go before the wider ones come
+            passes.fill(states, rows, overflowed, self._open(), self._limits, kept_prefix=kept_prefix)
+        return states
 
     def head_rows(self, ids: tuple[int, int]) -> NDArray[np.float32]:
         """Reads the two rows of the output layer that a yes/no decision needs.
@@ -127,8 +176,9 @@ class Transformer:
         Raises:
             ModelError: The model cannot be loaded, was closed, or its output layer has another shape.
         """
-        with self._lock:
-            model = self._load()
+        shared = self._open().shared
+        with shared.lock:
+            model = shared.model()
             if self._head == "classifier":
                 label = model.score.weight.detach().float().cpu().numpy()
                 if label.shape[0] != 1:
@@ -144,71 +194,56 @@ class Transformer:
             return rows
 
     def close(self) -> None:
-        """Releases the model and the device's memory; a second call does nothing."""
+        """Lets the weights go, and with the last of their users the device's memory; a second call does nothing.
+
+        A call that another thread has begun goes on to its end, and holds the weights until then.
+        """
         with self._lock:
             self._closed = True
-            if self._model is None:
+            self._running = None
+
+    def _open(self) -> Running:
+        with self._lock:
+            if self._closed:
+                raise ModelError(f"{self.folder.name} was closed; make a new one")
+            if self._running is None:
+                self._running = open_model(self.folder, self._head, place(*self._requested), self._attention)
+            return self._running
+
+    def _leave(self, running: Running, overflowed: int, rows: int) -> None:
+        """Gives up half precision, unless another thread has done so in the meantime."""
+        with self._lock:
+            if self._running is not running:
                 return
-            self._model = None
-            import torch  # noqa: PLC0415 (loaded already)
+            device, precision = running.shared.placement.device, running.shared.placement.precision
+            logger.warning(
+                "%s: %d of %d rows overflowed in %s; the model now runs in float32",
+                self.folder.name,
+                overflowed,
+                rows,
+                precision,
+            )
+            failed = Attempt(device, precision, running.attention, f"overflowed in {precision}")
+            self._failures += (*running.failures, failed)
+            # Read again rather than widened: the weights themselves may have overflowed.
+            self._requested = (device, "float32")
+            self._running = None
 
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            if torch.backends.mps.is_available():
-                torch.mps.empty_cache()
+    def _start_anew(self) -> None:
+        self._lock = threading.RLock()
+        self._running = None
 
-    def _fill(self, states: NDArray[np.float32], rows: TokenRows, which: NDArray[np.int64]) -> None:
-        on_cpu = self._placement is None or self._placement.device == "cpu"
-        budget = self._token_budget or (CPU_TOKEN_BUDGET if on_cpu else GPU_TOKEN_BUDGET)
-        forward = FORWARDS[self._attention](self._model)
-        for batch in forward.batches(rows.select(which), token_budget=budget, max_rows=self._batch_size):
-            interruption.check()
-            states[which[batch.rows]] = forward.run(batch)
 
-    def _load(self) -> Any:
-        if self._closed:
-            raise ModelError(f"{self.folder.name} was closed; make a new one")
-        if self._model is None:
-            import torch  # noqa: PLC0415 (seconds, and not in the base install)
-            import transformers  # noqa: PLC0415
+_alive: weakref.WeakSet[Transformer] = weakref.WeakSet()
 
-            self._placement = place(*self._requested)
-            kinds = {
-                "none": transformers.AutoModel,
-                "lm": transformers.AutoModelForCausalLM,
-                "classifier": transformers.AutoModelForSequenceClassification,
-            }
-            screen: Any = transformers.logging
-            shown = screen.is_progress_bar_enabled()
-            screen.disable_progress_bar()  # reading takes a second or two; the bar would stay on the screen
-            try:
-                model, report = kinds[self._head].from_pretrained(
-                    str(self.folder.path),
-                    dtype=getattr(torch, self._placement.precision),
-                    attn_implementation="sdpa",
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    local_files_only=True,
-                    output_loading_info=True,
-                )
-            except Exception as error:  # four libraries take part, and each has errors of its own
-                raise ModelError(
-                    f"{self.folder.name} cannot be loaded from {self.folder.path} ({type(error).__name__}); "
-                    "the folder must hold config.json, tokenizer.json and *.safetensors of a Qwen3 model; "
-                    "fetch it again"
-                ) from error
-            finally:
-                if shown:
-                    screen.enable_progress_bar()
-            # transformers fills weights that it does not find with random numbers, and only warns.
-            if report["missing_keys"]:
-                raise ModelError(
-                    f"{self.folder.name}: {len(report['missing_keys'])} weights are missing from {self.folder.path} "
-                    f"(the first is {min(report['missing_keys'])}); is it another kind of model? If not, fetch it "
-                    "again"
-                )
-            self._model = model.eval().to(self._placement.device)
-        return self._model
+
+def _after_fork() -> None:
+    for transformer in list(_alive):
+        transformer._start_anew()  # noqa: SLF001 (this module's own)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def check_config(folder: ModelFolder, max_length: int) -> int:

@@ -12,15 +12,22 @@ import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from semlex.errors import MissingExtraError, ModelError, ModelNotFoundError
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
+from semlex.models.downloading import download, plan_download
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROBE_SECONDS = 3.0
-# Everything that a safetensors model needs, and nothing that is executed when it is loaded (no *.py, no pickles).
-MODEL_FILES = ["*.json", "*.safetensors", "*.txt"]
+# What must be in the cache; a model may have more files, which other programs may have left out.
+NEEDED_FILES = ["config.json", "modules.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
+UNKNOWN_OR_CLOSED = (401, 403, 404)  # the hub does not tell strangers which
 FINGERPRINT_BLOCKS = 16
 FINGERPRINT_BLOCK_BYTES = 64 * 1024
 
@@ -63,6 +70,23 @@ class ModelFolder:
         return content
 
 
+@dataclass(frozen=True, slots=True)
+class PulledModel:
+    """A model that was fetched.
+
+    Attributes:
+        folder: Where it is.
+        files: Number of its files; 0 when the hub was not reachable and the cache held the model.
+        bytes: Their size.
+        fetched_bytes: Size of those that were not in the cache before.
+    """
+
+    folder: ModelFolder
+    files: int
+    bytes: int
+    fetched_bytes: int
+
+
 def find_cached(name: str, revision: str | None = None) -> ModelFolder | None:
     """Looks for a model in the local cache of the hub; never touches the network.
 
@@ -71,22 +95,10 @@ def find_cached(name: str, revision: str | None = None) -> ModelFolder | None:
         revision: Branch, tag or commit; None for the newest that was fetched.
 
     Returns:
-        The folder, or None when the cache does not hold the model's config and its weights.
+        The folder, or None when the cache does not hold the model's config and all of its weights.
     """
-    if find_spec("huggingface_hub") is None:
-        return None
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
-
-    try:
-        path = Path(snapshot_download(name, revision=revision, local_files_only=True))
-    except (HFValidationError, LocalEntryNotFoundError, OSError):
-        return None
-    # A cache may hold the config alone, left there by whoever only looked at the model.
-    has_config = any((path / name).is_file() for name in ("config.json", "modules.json"))
-    if not has_config or not any(file.is_file() for file in path.rglob("*.safetensors")):
-        return None
-    return ModelFolder(name, path.name, path)
+    found = _look_into_cache(name, revision)
+    return found if isinstance(found, ModelFolder) else None
 
 
 def find_model(name: str, *, revision: str | None = None, allow_download: bool = False) -> ModelFolder:
@@ -110,25 +122,58 @@ def find_model(name: str, *, revision: str | None = None, allow_download: bool =
             raise ModelNotFoundError(f"{local} is a local folder and has no revision; drop revision={revision!r}")
         return ModelFolder(str(local.resolve()), fingerprint(local), local.resolve())
     tried = [f"local folder {local}"]
-    looks_like_path = local.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
-    if not looks_like_path:
-        cached = find_cached(name, revision)
-        if cached is not None:
+    if not _is_path(name):
+        cached = _look_into_cache(name, revision)
+        if isinstance(cached, ModelFolder):
             return cached
-        tried.append("local cache of the hub")
+        tried.append(f"local cache of the hub{cached}")
         if not allow_download:
             tried.append("hub not asked (downloads are not allowed)")
         else:
-            obstacle = _hub_obstacle(name)
+            obstacle = _hub_obstacle(name, revision)
             if obstacle is None:
-                return _download(name, revision)
+                path = download(name, revision, PROBE_SECONDS)
+                return ModelFolder(name, path.name, path)
             tried.append(f"hub: {obstacle}")
-    at = "" if revision is None else f" at revision {revision!r}"
-    raise ModelNotFoundError(
-        f"model {name!r}{at} is not on this machine; tried: {'; '.join(tried)}. "
-        "Remedies: give the path of a folder that holds the model; or allow the download (allow_download=True) where "
-        "the hub is reachable; or choose another model ('static' needs no hub, 'none' searches by words alone)"
-    )
+    raise _not_found(name, revision, tried)
+
+
+def pull_model(
+    name: str,
+    *,
+    revision: str | None = None,
+    announce: Callable[[int, int, int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> PulledModel:
+    """Fetches a model into the local cache of the hub; files that are there already are not fetched again.
+
+    Args:
+        name: Hub id.
+        revision: Branch, tag or commit; None for the main branch.
+        announce: Called once, before the first byte: number of files, their bytes, and the bytes to fetch.
+        progress: Called with the bytes that have arrived so far, from several threads.
+
+    Returns:
+        The model, and what was fetched. When the hub cannot give the model and the cache holds it, that one.
+
+    Raises:
+        ConfigurationError: The name is that of a local folder.
+        ModelNotFoundError: With what was tried and what helps; within 3 seconds where the hub does not answer.
+        MissingExtraError: The hub's client is not installed.
+    """
+    if _is_path(name):
+        raise ConfigurationError(f"{name!r} is a folder on this machine; a model to fetch is named like org/model")
+    obstacle = _hub_obstacle(name, revision)
+    if obstacle is not None:
+        cached = _look_into_cache(name, revision)
+        if isinstance(cached, ModelFolder):
+            return PulledModel(cached, 0, 0, 0)
+        raise _not_found(name, revision, [f"local cache of the hub{cached}", f"hub: {obstacle}"])
+    plan = plan_download(name, revision, PROBE_SECONDS)
+    if announce is not None:
+        announce(plan.files, plan.bytes, plan.missing_bytes)
+    path = download(name, revision, PROBE_SECONDS, progress)
+    return PulledModel(ModelFolder(name, path.name, path), plan.files, plan.bytes, plan.missing_bytes)
 
 
 def fingerprint(folder: Path) -> str:
@@ -156,28 +201,86 @@ def fingerprint(folder: Path) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-def _hub_obstacle(name: str) -> str | None:
+def _is_path(name: str) -> bool:
+    local = Path(name).expanduser()
+    return local.is_dir() or local.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
+
+
+def _not_found(name: str, revision: str | None, tried: list[str]) -> ModelNotFoundError:
+    at = "" if revision is None else f" at revision {revision!r}"
+    return ModelNotFoundError(
+        f"model {name!r}{at} is not on this machine; tried: {'; '.join(tried)}. "
+        "Remedies: give the path of a folder that holds the model; or, where the hub is reachable, fetch it once "
+        "(semlex models pull NAME, or allow_download=True); or choose another model ('static' needs no hub, 'none' "
+        "searches by words alone)"
+    )
+
+
+def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
+    """The folder, or what is wrong with it as a remark (empty when there is nothing at all)."""
+    if find_spec("huggingface_hub") is None:
+        return ""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    try:
+        path = Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=NEEDED_FILES))
+    except (HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        # Newer clients know which files a commit has and refuse a folder that lacks some; older ones return it.
+        partial = getattr(error, "snapshot_path", None)
+        if partial is None:
+            return ""
+        path = Path(partial)
+        return f" (incomplete: {_missing_file(path) or 'files are missing'})"
+    missing = _missing_file(path)
+    return ModelFolder(name, path.name, path) if missing is None else f" (incomplete: {missing})"
+
+
+def _missing_file(folder: Path) -> str | None:
+    """What a cached folder lacks, as a phrase, or None; links to files that never arrived count as missing."""
+    # A cache may hold the config alone, left there by whoever only looked at the model.
+    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+        return "config.json is missing"
+    shards: set[str] = set()
+    for index in folder.rglob("*.safetensors.index.json"):
+        try:
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            shards |= {(index.parent / str(name)).relative_to(folder).as_posix() for name in names}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return f"{index.name} cannot be read"
+    missing = sorted(shard for shard in shards if not (folder / shard).is_file())
+    if missing:
+        return f"{len(missing)} of {len(shards)} files of weights are missing, the first is {missing[0]}"
+    return None if any(file.is_file() for file in folder.rglob("*.safetensors")) else "its weights are missing"
+
+
+def _hub_obstacle(name: str, revision: str | None) -> str | None:
     """Says why the hub cannot give the model, or None when it can; answers within `PROBE_SECONDS`."""
     if find_spec("huggingface_hub") is None:
         raise MissingExtraError("huggingface_hub", "torch", "downloading a model")
-    from huggingface_hub import constants  # noqa: PLC0415 (not in the base install)
+    from huggingface_hub import constants, get_token  # noqa: PLC0415 (not in the base install)
 
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
-    url = f"{constants.ENDPOINT}/api/models/{name}"
+    url = f"{constants.ENDPOINT}/api/models/{quote(name)}"
+    if revision is not None:
+        url += f"/revision/{quote(revision, safe='')}"
     if not url.startswith(("https://", "http://")):
         return "HF_ENDPOINT is not an http(s) address"
+    token = get_token()
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     answer = [f"no answer within {PROBE_SECONDS:g} s"]
 
     def probe() -> None:
-        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 (scheme checked above)
+        request = urllib.request.Request(url, method="HEAD", headers=headers)  # noqa: S310 (scheme checked above)
         try:
             with urllib.request.urlopen(request, timeout=PROBE_SECONDS):  # noqa: S310
                 answer[0] = ""
         except urllib.error.HTTPError as error:
-            answer[0] = f"answered {error.code} for this model (unknown, private or gated)"
+            meaning = "unknown, private or gated" if error.code in UNKNOWN_OR_CLOSED else "try again later"
+            answer[0] = f"answered {error.code} for this model ({meaning})"
             error.close()
-        except (OSError, ValueError):
+        except (OSError, ValueError, HTTPException):
             answer[0] = "not reachable"
 
     # A thread, because no timeout of a socket bounds the look-up of a host's name.
@@ -185,18 +288,3 @@ def _hub_obstacle(name: str) -> str | None:
     thread.start()
     thread.join(PROBE_SECONDS)
     return answer[0] or None
-
-
-def _download(name: str, revision: str | None) -> ModelFolder:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
-
-    try:
-        path = Path(
-            snapshot_download(name, revision=revision, allow_patterns=MODEL_FILES, etag_timeout=PROBE_SECONDS),
-        )
-    except Exception as error:  # the hub's client raises many unrelated types
-        raise ModelNotFoundError(
-            f"model {name!r} could not be downloaded ({type(error).__name__}); run the same command again to resume, "
-            "or give the path of a folder that holds the model"
-        ) from error
-    return ModelFolder(name, path.name, path)

@@ -1,0 +1,203 @@
+"""What this machine offers to models, and whether a named one works here: found, read, tested, asked once."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from semlex.embedding.qwen3 import DEFAULT_MODEL as DEFAULT_EMBEDDING_MODEL
+from semlex.embedding.selection import choose_embedder
+from semlex.errors import ModelError, SemlexError
+from semlex.models.device import describe_devices, place
+from semlex.models.tokenizing import open_tokenizer
+from semlex.models.weights import find_cached, find_model
+from semlex.reranking.qwen3 import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
+from semlex.reranking.selection import choose_reranker
+
+if TYPE_CHECKING:
+    from semlex.models.device import Placement
+    from semlex.models.transformer import RuntimeReport
+    from semlex.models.weights import ModelFolder
+
+# Packages of models by their names on the package index, and the extra that brings them.
+PACKAGES = {
+    "torch": "torch",
+    "transformers": "torch",
+    "tokenizers": "torch",
+    "safetensors": "torch",
+    "huggingface-hub": "torch",
+    "model2vec": "local",
+    "wordllama": "local",
+    "sentence-transformers": "sentence-transformers",
+}
+# What a model is asked. It is sent on when the name is that of a server.
+QUESTION = "Does this model work here?"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExamination:
+    """A model that was named.
+
+    Attributes:
+        name: As it was named.
+        role: ``embedding`` or ``reranking``.
+        choice: One line: what stands behind the name; None when nothing does.
+        path: Folder on this machine, or None.
+        revision: Commit of the hub, ``sha256:…`` of a local folder, or None.
+        tokenizer: Name of its way of counting tokens, or None.
+        tokenizer_engine: What encodes its texts, or None.
+        runtime: How it runs and what was given up before (device, precision, form of the forward pass, token budget);
+            None for models that do not run in torch, or do not run.
+        seconds: Time from opening it to its first answer, or None.
+        problem: Why it does not work, with the remedy, or None.
+    """
+
+    name: str
+    role: str
+    choice: str | None = None
+    path: str | None = None
+    revision: str | None = None
+    tokenizer: str | None = None
+    tokenizer_engine: str | None = None
+    runtime: RuntimeReport | None = None
+    seconds: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsExamination:
+    """What this machine offers to models.
+
+    Attributes:
+        python: Version of Python.
+        packages: Version of each package that some model needs, or None.
+        install: For each extra of which a package is missing, the command that installs it.
+        devices: Where torch can run a model, the best first, with a line about each; empty without torch.
+        device: Where a model runs unasked, or None without torch.
+        precision: In which precision, or None without torch.
+        precision_reason: Why that precision, or why torch cannot be asked.
+        defaults: For each default model of Qwen3, its folder in the local cache, or how to fetch it.
+        models: The models that were named.
+    """
+
+    python: str
+    packages: dict[str, str | None]
+    install: dict[str, str]
+    devices: dict[str, str]
+    device: str | None
+    precision: str | None
+    precision_reason: str
+    defaults: dict[str, str]
+    models: tuple[ModelExamination, ...]
+
+
+def examine_models(
+    model: str | None = None, reranker: str | None = None, *, device: str | None = None
+) -> ModelsExamination:
+    """Looks at the packages and devices of this machine, and tries the models that are named.
+
+    Nothing is downloaded. A named model is opened, its weights are tested, and it is asked once; a server's model is
+    sent one fixed sentence.
+
+    Args:
+        model: Embedding model, as for `semlex.embedding.selection.choose_embedder`; None for no model.
+        reranker: Reranker, as for `semlex.reranking.selection.choose_reranker`; None for no reranker.
+        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+
+    Returns:
+        What was found; what does not work is part of it and raises nothing.
+    """
+    packages = {package: _version(package) for package in PACKAGES}
+    devices, placement, reason = _devices(device)
+    named = [(model, "embedding", _try_embedder), (reranker, "reranking", _try_reranker)]
+    return ModelsExamination(
+        python=platform.python_version(),
+        packages=packages,
+        install={
+            extra: f"pip install 'semlex[{extra}]'" for package, extra in PACKAGES.items() if packages[package] is None
+        },
+        devices=devices,
+        device=None if placement is None else placement.device,
+        precision=None if placement is None else placement.precision,
+        precision_reason=reason,
+        defaults={name: _where(name) for name in (DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL)},
+        models=tuple(_examine(name, role, device, attempt) for name, role, attempt in named if name is not None),
+    )
+
+
+def _version(package: str) -> str | None:
+    if find_spec(package.replace("-", "_")) is None:
+        return None
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+def _devices(device: str | None) -> tuple[dict[str, str], Placement | None, str]:
+    if find_spec("torch") is None:
+        return {}, None, "torch is not installed"
+    try:
+        placement = place(device, None)
+        return describe_devices(), placement, placement.reason
+    except (ImportError, OSError, RuntimeError) as error:  # libraries that do not fit, or a broken driver
+        return {}, None, f"torch is installed but does not work here ({type(error).__name__}); install it again"
+
+
+def _where(name: str) -> str:
+    cached = find_cached(name)
+    return f"not on this machine; fetch it: semlex models pull {name}" if cached is None else str(cached.path)
+
+
+def _examine(name: str, role: str, device: str | None, attempt: Any) -> ModelExamination:
+    found: dict[str, Any] = {"name": name, "role": role}
+    try:
+        folder = find_model(name)
+    except ModelError:
+        pass  # a server's model, or one of a wheel; if it should be here, the attempt says what was tried
+    else:
+        found |= {"path": str(folder.path), "revision": folder.revision} | _tokenizer(folder)
+    started = time.perf_counter()
+    try:
+        found |= attempt(name, device)
+    except SemlexError as error:
+        return ModelExamination(**found, problem=str(error))
+    except Exception as error:  # noqa: BLE001 (the examination goes on, whatever a model does)
+        return ModelExamination(**found, problem=f"raised {type(error).__name__}, which is a defect of semlex")
+    return ModelExamination(**found, seconds=time.perf_counter() - started)
+
+
+def _tokenizer(folder: ModelFolder) -> dict[str, str]:
+    if find_spec("tokenizers") is None:
+        return {}
+    try:
+        tokenizer = open_tokenizer(folder)
+    except ModelError:
+        return {}
+    return {"tokenizer": tokenizer.name, "tokenizer_engine": getattr(tokenizer, "engine", "tokenizers")}
+
+
+def _try_embedder(name: str, device: str | None) -> dict[str, Any]:
+    choice = choose_embedder(name, device=device)
+    if choice.embedder is None:
+        return {"choice": choice.reason}
+    try:
+        choice.embedder.embed_query(QUESTION)
+        return {"choice": choice.reason, "runtime": getattr(choice.embedder, "report", None)}
+    finally:
+        choice.embedder.close()
+
+
+def _try_reranker(name: str, device: str | None) -> dict[str, Any]:
+    choice = choose_reranker(name, device=device)
+    if choice.reranker is None:
+        return {"choice": choice.reason}
+    try:
+        choice.reranker.score(QUESTION, [QUESTION])
+        return {"choice": choice.reason, "runtime": getattr(choice.reranker, "report", None)}
+    finally:
+        choice.reranker.close()

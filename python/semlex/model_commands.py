@@ -1,0 +1,149 @@
+"""The commands about models: ``semlex models pull`` and ``semlex doctor models``."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from semlex.presentation import messages, output, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from semlex.doctor import ModelExamination, ModelsExamination
+
+EXIT_MODEL = 4
+
+models_app = typer.Typer(help="Models on this machine.", no_args_is_help=True)
+doctor_app = typer.Typer(help="What works on this machine, and what does not.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
+
+
+@models_app.command("pull")
+def pull(
+    name: Annotated[str, typer.Argument(help="Model of the hub, for example Qwen/Qwen3-Embedding-0.6B.")],
+    *,
+    revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a model from the hub into its local cache.
+
+    Only data files are fetched (safetensors, JSON, text). Files that have arrived whole are not fetched again, so the
+    same command resumes a download that was interrupted.
+    """
+    from semlex.models.weights import pull_model  # noqa: PLC0415 - `--help` should not load it
+
+    with _download_bar(shown=not as_json) as (announce, progress):
+        pulled = pull_model(name, revision=revision, announce=announce, progress=progress)
+    if as_json:
+        print_json(
+            {
+                "model": pulled.folder.name,
+                "revision": pulled.folder.revision,
+                "path": str(pulled.folder.path),
+                "files": pulled.files,
+                "bytes": pulled.bytes,
+                "fetched_bytes": pulled.fetched_bytes,
+            }
+        )
+        return
+    size = f", {decimal(pulled.bytes)} in {pulled.files} files" if pulled.files else " (the hub was not reachable)"
+    messages.print(f"[dim]{escape(pulled.folder.name)} at {pulled.folder.revision}{size}[/dim]")
+    output.print(escape(str(pulled.folder.path)))
+
+
+@contextmanager
+def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], None], Callable[[int], None]]]:
+    """What is to come in one line, and a bar of the bytes where stderr is a terminal."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=messages, transient=True, disable=not (shown and messages.is_terminal)) as bar:
+        task = bar.add_task("fetching", total=None, visible=False)
+
+        def announce(files: int, size: int, missing: int) -> None:
+            if shown:
+                messages.print(f"[dim]{decimal(size)} in {files} files, {decimal(missing)} to fetch[/dim]")
+            bar.update(task, total=missing, visible=missing > 0)
+
+        def progress(arrived: int) -> None:
+            bar.update(task, completed=arrived)
+
+        yield announce, progress
+
+
+@doctor_app.command("models")
+def doctor_models(
+    *,
+    model: Annotated[str | None, typer.Option("--model", help="Embedding model to try: name or folder.")] = None,
+    reranker: Annotated[str | None, typer.Option("--reranker", help="Reranker to try: name or folder.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show packages, devices and precision, and try the models that are named.
+
+    Nothing is downloaded. The exit code is 4 when a model that was named does not work.
+    """
+    from semlex.doctor import examine_models  # noqa: PLC0415 - `--help` should not load it
+
+    examination = examine_models(model, reranker, device=device)
+    if as_json:
+        print_json(dataclasses.asdict(examination))
+    else:
+        _print_machine(examination)
+        for examined in examination.models:
+            _print_model(examined)
+    if any(examined.problem is not None for examined in examination.models):
+        raise typer.Exit(EXIT_MODEL)
+
+
+def _print_machine(examination: ModelsExamination) -> None:
+    _line("python", examination.python)
+    for package, found in examination.packages.items():
+        _line(package, found or "not installed")
+    for extra, command in examination.install.items():
+        _line("to install", f"{command}  ({extra})")
+    for device, description in examination.devices.items():
+        _line(device, description)
+    if examination.device is None:
+        _line("runs on", f"nothing: {examination.precision_reason}")
+    else:
+        _line("runs on", f"{examination.device} in {examination.precision} ({examination.precision_reason})")
+    for name, place in examination.defaults.items():
+        _line(name, place)
+
+
+def _print_model(examined: ModelExamination) -> None:
+    output.print(f"\n[bold]{examined.role}: {escape(examined.name)}[/bold]")
+    for name in ("choice", "path", "revision"):
+        if getattr(examined, name) is not None:
+            _line(name, getattr(examined, name))
+    if examined.tokenizer is not None:
+        _line("tokenizer", f"{examined.tokenizer}, encoded by {examined.tokenizer_engine}")
+    runtime = examined.runtime
+    if runtime is not None:
+        _line("runs on", f"{runtime.device} in {runtime.precision} ({runtime.precision_reason})")
+        _line("attention", runtime.attention)
+        _line("token budget", f"{runtime.token_budget} ({runtime.token_budget_reason})")
+        _line("self-test", "passed")
+        for failure in runtime.failures:
+            _line("given up", str(failure))
+    if examined.seconds is not None:
+        _line("first answer", f"{examined.seconds:.1f} s")
+    if examined.problem is not None:
+        _line("problem", examined.problem)
+
+
+def _line(name: str, value: str) -> None:
+    output.print(f"{escape(name):26} {escape(value)}")

@@ -1,0 +1,77 @@
+"""A lock that is given to whoever waits longest."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.models.turns import Turns
+
+
+def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
+    turns, order, ready = Turns(), [], threading.Event()
+
+    def search():
+        ready.set()
+        with turns:
+            order.append("search")
+
+    other = threading.Thread(target=search)
+    with turns:
+        order.append("batch 1")
+        other.start()
+        ready.wait(10)
+        while not turns._waiting:
+            time.sleep(0.001)
+    with turns:
+        order.append("batch 2")
+    other.join(10)
+    assert order == ["batch 1", "search", "batch 2"]
+
+
+@given(st.integers(2, 5), st.integers(1, 30))
+def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
+    turns, inside, most, total = Turns(), [0], [0], [0]
+
+    def work():
+        for _ in range(rounds):
+            with turns, turns:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                total[0] += 1
+                inside[0] -= 1
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(20)
+    assert (most[0], total[0], turns._owner, list(turns._waiting)) == (1, threads * rounds, None, [])
+
+
+def test_an_error_inside_lets_the_next_one_in():
+    turns = Turns()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), turns:
+            divmod(1, 0)
+    assert turns._owner is None
+
+
+def test_giving_up_before_and_after_the_gate_opens():
+    turns = Turns()
+    first, second = threading.Lock(), threading.Lock()
+    for gate in (first, second):
+        gate.acquire()
+    with turns:
+        turns._waiting.extend([first, second])
+        turns._give_up(first)  # still waiting
+        assert list(turns._waiting) == [second]
+    assert turns._owner == -1  # the second one's gate is open
+    turns._give_up(second)
+    assert turns._owner is None
+    with turns:
+        pass
