@@ -183,3 +183,19 @@ def test_without_a_server_the_embedded_one_runs(shell: Shell, open_folder: Path)
         [sys.executable, "-c", program], env=shell.environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "2\n"
+
+
+def test_a_reranker_by_name(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none")
+    *hits, summary = shell.objects("search", "yellow fruit", "--reranker", "score", "--top-k", "1")
+    assert [hit["source"] for hit in hits] == ["fruit.txt"]
+    assert hits[0]["rerank_score"] == 1.0
+    assert summary["reranker_model"] == "score/1"
+    done = shell("search", "fruit", "--reranker", "oracle:delphi", code=2)
+    assert "the reranker must be" in done.stderr
+
+
+def test_a_dimension_that_the_model_does_not_have(shell: Shell) -> None:
+    done = shell("index", "docs", "--model", "static", "--dimensions", "128", code=4)
+    assert "dimensions=128 was configured" in done.stderr
+    assert shell.objects("collections") == []

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import tiny_qwen3
-from semlex import PostgreSQLRetriever, Qwen3EmbeddingEncoder, Qwen3Reranker
+from semlex import Document, PostgreSQLRetriever, Qwen3EmbeddingEncoder, Qwen3Reranker
 from semlex.errors import ModelMismatchError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = "# Keys\n\nRotate a key every ninety days.\n\n# Fruit\n\nA banana is yellow.\n\n# Ships\n\nShips sail the sea.\n"
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    root = tmp_path_factory.mktemp("models")
+@pytest.fixture
+def models(tmp_path: Path) -> tuple[str, str]:
+    root = tmp_path / "models"
     return str(tiny_qwen3.write_embedder(root / "embedder")), str(tiny_qwen3.write_reranker(root / "reranker"))
 
 
 async def test_index_search_and_rerank(database_url: str, models: tuple[str, str], tmp_path: Path) -> None:
     embedder, reranker = models
-    (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "page.md").write_text(PAGE, encoding="utf-8")
     options = {"reranker_model": Qwen3Reranker(reranker, "cpu", max_length=1024), "use_reranking": True}
     encoder = Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024)
     async with PostgreSQLRetriever(database_url, encoder, **options) as retriever:
-        report = await retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0)
+        report = await retriever.index(docs, chunk_tokens=16, overlap_tokens=0)
         assert report.chunks == report.embedded >= 3
         hits = await retriever.search("what colour is a banana?", top_k=2)
         assert hits.mode == "hybrid"
@@ -49,3 +48,23 @@ async def test_index_search_and_rerank(database_url: str, models: tuple[str, str
             database_url, Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024, dimensions=32)
         ):
             pass
+
+
+def make_room(config: Path) -> None:
+    """Lets a model read texts of the default length."""
+    config.write_text(config.read_text().replace(f": {tiny_qwen3.MAX_POSITIONS}", ": 8192"))
+
+
+async def test_a_shorter_vector_is_remembered_by_the_collection(database_url: str, models: tuple[str, str]) -> None:
+    embedder, _ = models
+    make_room(Path(embedder, "config.json"))
+    short = Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024, dimensions=32)
+    async with PostgreSQLRetriever(database_url, short) as retriever:
+        await retriever.add_documents([Document("A banana is yellow.", id="banana"), Document("Night.", id="night")])
+    short.close()
+    # By its own name, and without a name: neither has to repeat the dimension.
+    for model in (None, embedder):
+        async with PostgreSQLRetriever(database_url, model, device="cpu") as retriever:
+            assert retriever.embedder is not None
+            assert retriever.embedder.dimensions == 32
+            assert len(await retriever.search("banana", mode="vector")) == 2

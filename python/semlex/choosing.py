@@ -81,7 +81,8 @@ async def choose_models(caller: ModelCaller, options: ModelOptions, stored: Embe
     configured, dimensions = options.embedding_model, options.dimensions
     if configured is None and stored is not None:
         configured = "none" if stored.model == GIVEN else stored.model
-        dimensions = dimensions or (None if configured == "none" else stored.dimensions)
+    if dimensions is None and stored is not None and configured == stored.model:
+        dimensions = stored.dimensions
 
     def choose() -> OpenModels:
         choice = choose_embedder(configured, device=options.device, dimensions=dimensions)

@@ -54,9 +54,19 @@ Database = Annotated[
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 Model = Annotated[
-    str | None, typer.Option("--model", help="Embedding model: name, folder, 'static', or 'none' for keywords only.")
+    str | None,
+    typer.Option(
+        "--model", help="Embedding model: name, folder, server (openai:NAME, …), 'static', or 'none' for keywords only."
+    ),
 ]
 Language = Annotated[str | None, typer.Option("--language", help="Text-search language of a new collection.")]
+Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
+Dimensions = Annotated[
+    int | None, typer.Option("--dimensions", help="Length of the vectors; Qwen3's and Gemini's are cut to it.")
+]
+Reranker = Annotated[
+    str | None, typer.Option("--reranker", help="Name or folder of a reranker, score, none or auto; see the docs.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
 TopK = Annotated[int, typer.Option("--top-k", "-k", help="Number of results, 1 to 1,000.")]
 Mode = Annotated[
@@ -75,15 +85,20 @@ def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRe
         settings.embedding_model,
         settings.reranker_model,
         settings.use_reranking,
+        device=settings.device,
+        dimensions=settings.dimensions,
         collection=settings.collection,
         schema=settings.schema_name,
         language=settings.language,
+        vector_storage=settings.vector_storage,
         create=create,
         **options,
     )
     with retriever:
         if not quiet:
             messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
+            if retriever.retriever.reranker is not None:
+                messages.print(f"[dim]{escape(retriever.retriever.reranking_choice)}[/dim]")
         yield retriever
 
 
@@ -103,6 +118,8 @@ def try_folder(
     database: Database = None,
     data_dir: DataDir = None,
     model: Model = None,
+    device: Device = None,
+    dimensions: Dimensions = None,
     language: Language = None,
     as_json: AsJson = False,
 ) -> None:
@@ -115,7 +132,13 @@ def try_folder(
     name = re.sub(r"[^a-z0-9]+", "_", resolved.name.lower()).strip("_")[:24]
     collection = f"try_{name}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}".replace("__", "_")
     settings = _settings(
-        database_url=database, data_dir=data_dir, collection=collection, embedding_model=model, language=language
+        database_url=database,
+        data_dir=data_dir,
+        collection=collection,
+        embedding_model=model,
+        device=device,
+        dimensions=dimensions,
+        language=language,
     )
     with _opened(settings, create=True, quiet=as_json) as retriever:
         with progress_bar(shown=not as_json) as progress:
@@ -155,6 +178,8 @@ def index(
     database: Database = None,
     data_dir: DataDir = None,
     model: Model = None,
+    device: Device = None,
+    dimensions: Dimensions = None,
     language: Language = None,
     as_json: AsJson = False,
 ) -> None:
@@ -168,6 +193,8 @@ def index(
         data_dir=data_dir,
         collection=collection,
         embedding_model=model,
+        device=device,
+        dimensions=dimensions,
         language=language,
         chunk_tokens=chunk_tokens,
         overlap_tokens=overlap_tokens,
@@ -206,10 +233,19 @@ def search(
     database: Database = None,
     data_dir: DataDir = None,
     model: Model = None,
+    device: Device = None,
+    reranker: Reranker = None,
     as_json: AsJson = False,
 ) -> None:
     """Search a collection; prints place, scores of each leg, and an excerpt of every hit."""
-    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model=model)
+    settings = _settings(
+        database_url=database,
+        data_dir=data_dir,
+        collection=collection,
+        embedding_model=model,
+        reranker_model=reranker,
+        device=device,
+    )
     pairs = [item.partition("=") for item in filters or []]
     if any(not equals for _, equals, _ in pairs):
         raise ConfigurationError("--filter takes name=value")
@@ -226,10 +262,19 @@ def embed(
     database: Database = None,
     data_dir: DataDir = None,
     model: Model = None,
+    device: Device = None,
+    dimensions: Dimensions = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the vectors of chunks that have none, without reading the files again."""
-    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model=model)
+    settings = _settings(
+        database_url=database,
+        data_dir=data_dir,
+        collection=collection,
+        embedding_model=model,
+        device=device,
+        dimensions=dimensions,
+    )
     with _opened(settings, create=False, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         written = retriever.embed_missing(progress=progress)
     if as_json:
