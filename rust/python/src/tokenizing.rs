@@ -47,7 +47,7 @@ impl BpeTokenizer {
     }
 
     /// Rows of ids.
-    #[pyo3(signature = (texts, *, head = vec![], tail = vec![], most = None, special_tokens_as_text = false))]
+    #[pyo3(signature = (texts, *, head, tail, most = None, special_tokens_as_text = false))]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn encode<'py>(
         &self,
