@@ -243,18 +243,21 @@ fn around(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadFault> {
         "ByteLevel" => unsupported("post_processor that trims offsets"),
         "TemplateProcessing" => template(part),
         "Sequence" => {
-            let (mut front, mut back) = (vec![], vec![]);
             let steps = part.get("processors").and_then(Value::as_array);
-            for step in steps.into_iter().flatten() {
+            let is_template = |step: &&Value| kind(step) == "TemplateProcessing";
+            let steps = || steps.into_iter().flatten();
+            if steps().filter(is_template).count() > 1 {
+                return unsupported("post_processor of two templates");
+            }
+            for step in steps().filter(|step| !is_template(step)) {
                 if kind(step) == "Sequence" {
                     return unsupported("post_processor Sequence in a Sequence");
                 }
-                let (mut before, after) = around(step)?;
-                before.append(&mut front);
-                front = before;
-                back.extend(after);
+                around(step)?;
             }
-            Ok((front, back))
+            steps()
+                .find(is_template)
+                .map_or(Ok((vec![], vec![])), template)
         }
         other => unsupported(format!("post_processor {other}")),
     }
