@@ -187,7 +187,7 @@ def unreachable_word() -> dict[str, object]:
         {"model.merges": json.loads(on_disk.content())["model"]["merges"][::-1]},
         {"model.merges": json.loads(on_disk.content())["model"]["merges"] * 2},
     ],
-    ids=lambda changes: " ".join(changes),
+    ids=" ".join,
 )
 def test_other_files_of_the_kind(changes: dict[str, object]) -> None:
     assert_equal(
@@ -247,8 +247,11 @@ def test_files_of_other_kinds_are_named(changes: dict[str, object], reason: str)
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"\xff", b"{}", on_disk.content()[:-9], on_disk.edited({"model.merges": [["a"]]}), b"[" * 10**6]
-    + [on_disk.edited({"model.merges": ["a b c"]}), on_disk.edited({"model.vocab": {"a": -1}})],
+    [
+        *(b"", b"{", b"[]", b"\xff", b"{}", b"[" * 10**6, on_disk.content()[:-9]),
+        *(on_disk.edited({"model.merges": [pair]}) for pair in (["a"], "a b c")),
+        on_disk.edited({"model.vocab": {"a": -1}}),
+    ],
     ids=range(10),
 )
 def test_malformed_files_are_refused(content: bytes, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tokenizers of Qwen's make, trained in a moment on the standard library's own documentation, and texts to try them on."""
+"""Tokenizers of Qwen's make, trained in a moment on the standard library's documentation, and texts to try them on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ CONTROL_TOKENS = [END_TOKEN, "<|im_start|>", "<|im_end|>"]
 PLAIN_TOKENS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<|fim_pad|>"]
 OTHER_LANGUAGES = """
 Die Größe der Straßen überrascht, übrigens auch im Süden. Où étaient les élèves ? À l'école, où ça ? El niño soñó.
-数据库 检索 系统 的 速度 很 快 检索数据库。データベースを検索する。데이터베이스를 검색합니다. Поиск в базе данных быстрый.
+数据库 检索 系统 的 速度 很 快 检索数据库。データベースを検索する。데이터베이스를 검색합니다.
+Поиск в базе данных быстрый.
 ฐานข้อมูลค้นหาได้อย่างรวดเร็ว डेटाबेस में खोजें قاعدة البيانات והמסד 😀 👨‍👩‍👧 👍🏽 ½ ① Ⅷ
 """
 
@@ -80,7 +81,7 @@ POOLS = [
     "0123456789½²①Ⅷ٣",
     "  \t\n\r\u00a0\u2003\u3000\u0085\u2028\u180e\u200b",
     "'’‘\"?!.,-_/<|>(){}[]=+*&^%$#@~`\\:;",  # noqa: RUF001
-    "éüñßſKÅǅﬁỆ",
+    "éüñß\u017f\u212aÅǅﬁỆ",
     "\u0300\u0301\u0308\u0323\u0327\u0345\u3099\u0338\u20dd",
     "漢字数据库検索한국어のデータ",
     "\U0001f600\u200d\U0001f468\U0001f469\ufe0f\U0001f3fd\U0001f1e9",
@@ -91,7 +92,21 @@ POOLS = [
     "\x00\x01\x1f\x7f\x80\x9f\ufffe\U000f0000\U0010ffff",
 ]
 WORDS = [
-    *("'s", "'S", "'ſ", "'re", "'LL", "'VE", "'m", "don't", "it's", "the", " quick", "Query:", "    return None\n"),
+    *(
+        "'s",
+        "'S",
+        "'\u017f",
+        "'re",
+        "'LL",
+        "'VE",
+        "'m",
+        "don't",
+        "it's",
+        "the",
+        " quick",
+        "Query:",
+        "    return None\n",
+    ),
     *("<|im_start|>", "<think>", "</think>", END_TOKEN, "<|fim_pad|>", "<|im_", "<<think>>", "e\u0301", "\r\n\r\n"),
     *("def f(x): # ", "https://example.org/a?b=c", "==========", "1,000.50", "café", "cafe\u0301"),
 ]

@@ -101,7 +101,7 @@ class TextTokenizer:
         return self._engine.token_id(token)
 
     def end_ids(self) -> list[int]:
-        """The ids that the file's own post-processor puts behind a text; a whole row when it puts some in front, too."""
+        """The ids that the file's own post-processor puts behind a text; a whole row when some come in front."""
         bare, closed = self._engine.bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
