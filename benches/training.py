@@ -6,6 +6,7 @@ splitting pattern, NFC, and 26 added tokens.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -84,4 +85,7 @@ def prepare_tokenizer(state: Path) -> None:
             processors.TemplateProcessing(single=f"$A {END_TOKEN}", pair=f"$A {END_TOKEN} $B", special_tokens=end),
         ]
     )
+    # What transformers asks for beside the tokenizer itself.
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END_TOKEN, "pad_token": END_TOKEN}
+    (target.parent / "tokenizer_config.json").write_text(json.dumps(settings))
     tokenizer.save(str(target))

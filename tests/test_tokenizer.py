@@ -37,11 +37,6 @@ def pair(content: bytes) -> tuple[TextTokenizer, TextTokenizer]:
     return ours, TextTokenizer(Tokenizer.from_buffer(content), "theirs")
 
 
-@pytest.fixture(scope="module", params=[300, 1500, 8000])
-def engines(request: pytest.FixtureRequest) -> tuple[TextTokenizer, TextTokenizer]:
-    return pair(on_disk.content(request.param))
-
-
 @pytest.fixture(scope="module")
 def two() -> tuple[TextTokenizer, TextTokenizer]:
     return pair(on_disk.content())
@@ -65,9 +60,11 @@ def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str],
         assert ours.offsets(text).tolist() == theirs.offsets(text).tolist(), ascii(text)
 
 
-def test_generated_texts(engines, two_as_text, full: bool) -> None:
-    number = 1_000_000 if full else 10_000
-    texts = on_disk.generated_texts(7, number)
+@pytest.mark.parametrize("entries", [300, 1500, 8000])
+def test_generated_texts(entries: int, two_as_text, full: bool) -> None:
+    """A million texts in all, or a hundredth of that; others for every tokenizer."""
+    engines = pair(on_disk.content(entries))
+    texts = on_disk.generated_texts(entries, 350_000 if full else 3_500)
     for number, block in enumerate(iter(lambda: list(itertools.islice(texts, 1000)), [])):
         assert_equal(engines, block, offsets=number % 5 == 0)
         assert_equal(two_as_text, block, offsets=number % 50 == 0)
