@@ -7,6 +7,8 @@ import sys
 import venv
 from typing import TYPE_CHECKING
 
+from benches.training import prepare_tokenizer
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -26,3 +28,4 @@ def prepare(state: Path) -> None:
         venv.create(state / "langchain", with_pip=True)
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, LANGCHAIN_POSTGRES, "psycopg[binary]"], check=True)
+    prepare_tokenizer(state)

@@ -26,6 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--postgres-major", type=int, choices=(16, 18), default=18, help="version of the tests' own server"
     )
+    parser.addoption("--texts", metavar="FOLDER", help="texts of one's own for the test of tokenizers")
+    parser.addoption("--tokenizer", metavar="FILE", help="the tokenizer.json to read them with")
     parser.addoption("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
 
 

@@ -10,6 +10,7 @@ __all__ = [
     "DEBUG_BUILD",
     "ERROR_CODES",
     "BatchPlan",
+    "BpeTokenizer",
     "Chunks",
     "CopyEncoder",
     "__version__",
@@ -361,3 +362,77 @@ def linear_fusion(
             has another dtype or shape; the message names it.
         TypeError: An argument has another type.
     """
+
+# ---- token ids ----
+
+@final
+class BpeTokenizer:
+    """Byte-level byte pair encoding as Qwen's models use it. Safe for several threads, which run side by side.
+
+    Ids, counts and offsets are those of the tokenizers library, for every text.
+
+    Args:
+        content: A ``tokenizer.json``.
+
+    Raises:
+        NotImplementedError: The file asks for something else than Qwen's way: another model, normaliser, splitting
+            pattern or post-processor. The message names it.
+        ValueError: The file is malformed.
+    """
+
+    def __new__(cls, content: bytes) -> Self: ...
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """Ids that the file's own post-processor puts before and behind a text; the methods leave them out."""
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token, as the vocabulary spells it; None when the vocabulary lacks it."""
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        head: Sequence[int],
+        tail: Sequence[int],
+        most: int | None = None,
+        special_tokens_as_text: bool = False,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Encodes texts.
+
+        Args:
+            texts: n texts.
+            head: Ids in front of every row.
+            tail: Ids behind every row.
+            most: Most tokens of a text, from 0; a longer one loses its end. None for no bound.
+            special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Added tokens that
+                are not special are found all the same.
+
+        Returns:
+            ids: (t,) the rows one behind the other: head, the text's ids, tail.
+            offsets: (n + 1,); row i is ``ids[offsets[i]:offsets[i + 1]]``.
+            cut: Numbers of the rows that lost tokens, ascending.
+
+        Raises:
+            ValueError: `most` is negative.
+            UnicodeEncodeError: A text holds a lone surrogate.
+        """
+
+    def count(self, texts: Sequence[str], *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
+        """Counts tokens: (n,) for n texts; arguments and errors as those of `encode`."""
+
+    def offsets(self, text: str, *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
+        """Finds where tokens stand.
+
+        A token that holds a part of a character covers all of it. Where the normal form composed several characters,
+        its tokens cover the first of them.
+
+        Args:
+            text: One text.
+            special_tokens_as_text: As in `encode`.
+
+        Returns:
+            (t, 2) start and end in characters of the text as given, both columns ascending.
+
+        Raises:
+            UnicodeEncodeError: The text holds a lone surrogate.
+        """

@@ -1,27 +1,33 @@
 """A model's own tokenizer, read from ``tokenizer.json`` as it is.
 
-The file is given to the tokenizers library directly. transformers rebuilds some of its parts from other settings, and
-has dropped end tokens that way without a word; here nothing is added to a text, and callers add what their model needs.
+The Rust core encodes for files of Qwen's kind; those of other kinds are given to the tokenizers library directly.
+transformers rebuilds some parts of a file from other settings, and has dropped end tokens that way without a word; here
+nothing is added to a text, and callers add what their model needs. That core and library agree on every text is left to
+the tests: to compare them again at every start would cost more time than the core saves.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from semlex.errors import FieldError, ModelError, ValidationError
+from semlex import _core
+from semlex.errors import FieldError, MissingExtraError, ModelError, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from semlex.models.weights import ModelFolder
 
-# Texts in one call of the tokenizer: its encodings take many times the memory of the ids that are kept.
+logger = logging.getLogger(__name__)
+
+# Texts in one call of the tokenizers library: its encodings take many times the memory of the ids that are kept.
 TEXTS_PER_CALL = 256
 
 
@@ -67,15 +73,21 @@ class TextTokenizer:
     """Token ids, counts and offsets of texts. Safe for several threads.
 
     Args:
-        tokenizer: A `tokenizers.Tokenizer`; its padding and truncation are switched off.
+        tokenizer: A `semlex._core.BpeTokenizer`; or a `tokenizers.Tokenizer`, whose padding and truncation are switched
+            off. Both give the same ids, counts and offsets.
         name: Name of the way of counting.
+        reason: Why it is the second and not the first, for `engine`.
     """
 
-    def __init__(self, tokenizer: Any, name: str) -> None:
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
+    def __init__(self, tokenizer: Any, name: str, *, reason: str = "as given") -> None:
         self.name = name
-        self._tokenizer = tokenizer
+        self._engine: _Engine
+        if isinstance(tokenizer, _core.BpeTokenizer):
+            self.engine = "rust"
+            self._engine = _CoreEngine(tokenizer)
+        else:
+            self.engine = f"tokenizers: {reason}"
+            self._engine = _LibraryEngine(tokenizer)
 
     def token_id(self, token: str) -> int | None:
         """Looks up one token.
@@ -86,17 +98,16 @@ class TextTokenizer:
         Returns:
             Its id, or None when the vocabulary lacks it.
         """
-        found: int | None = self._tokenizer.token_to_id(token)
-        return found
+        return self._engine.token_id(token)
 
     def end_ids(self) -> list[int]:
-        """The ids that the file's own post-processor puts behind a text."""
-        bare, closed = (self._tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
-        return list(closed[len(bare) :]) if closed[: len(bare)] == bare else list(closed)
+        """The ids that the file's own post-processor puts behind a text; a whole row when some come in front."""
+        bare, closed = self._engine.bare_and_closed("a")
+        return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
     def read_special_tokens_as_text(self) -> None:
         """From now on, a text that spells a special token is ordinary text and cannot forge a prompt."""
-        self._tokenizer.encode_special_tokens = True
+        self._engine.read_special_tokens_as_text()
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         """Encodes texts.
@@ -107,12 +118,8 @@ class TextTokenizer:
         Returns:
             n arrays of token ids.
         """
-        rows: list[NDArray[np.int64]] = []
-        for start in range(0, len(texts), TEXTS_PER_CALL):
-            part = list(texts[start : start + TEXTS_PER_CALL])
-            encodings = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
-            rows += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-        return rows
+        rows = self._engine.encode(list(texts), [], [], None)
+        return [rows[row] for row in range(len(rows))]
 
     def encode(
         self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
@@ -128,10 +135,7 @@ class TextTokenizer:
         Returns:
             n rows: head, the text's ids, tail.
         """
-        front, back = np.array(head, dtype=np.int64), np.array(tail, dtype=np.int64)
-        bodies = self.ids(texts)
-        cut = [] if most is None else [row for row, body in enumerate(bodies) if body.size > most]
-        return TokenRows.of([np.concatenate([front, body[:most], back]) for body in bodies], cut)
+        return self._engine.encode(list(texts), [int(token) for token in head], [int(token) for token in tail], most)
 
     def counts(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Counts tokens.
@@ -142,7 +146,7 @@ class TextTokenizer:
         Returns:
             (n,).
         """
-        return np.array([row.size for row in self.ids(texts)], dtype=np.int64)
+        return self._engine.counts(list(texts))
 
     def offsets(self, text: str) -> NDArray[np.int64]:
         """Finds where tokens stand.
@@ -153,10 +157,91 @@ class TextTokenizer:
         Returns:
             (t, 2) start and end in characters of the text as given, both columns ascending.
         """
+        return self._engine.offsets(text)
+
+
+class _Engine(Protocol):
+    """What encodes; the methods are those of `TextTokenizer`."""
+
+    def token_id(self, token: str) -> int | None: ...
+    def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]: ...
+    def read_special_tokens_as_text(self) -> None: ...
+    def encode(self, texts: list[str], head: list[int], tail: list[int], most: int | None) -> TokenRows: ...
+    def counts(self, texts: list[str]) -> NDArray[np.int64]: ...
+    def offsets(self, text: str) -> NDArray[np.int64]: ...
+
+
+class _CoreEngine:
+    """The Rust core."""
+
+    def __init__(self, tokenizer: _core.BpeTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._special_as_text = False
+
+    def token_id(self, token: str) -> int | None:
+        return self._tokenizer.token_id(token)
+
+    def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
+        bare: list[int] = self.encode([text], [], [], None).ids.tolist()
+        front, back = self._tokenizer.around
+        return bare, [*front, *bare, *back]
+
+    def read_special_tokens_as_text(self) -> None:
+        self._special_as_text = True
+
+    def encode(self, texts: list[str], head: list[int], tail: list[int], most: int | None) -> TokenRows:
+        special = self._special_as_text
+        return TokenRows(
+            *self._tokenizer.encode(texts, head=head, tail=tail, most=most, special_tokens_as_text=special)
+        )
+
+    def counts(self, texts: list[str]) -> NDArray[np.int64]:
+        return self._tokenizer.count(texts, special_tokens_as_text=self._special_as_text)
+
+    def offsets(self, text: str) -> NDArray[np.int64]:
+        return self._tokenizer.offsets(text, special_tokens_as_text=self._special_as_text)
+
+
+class _LibraryEngine:
+    """The tokenizers library, which reads files of every kind."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+
+    def token_id(self, token: str) -> int | None:
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
+    def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
+        bare, closed = (self._tokenizer.encode(text, add_special_tokens=special).ids for special in (False, True))
+        return list(bare), list(closed)
+
+    def read_special_tokens_as_text(self) -> None:
+        self._tokenizer.encode_special_tokens = True
+
+    def encode(self, texts: list[str], head: list[int], tail: list[int], most: int | None) -> TokenRows:
+        front, back = np.array(head, dtype=np.int64), np.array(tail, dtype=np.int64)
+        bodies = list(self._bodies(texts))
+        cut = [] if most is None else [row for row, body in enumerate(bodies) if body.size > most]
+        return TokenRows.of([np.concatenate([front, body[:most], back]) for body in bodies], cut)
+
+    def counts(self, texts: list[str]) -> NDArray[np.int64]:
+        return np.array([body.size for body in self._bodies(texts)], dtype=np.int64)
+
+    def offsets(self, text: str) -> NDArray[np.int64]:
         pairs = self._tokenizer.encode(text, add_special_tokens=False).offsets
         offsets = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         # A normaliser that reorders combining marks can step back by a character; callers search the columns.
         return np.maximum.accumulate(offsets, axis=0)
+
+    def _bodies(self, texts: list[str]) -> Iterator[NDArray[np.int64]]:
+        for start in range(0, len(texts), TEXTS_PER_CALL):
+            encodings = self._tokenizer.encode_batch_fast(
+                texts[start : start + TEXTS_PER_CALL], add_special_tokens=False
+            )
+            yield from (np.array(encoding.ids, dtype=np.int64) for encoding in encodings)
 
 
 def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
@@ -170,18 +255,30 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
 
     Raises:
         ModelError: The folder has no ``tokenizer.json``, or it cannot be read.
+        MissingExtraError: The file is of a kind that the Rust core does not read, and tokenizers is not installed.
     """
-    from tokenizers import Tokenizer  # noqa: PLC0415 (not in the base install)
-
     path = folder.path / "tokenizer.json"
     if not path.is_file():
         raise ModelError(f"{folder.name} has no tokenizer.json in {folder.path}; fetch the model again")
     content = path.read_bytes()
+    name = f"tokenizer/{hashlib.sha256(content).hexdigest()[:16]}"
+    unreadable = f"{path} cannot be read as a tokenizer; fetch the model again"
+    try:
+        return TextTokenizer(_core.BpeTokenizer(content), name)
+    except NotImplementedError as error:
+        reason = str(error)
+    except ValueError as error:
+        raise ModelError(unreadable) from error
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415 (not in the base install)
+    except ImportError as error:
+        raise MissingExtraError("tokenizers", "torch", f"the tokenizer of {folder.name} ({reason})") from error
+    logger.info("texts for %s are encoded by the tokenizers library, several times slower: %s", folder.name, reason)
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises a bare Exception
-        raise ModelError(f"{path} cannot be read as a tokenizer; fetch the model again") from error
-    return TextTokenizer(tokenizer, f"tokenizer/{hashlib.sha256(content).hexdigest()[:16]}")
+        raise ModelError(unreadable) from error
+    return TextTokenizer(tokenizer, name, reason=reason)
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:

@@ -1,0 +1,375 @@
+//! Byte-level byte pair encoding as Qwen's models use it: token ids, counts and places of whole batches of texts.
+//!
+//! A text passes five steps: added tokens are taken out; the rest is brought into normal form C; those added tokens that
+//! are searched for there are taken out; Qwen's pattern cuts what remains into pieces; and the bytes of each piece are
+//! merged pair by pair. The ids are those of the tokenizers library, for every text.
+
+mod added;
+mod characters;
+mod file;
+mod merges;
+mod normal;
+mod pieces;
+mod places;
+mod words;
+
+use std::borrow::Cow;
+use std::sync::Mutex;
+
+use rustc_hash::FxHashMap;
+
+use added::{AddedToken, AddedTokens};
+use characters::Characters;
+pub use file::ReadFault;
+use file::{Added, File};
+use merges::{Merges, Workspace};
+pub use pieces::PATTERN;
+use pieces::Splitter;
+use places::Places;
+use words::{Recent, Words};
+
+/// An encoder of texts; safe for several threads.
+pub struct Tokenizer {
+    characters: &'static Characters,
+    splitter: Splitter,
+    merges: Merges,
+    words: Words,
+    normalises: bool,
+    /// Searched for in texts as they are.
+    added: AddedTokens,
+    /// Searched for in texts in normal form.
+    added_to_normal: AddedTokens,
+    vocabulary: FxHashMap<String, u32>,
+    /// Bytes of every token of the vocabulary, by id.
+    lengths: Vec<usize>,
+    around: (Vec<i64>, Vec<i64>),
+    /// What one call leaves to the next.
+    memory: Mutex<Option<Box<Memory>>>,
+}
+
+/// Rows of token ids, one behind the other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rows {
+    /// The ids of all rows.
+    pub ids: Vec<i64>,
+    /// Row i is `ids[offsets[i]..offsets[i + 1]]`.
+    pub offsets: Vec<i64>,
+    /// Numbers of the rows that lost tokens, ascending.
+    pub cut: Vec<i64>,
+}
+
+struct Memory {
+    recent: Recent,
+    workspace: Workspace,
+    ids: Vec<u32>,
+}
+
+/// What is done with the tokens of a text, which arrive in its order.
+trait Sink<'a> {
+    /// A stretch of the text begins: as it was given, and whether its normal form follows instead.
+    fn stretch(&mut self, _given: &'a str, _is_changed: bool) {}
+
+    /// Tokens of the vocabulary follow.
+    fn tokens(&mut self, ids: &[u32]);
+
+    /// An added token follows, which takes this many bytes.
+    fn added(&mut self, id: u32, bytes: usize);
+
+    /// Whether the rest of the text does not matter.
+    fn is_full(&self) -> bool {
+        false
+    }
+}
+
+impl Tokenizer {
+    /// Reads the bytes of a `tokenizer.json`.
+    ///
+    /// # Errors
+    ///
+    /// The file is malformed, or asks for something else than what this module does.
+    pub fn read(content: &[u8]) -> Result<Self, ReadFault> {
+        let unsupported = |what: &str| ReadFault::Unsupported(what.to_owned());
+        let characters = Characters::shared().ok_or_else(|| unsupported("tables of Unicode"))?;
+        let file = File::read(content)?;
+        let merges = Merges::new(file.bytes, file.merges.into_iter())
+            .ok_or_else(|| unsupported("more merges than 32 bits can count"))?;
+        let (mut lengths, mut words) = (Vec::new(), Words::default());
+        let (mut workspace, mut ids) = (Workspace::default(), Vec::new());
+        for (bytes, id) in &file.entries {
+            let place = *id as usize;
+            if lengths.len() <= place {
+                lengths.resize(place + 1, 0);
+            }
+            if let Some(length) = lengths.get_mut(place) {
+                *length = bytes.len();
+            }
+            // Only what merges to itself may be looked up as a whole.
+            ids.clear();
+            merges.encode(bytes, &mut workspace, &mut ids);
+            if file.ignores_merges || ids == [*id] {
+                words.insert(bytes, *id);
+            }
+        }
+        let mut vocabulary = file.vocabulary;
+        let (mut added, mut added_to_normal) = (Vec::new(), Vec::new());
+        for (token, id) in file.added {
+            vocabulary.insert(token.content.clone(), id);
+            let list = if token.normalized {
+                &mut added_to_normal
+            } else {
+                &mut added
+            };
+            let spelling = if token.normalized && file.normalises {
+                normal::normalised(&token.content, characters).into_owned()
+            } else {
+                token.content.clone()
+            };
+            list.push(added_token(&token, id, spelling));
+        }
+        Ok(Self {
+            characters,
+            splitter: Splitter::new(characters),
+            merges,
+            words,
+            normalises: file.normalises,
+            added: AddedTokens::new(added)?,
+            added_to_normal: AddedTokens::new(added_to_normal)?,
+            vocabulary,
+            lengths,
+            around: file.around,
+            memory: Mutex::new(None),
+        })
+    }
+
+    /// The id of a token, as the vocabulary spells it.
+    #[must_use]
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.vocabulary.get(token).copied()
+    }
+
+    /// The ids that the file's own post-processor puts before and behind a text.
+    #[must_use]
+    pub fn around(&self) -> (&[i64], &[i64]) {
+        (&self.around.0, &self.around.1)
+    }
+
+    /// The tokens of each text between `head` and `tail`; of a text with more than `most` tokens, the first ones.
+    pub fn encode<'a>(
+        &self,
+        texts: impl Iterator<Item = &'a str>,
+        head: &[i64],
+        tail: &[i64],
+        most: usize,
+        special_as_text: bool,
+    ) -> Rows {
+        let mut rows = Rows {
+            offsets: vec![0],
+            ..Rows::default()
+        };
+        self.with_memory(|memory| {
+            for (row, text) in (0_i64..).zip(texts) {
+                rows.ids.extend_from_slice(head);
+                let start = rows.ids.len();
+                let mut sink = Ids {
+                    ids: &mut rows.ids,
+                    end: start.saturating_add(most),
+                };
+                self.walk(text, special_as_text, memory, &mut sink);
+                if sink.is_full() {
+                    rows.ids.truncate(start.saturating_add(most));
+                    rows.cut.push(row);
+                }
+                rows.ids.extend_from_slice(tail);
+                rows.offsets.push(signed(rows.ids.len()));
+            }
+        });
+        rows
+    }
+
+    /// The number of tokens of each text.
+    pub fn count<'a>(
+        &self,
+        texts: impl Iterator<Item = &'a str>,
+        special_as_text: bool,
+    ) -> Vec<i64> {
+        self.with_memory(|memory| {
+            let count = |text| {
+                let mut count = Count(0);
+                self.walk(text, special_as_text, memory, &mut count);
+                count.0
+            };
+            texts.map(count).collect()
+        })
+    }
+
+    /// Start and end of every token in characters of the text as given; both ascend.
+    #[must_use]
+    pub fn places(&self, text: &str, special_as_text: bool) -> Vec<(i64, i64)> {
+        let mut places = Places::new(&self.lengths);
+        self.with_memory(|memory| self.walk(text, special_as_text, memory, &mut places));
+        places.into_pairs()
+    }
+
+    /// Lends the memory of the call before, or new one where another thread has it.
+    fn with_memory<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
+        let kept = self.memory.lock().ok().and_then(|mut kept| kept.take());
+        let mut memory = kept.unwrap_or_else(|| {
+            Box::new(Memory {
+                recent: Recent::new(),
+                workspace: Workspace::default(),
+                ids: Vec::new(),
+            })
+        });
+        let result = work(&mut memory);
+        memory.workspace.release_excess();
+        if let Ok(mut kept) = self.memory.lock() {
+            *kept = Some(memory);
+        }
+        result
+    }
+
+    fn walk<'a>(
+        &self,
+        text: &'a str,
+        special_as_text: bool,
+        memory: &mut Memory,
+        sink: &mut impl Sink<'a>,
+    ) {
+        for span in self.added.split(text, special_as_text) {
+            let given = text.get(span.bytes).unwrap_or_default();
+            if let Some(id) = span.token {
+                sink.stretch(given, false);
+                sink.added(id, given.len());
+            } else {
+                self.walk_stretch(given, special_as_text, memory, sink);
+            }
+            if sink.is_full() {
+                return;
+            }
+        }
+    }
+
+    fn walk_stretch<'a>(
+        &self,
+        given: &'a str,
+        special_as_text: bool,
+        memory: &mut Memory,
+        sink: &mut impl Sink<'a>,
+    ) {
+        let normal = if self.normalises {
+            normal::normalised(given, self.characters)
+        } else {
+            Cow::Borrowed(given)
+        };
+        sink.stretch(given, matches!(normal, Cow::Owned(_)));
+        for span in self.added_to_normal.split(&normal, special_as_text) {
+            if let Some(id) = span.token {
+                sink.added(id, span.bytes.len());
+            } else if let Some(part) = normal.get(span.bytes) {
+                self.walk_pieces(part, memory, sink);
+            }
+            if sink.is_full() {
+                return;
+            }
+        }
+    }
+
+    fn walk_pieces<'a>(&self, text: &str, memory: &mut Memory, sink: &mut impl Sink<'a>) {
+        let mut start = 0;
+        while start < text.len() && !sink.is_full() {
+            let end = self.splitter.piece_end(text, start);
+            self.piece(text.as_bytes(), start, end, memory, sink);
+            start = end;
+        }
+    }
+
+    #[inline]
+    fn piece<'a>(
+        &self,
+        text: &[u8],
+        start: usize,
+        end: usize,
+        memory: &mut Memory,
+        sink: &mut impl Sink<'a>,
+    ) {
+        let key = words::packed(text, start, end);
+        if let Some(found) = key.and_then(|key| memory.recent.get(key)) {
+            sink.tokens(found.ids());
+            return;
+        }
+        let piece = text.get(start..end).unwrap_or_default();
+        let Memory {
+            recent,
+            workspace,
+            ids,
+        } = memory;
+        ids.clear();
+        let word = match key {
+            Some(key) => self.words.short(key),
+            None => self.words.long(piece),
+        };
+        match word {
+            Some(id) => ids.push(id),
+            None => self.merges.encode(piece, workspace, ids),
+        }
+        if let Some(key) = key {
+            recent.set(key, ids);
+        }
+        sink.tokens(ids);
+    }
+}
+
+/// No length passes 63 bits.
+fn signed(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+fn added_token(token: &Added, id: u32, spelling: String) -> AddedToken {
+    AddedToken {
+        id,
+        spelling,
+        is_special: token.special,
+        is_whole_word: token.single_word,
+        takes_blanks_before: token.lstrip,
+        takes_blanks_behind: token.rstrip,
+    }
+}
+
+/// Writes the tokens down, and needs no more than one behind `end`.
+struct Ids<'a> {
+    ids: &'a mut Vec<i64>,
+    end: usize,
+}
+
+impl Sink<'_> for Ids<'_> {
+    #[inline]
+    fn tokens(&mut self, ids: &[u32]) {
+        if let &[id] = ids {
+            self.ids.push(i64::from(id));
+        } else {
+            self.ids.extend(ids.iter().map(|&id| i64::from(id)));
+        }
+    }
+
+    fn added(&mut self, id: u32, _bytes: usize) {
+        self.ids.push(i64::from(id));
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.ids.len() > self.end
+    }
+}
+
+struct Count(i64);
+
+impl Sink<'_> for Count {
+    #[inline]
+    fn tokens(&mut self, ids: &[u32]) {
+        self.0 += signed(ids.len());
+    }
+
+    fn added(&mut self, _id: u32, _bytes: usize) {
+        self.0 += 1;
+    }
+}

@@ -1,0 +1,85 @@
+//! Where tokens stand in the text as it was given.
+
+use super::normal::{Aligned, composed, unchanged};
+use super::{Sink, signed};
+
+/// Collects start and end of every token, in characters. A token that holds a part of a character covers all of it.
+pub(super) struct Places<'a> {
+    lengths: &'a [usize],
+    pairs: Vec<(i64, i64)>,
+    /// Characters before the stretch.
+    before: usize,
+    /// Characters of the stretch as given.
+    given: usize,
+    /// The characters of the stretch that are still to come.
+    coming: Box<dyn Iterator<Item = Aligned> + 'a>,
+    /// The one that was reached, and the bytes up to its end.
+    current: Aligned,
+    reached: usize,
+    /// Bytes of the tokens so far.
+    taken: usize,
+}
+
+impl<'a> Places<'a> {
+    /// `lengths` are the bytes of the vocabulary's tokens, by id.
+    pub(super) fn new(lengths: &'a [usize]) -> Self {
+        Self {
+            lengths,
+            pairs: Vec::new(),
+            before: 0,
+            given: 0,
+            coming: Box::new(std::iter::empty()),
+            current: Aligned::default(),
+            reached: 0,
+            taken: 0,
+        }
+    }
+
+    pub(super) fn into_pairs(self) -> Vec<(i64, i64)> {
+        self.pairs
+    }
+
+    fn take(&mut self, bytes: usize) {
+        let start = self.at(self.taken).start;
+        self.taken += bytes;
+        let end = self.at(self.taken.saturating_sub(1)).end;
+        self.pairs
+            .push((signed(self.before + start), signed(self.before + end)));
+    }
+
+    /// The character that holds a byte, which may not lie before the last one asked for.
+    fn at(&mut self, byte: usize) -> Aligned {
+        while self.reached <= byte {
+            let Some(next) = self.coming.next() else {
+                break;
+            };
+            self.reached += next.bytes;
+            self.current = next;
+        }
+        self.current
+    }
+}
+
+impl<'a> Sink<'a> for Places<'a> {
+    fn stretch(&mut self, given: &'a str, is_changed: bool) {
+        self.before += self.given;
+        self.given = given.chars().count();
+        self.coming = if is_changed {
+            Box::new(composed(given))
+        } else {
+            Box::new(unchanged(given))
+        };
+        (self.current, self.reached, self.taken) = (Aligned::default(), 0, 0);
+    }
+
+    fn tokens(&mut self, ids: &[u32]) {
+        for &id in ids {
+            let length = self.lengths.get(id as usize).copied().unwrap_or_default();
+            self.take(length);
+        }
+    }
+
+    fn added(&mut self, _id: u32, bytes: usize) {
+        self.take(bytes);
+    }
+}

@@ -1,0 +1,129 @@
+"""Tokenizers of Qwen's make, trained in a moment on the standard library's documentation, and texts to try them on."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pydoc_data.topics
+import random
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Qwen's splitting pattern, as its tokenizer.json states it.
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
+CONTROL_TOKENS = [END_TOKEN, "<|im_start|>", "<|im_end|>"]
+PLAIN_TOKENS = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<|fim_pad|>"]
+OTHER_LANGUAGES = """
+Die Größe der Straßen überrascht, übrigens auch im Süden. Où étaient les élèves ? À l'école, où ça ? El niño soñó.
+数据库 检索 系统 的 速度 很 快 检索数据库。データベースを検索する。데이터베이스를 검색합니다.
+Поиск в базе данных быстрый.
+ฐานข้อมูลค้นหาได้อย่างรวดเร็ว डेटाबेस में खोजें قاعدة البيانات והמסד 😀 👨‍👩‍👧 👍🏽 ½ ① Ⅷ
+"""
+
+
+@functools.cache
+def content(entries: int = 1500) -> bytes:
+    """A ``tokenizer.json`` with every part that Qwen's has."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=entries, show_progress=False, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([OTHER_LANGUAGES] * 20 + list(pydoc_data.topics.topics.values()), trainer)
+    control = [AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS]
+    tokenizer.add_tokens([*control, *(AddedToken(token, special=False, normalized=False) for token in PLAIN_TOKENS)])
+    end = [(END_TOKEN, tokenizer.token_to_id(END_TOKEN))]
+    tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),
+            processors.TemplateProcessing(single=f"$A {END_TOKEN}", pair=f"$A {END_TOKEN} $B", special_tokens=end),
+        ]
+    )
+    return tokenizer.to_str().encode()
+
+
+def edited(changes: dict[str, Any], base: bytes | None = None) -> bytes:
+    """The same file with other values at some places, for example ``{"model.dropout": 0.1}``."""
+    file = json.loads(content() if base is None else base)
+    for place, value in changes.items():
+        *path, last = [int(step) if step.isdigit() else step for step in place.split(".")]
+        functools.reduce(lambda part, step: part[step], path, file)[last] = value
+    return json.dumps(file, ensure_ascii=False).encode()
+
+
+def with_added_tokens(*spellings: str, **flags: bool) -> bytes:
+    """The same file with more added tokens, all flags off but those given."""
+    file = json.loads(content())
+    for spelling in spellings:
+        following = max(token["id"] for token in file["added_tokens"]) + 1
+        number = file["model"]["vocab"].get(spelling, following)
+        off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+        file["added_tokens"].append({"id": number, "content": spelling, **off, **flags})
+    return json.dumps(file, ensure_ascii=False).encode()
+
+
+# Kinds of characters that a splitting pattern, a normaliser or a byte-level alphabet could treat in its own way.
+POOLS = [
+    "abcdefghijklmnopqrstuvwxyzSTDMLRV",
+    "0123456789½²①Ⅷ٣",
+    "  \t\n\r\u00a0\u2003\u3000\u0085\u2028\u180e\u200b",
+    "'’‘\"?!.,-_/<|>(){}[]=+*&^%$#@~`\\:;",  # noqa: RUF001
+    "éüñß\u017f\u212aÅǅﬁỆ",
+    "\u0300\u0301\u0308\u0323\u0327\u0345\u3099\u0338\u20dd",
+    "漢字数据库検索한국어のデータ",
+    "\U0001f600\u200d\U0001f468\U0001f469\ufe0f\U0001f3fd\U0001f1e9",
+    "สวัสดีครับน้ำผึ้ง",
+    "नमस्तेक्ड़\u0958",
+    "مرحبًاּשָׁלוֹם",
+    "\u1100\u1161\u11a8\uac00\u0f71\u0f72\u0f73\u0344\u212b\u2126\u1e69",
+    "\x00\x01\x1f\x7f\x80\x9f\ufffe\U000f0000\U0010ffff",
+]
+WORDS = [
+    *(
+        "'s",
+        "'S",
+        "'\u017f",
+        "'re",
+        "'LL",
+        "'VE",
+        "'m",
+        "don't",
+        "it's",
+        "the",
+        " quick",
+        "Query:",
+        "    return None\n",
+    ),
+    *("<|im_start|>", "<think>", "</think>", END_TOKEN, "<|fim_pad|>", "<|im_", "<<think>>", "e\u0301", "\r\n\r\n"),
+    *("def f(x): # ", "https://example.org/a?b=c", "==========", "1,000.50", "café", "cafe\u0301"),
+]
+
+
+def generated_texts(seed: int, number: int) -> Iterator[str]:
+    """Short texts, the same for the same seed, of classes that real texts seldom mix."""
+    chance = random.Random(seed)
+    anything = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x32400), *range(0xE0000, 0xE0200))]
+    for _ in range(number):
+        parts = []
+        for _ in range(chance.randrange(1, 12)):
+            kind = chance.random()
+            if kind < 0.2:
+                parts.append(chance.choice(WORDS))
+            elif kind < 0.3:
+                parts += chance.choices(anything, k=chance.randrange(1, 4))
+            else:
+                parts += chance.choices(chance.choice(POOLS), k=chance.randrange(1, 7))
+        yield "".join(parts)
