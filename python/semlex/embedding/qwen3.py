@@ -51,7 +51,8 @@ class Qwen3EmbeddingEncoder:
             None for the model's own.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
-        attn: ``reference``.
+        attn: ``packed`` (no padding, each text attends to itself) or ``reference`` (padded batches, torch's own
+            attention); both give the same vectors.
         token_budget: Most tokens in a forward pass; None for a value that suits the device.
         allow_download: Whether the hub may be asked for a model that is not on this machine.
 
@@ -74,7 +75,7 @@ class Qwen3EmbeddingEncoder:
         dimensions: int | None = None,
         dtype: str | None = None,
         revision: str | None = None,
-        attn: str = "reference",
+        attn: str = "packed",
         token_budget: int | None = None,
         allow_download: bool = False,
     ) -> None:

@@ -31,7 +31,7 @@ mod _core {
     use crate::validation::{validate_identifier, validate_rows};
 
     #[pymodule_export]
-    use crate::batching::{BatchPlan, plan_batches};
+    use crate::batching::{BatchPlan, TokenBatch, TokenPlan, common_prefix, plan_batches};
     #[pymodule_export]
     use crate::chunking::{Chunks, split_text, word_offsets};
     #[pymodule_export]

@@ -1,0 +1,274 @@
+"""Every form of the forward pass against the reference form, on tiny models of the real architecture."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import Qwen3Model
+
+import tiny_qwen3
+from semlex.errors import ModelError
+from semlex.models import attention, packed
+from semlex.models.attention import PaddedInside, PerDocument, SharedPrefix, VariableLength, form_for
+from semlex.models.forward import FORWARDS, ReferenceForward
+from semlex.models.packed import PackedForward
+from semlex.models.tokenizing import TokenRows
+
+VOCABULARY = 700
+PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])
+FORMS = [PerDocument, PaddedInside, VariableLength]
+SEED = st.integers(0, 2**32 - 1)
+LENGTHS = st.lists(st.integers(1, 40) | st.integers(1, 700), min_size=1, max_size=8)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(7)
+    return Qwen3Model._from_config(tiny_qwen3.config(), attn_implementation="sdpa").eval()
+
+
+def slow_varlen_attn(  # noqa: PLR0917 (torch's order)
+    query, key, value, queries, keys, most_queries, most_keys, *, scale, window_size, enable_gqa
+):
+    """`torch.nn.attention.varlen.varlen_attn` as its documentation states it, document by document."""
+    assert (window_size, enable_gqa) == ((-1, 0), True)
+    assert queries.dtype == keys.dtype == torch.int32
+    lengths = [np.diff(offsets.numpy()) for offsets in (queries, keys)]
+    assert (lengths[0].max(), lengths[1].max()) == (most_queries, most_keys)
+    assert (queries[-1], keys[-1]) == (len(query), len(key))
+    output = torch.empty_like(query)
+    for (a, b), (c, d) in zip(pairwise(queries.tolist()), pairwise(keys.tolist()), strict=True):
+        mask = torch.ones(b - a, d - c, dtype=torch.bool).tril(d - c - (b - a))
+        parts = [part.transpose(0, 1)[None] for part in (query[a:b], key[c:d], value[c:d])]
+        attended = scaled_dot_product_attention(*parts, attn_mask=mask, scale=scale, enable_gqa=True)
+        output[a:b] = attended[0].transpose(0, 1)
+    return output
+
+
+@pytest.fixture(params=FORMS, ids=lambda form: form.__name__)
+def form(request, monkeypatch):
+    """Each form of attention; torch's own kernel needs a GPU, so its documentation stands in for it."""
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", slow_varlen_attn, raising=False)
+    monkeypatch.setattr(packed, "form_for", lambda device, dtype: request.param)
+    return request.param
+
+
+def rows_of(lengths, seed, head=()):
+    chance = np.random.default_rng(seed)
+    return TokenRows.of(
+        [np.concatenate([head, chance.integers(0, VOCABULARY, size)]).astype(np.int64) for size in lengths]
+    )
+
+
+def states(forward, rows, budget=4096, max_rows=128, **options):
+    found = np.full((len(rows), tiny_qwen3.HIDDEN), np.nan, dtype=np.float32)
+    for batch in forward.batches(rows, token_budget=budget, max_rows=max_rows, **options):
+        found[batch.rows] = forward.run(batch)
+    return found
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def difference(left, right):
+    return np.abs(unit(left) - unit(right)).max()
+
+
+@PLAIN
+@given(LENGTHS, SEED, st.integers(1, 2000), st.integers(1, 10))
+def test_packed_states_are_the_reference_whatever_the_batches(model, lengths, seed, budget, max_rows):
+    rows = rows_of(lengths, seed)
+    found = states(PackedForward(model), rows, budget, max_rows)
+    assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+
+
+@PLAIN
+@given(LENGTHS, SEED, st.integers(1, 300))
+def test_a_shared_prefix_changes_nothing(model, lengths, seed, shared):
+    rows = rows_of(lengths, seed, np.random.default_rng(seed + 1).integers(0, VOCABULARY, shared))
+    found = states(PackedForward(model), rows, 512)
+    assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+
+
+@PLAIN
+@given(LENGTHS, SEED, st.permutations(range(8)))
+def test_a_state_depends_neither_on_neighbours_nor_on_their_order(model, lengths, seed, order):
+    rows = rows_of(lengths, seed)
+    forward = PackedForward(model)
+    chosen = np.array([row for row in order if row < len(rows)])
+    together = states(forward, rows.select(chosen))
+    alone = np.concatenate([states(forward, rows.select(np.array([row]))) for row in chosen])
+    assert difference(together, alone) <= 1e-6
+
+
+@pytest.mark.parametrize("shared", [0, 90])
+def test_every_form_of_attention_gives_the_reference(model, form, shared):
+    # 1,100 tokens need three calls of `PerDocument` behind a prefix.
+    rows = rows_of([1, 5, 1100, 17, 300, 2, 1, 513], 3, np.arange(shared))
+    forward = PackedForward(model)
+    tokens = [batch.tokens for batch in forward.batches(rows, token_budget=1000, max_rows=4)]
+    assert {0 if part.prefix is None else part.prefix.ids.size for part in tokens} == {shared}
+    assert difference(states(forward, rows, 1000, 4), states(ReferenceForward(model), rows)) <= 1e-6
+
+
+def test_a_form_that_is_wrong_would_be_seen(model, monkeypatch):
+    rows = rows_of([30, 20, 9], 5)
+    monkeypatch.setattr(PerDocument, "attend", lambda self, query, key, value, scaling, before: query.transpose(1, 2))
+    assert difference(states(PackedForward(model), rows), states(ReferenceForward(model), rows)) > 1e-3
+
+
+def test_an_explicit_mask_where_the_causal_rule_is_not_trusted(model, monkeypatch):
+    rows = rows_of([30, 20, 9], 5)
+    forward = PackedForward(model)
+    (batch,) = [part.tokens.batch for part in forward.batches(rows, token_budget=100, max_rows=9)]
+    monkeypatch.setattr(attention, "torch_version", lambda: (2, 12))
+    device = type("Device", (), {"type": "mps"})()
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
+    monkeypatch.setattr(
+        attention, "_mask", lambda queries, keys, device: torch.ones(queries, keys).tril(keys - queries).bool()
+    )
+    masked = PaddedInside(batch, 0, device)
+    plain = PaddedInside(batch, 0, torch.device("cpu"))
+    assert masked._mask is not None
+    assert plain._mask is None
+    query, key, value = (torch.randn(1, heads, 59, 16) for heads in (4, 2, 2))
+    assert torch.allclose(
+        masked.attend(query, key, value, 0.25, None), plain.attend(query, key, value, 0.25, None), atol=1e-6
+    )
+
+
+def test_the_form_of_a_device(monkeypatch):
+    cpu, mps, cuda = (torch.device(name) for name in ("cpu", "mps", "cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(attention, "torch_version", lambda: (2, 13))
+    assert form_for(cpu, torch.bfloat16) is PerDocument
+    assert form_for(mps, torch.bfloat16) is PaddedInside
+    assert form_for(cuda, torch.bfloat16) is VariableLength
+    assert form_for(cuda, torch.float32) is PaddedInside
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert form_for(cuda, torch.float16) is PaddedInside
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(attention, "torch_version", lambda: (2, 12))
+    assert form_for(cuda, torch.bfloat16) is PaddedInside
+
+
+def test_a_kept_prefix_is_computed_once_and_changes_nothing(model):
+    head = np.arange(25)
+    forward = PackedForward(model)
+    for seed in range(3):
+        rows = rows_of([3 + seed], seed, head)
+        found = states(forward, rows, kept_prefix=head)
+        assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+        (kept,) = {id(pair[0]) for pair in forward._kept.layers[:1]}
+        first = kept if seed == 0 else first  # noqa: F821 (set in the first round)
+        assert kept == first
+
+
+@pytest.mark.parametrize("row", [np.arange(25), np.arange(1, 40), np.arange(7)])
+def test_a_row_that_does_not_go_on_from_the_kept_prefix_is_read_whole(model, row):
+    forward = PackedForward(model)
+    rows = TokenRows.of([row, np.arange(30)])
+    assert difference(states(forward, rows, kept_prefix=np.arange(25)), states(ReferenceForward(model), rows)) <= 1e-6
+    assert forward._kept is None
+
+
+def test_another_kept_prefix_takes_the_place_of_the_first(model):
+    forward = PackedForward(model)
+    for start in (0, 100):
+        head = np.arange(start, start + 20)
+        rows = rows_of([4], 1, head)
+        assert difference(states(forward, rows, kept_prefix=head), states(ReferenceForward(model), rows)) <= 1e-6
+        assert forward._kept.ids.tolist() == head.tolist()
+
+
+def test_a_prefix_is_shared_only_where_that_pays(model):
+    def shared(count, size):
+        rows = rows_of([3] * count, 2, np.arange(size))
+        tokens = [batch.tokens for batch in PackedForward(model).batches(rows, token_budget=4096, max_rows=99)]
+        return {0 if part.prefix is None else part.prefix.ids.size for part in tokens}
+
+    assert shared(1, 600) == {0}
+    assert shared(3, 40) == {0}
+    assert shared(5, 40) == {40}
+    long = TokenRows.of([np.append(np.zeros(1500, dtype=np.int64), last) for last in (1, 2)])
+    (batch,) = PackedForward(model).batches(long, token_budget=8192, max_rows=9)
+    assert batch.tokens.prefix.ids.size == packed.MOST_SHARED
+
+
+def test_nothing_is_padded(model):
+    lengths = [700, 3, 1, 250, 31]
+    batches = list(PackedForward(model).batches(rows_of(lengths, 1), token_budget=600, max_rows=9))
+    assert sum(batch.tokens.batch.ids.size for batch in batches) == sum(lengths)
+
+
+def test_the_model_is_left_as_it_was(model):
+    rows = rows_of([5, 9], 1)
+    expected = states(ReferenceForward(model), rows)
+    states(PackedForward(model), rows)
+    assert model.config._attn_implementation == "sdpa"
+    assert np.array_equal(states(ReferenceForward(model), rows), expected)
+
+
+def test_the_model_is_left_as_it_was_by_a_pass_that_fails(model, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(PerDocument, "attend", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        states(PackedForward(model), rows_of([5], 1))
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_registering_from_many_threads(model):
+    threads = [threading.Thread(target=attention.register) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = rows_of([5, 9], 1)
+    assert difference(states(PackedForward(model), rows), states(ReferenceForward(model), rows)) <= 1e-6
+
+
+def test_sliding_windows_are_refused():
+    config = tiny_qwen3.config()
+    config.use_sliding_window, config.sliding_window, config.layer_types = (
+        True,
+        8,
+        ["full_attention", "sliding_attention"],
+    )
+    sliding = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
+    with pytest.raises(ModelError, match="sliding window; use attn='reference'"):
+        PackedForward(sliding)
+
+
+def test_half_precision_stays_as_close_as_its_rounding(model):
+    del model
+    config = tiny_qwen3.config()
+    config.hidden_size, config.intermediate_size, config.num_hidden_layers = 256, 512, 6
+    config.layer_types = ["full_attention"] * 6
+    config.initializer_range = 0.02
+    torch.manual_seed(9)
+    half = Qwen3Model._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16).eval()
+    rows = rows_of([1, 9, 40, 90, 300, 17], 4)
+
+    def found(forward):
+        vectors = np.full((len(rows), 256), np.nan, dtype=np.float32)
+        for batch in forward.batches(rows, token_budget=512, max_rows=9):
+            vectors[batch.rows] = forward.run(batch)
+        return unit(vectors)
+
+    assert (np.sum(found(PackedForward(half)) * found(ReferenceForward(half)), axis=1) >= 0.9998).all()
+
+
+def test_every_form_is_registered():
+    assert FORWARDS["packed"] is PackedForward
+    assert FORWARDS["reference"] is ReferenceForward
+    assert SharedPrefix(np.arange(3)).layers == []
