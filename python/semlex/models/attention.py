@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -79,10 +79,9 @@ class PerDocument:
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
         self._offsets = batch.offsets.tolist()
         self._prefix = prefix
-        self._mask = None
-        if prefix:
-            longest = int(np.diff(batch.offsets).max())
-            self._mask = _mask(min(longest, QUERIES_PER_CALL), prefix + longest, device)
+        # Without a prefix the causal kernel needs no mask; an empty one costs nothing.
+        longest = int(np.diff(batch.offsets).max()) if prefix else 0
+        self._mask = _mask(min(longest, QUERIES_PER_CALL), prefix + longest, device)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
@@ -165,7 +164,7 @@ class PaddedInside:
         tokens = states[0].transpose(0, 1)
         padded = tokens.new_zeros(self._shape[0] * self._shape[1], *tokens.shape[1:])
         padded[self._slots] = tokens
-        return padded.unflatten(0, self._shape).transpose(1, 2)
+        return padded.view(*self._shape, *tokens.shape[1:]).transpose(1, 2)
 
 
 class VariableLength:
@@ -184,7 +183,8 @@ class VariableLength:
         self._longest = (int(lengths.max()), int(lengths.max()) + prefix)
         self._queries = torch.from_numpy(batch.offsets.astype(np.int32)).to(device)
         # The same tensor where it can be: some kernels take that as the sign of self-attention.
-        self._keys, self._gathered = self._queries, None
+        self._keys = self._queries
+        self._gathered: Tensor | None = None
         if prefix:
             self._keys = self._queries + prefix * torch.arange(lengths.size + 1, dtype=torch.int32, device=device)
             front = np.arange(prefix)
@@ -198,10 +198,10 @@ class VariableLength:
         import torch  # noqa: PLC0415 (loaded already)
         from torch.nn.attention import varlen  # noqa: PLC0415
 
-        if before is not None:
-            key = torch.cat([before[0], key], dim=2)[:, :, self._gathered]
-            value = torch.cat([before[1], value], dim=2)[:, :, self._gathered]
-        attended: Tensor = varlen.varlen_attn(
+        if before is not None and self._gathered is not None:
+            key = torch.cat([before[0], key], dim=2).index_select(2, self._gathered)
+            value = torch.cat([before[1], value], dim=2).index_select(2, self._gathered)
+        attended: Any = varlen.varlen_attn(
             query[0].transpose(0, 1),
             key[0].transpose(0, 1),
             value[0].transpose(0, 1),
@@ -212,7 +212,7 @@ class VariableLength:
             window_size=(-1, 0),  # causal, counted from the end of a document: its first token sees the whole prefix
             enable_gqa=True,
         )
-        return attended.unsqueeze(0)
+        return cast("Tensor", attended).unsqueeze(0)
 
 
 def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
