@@ -98,6 +98,7 @@ class Qwen3EmbeddingEncoder:
         self._max_length = max_length
         self._prompt = f"Instruct: {instruction or DEFAULT_INSTRUCTION}\nQuery:"
         self._tokenizer: TextTokenizer | None = None
+        self._opening: NDArray[np.int64] | None = None
         self._end_id = -1
         self._lock = threading.Lock()
         self._identity = EmbedderIdentity(
@@ -153,7 +154,7 @@ class Qwen3EmbeddingEncoder:
             ModelError: The model cannot be loaded, was closed, or its vector cannot be used.
         """
         (checked,) = check_texts([text])
-        vector: NDArray[np.float32] = self._embed([self._prompt + checked])[0]
+        vector: NDArray[np.float32] = self._embed([self._prompt + checked], self._prompt_ids())[0]
         return vector
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
@@ -189,8 +190,8 @@ class Qwen3EmbeddingEncoder:
         """Releases the model and its memory; a second call does nothing."""
         self._transformer.close()
 
-    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        states = self._transformer.last_hidden(self._token_rows(texts))
+    def _embed(self, texts: Sequence[str], prompt: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        states = self._transformer.last_hidden(self._token_rows(texts), kept_prefix=prompt)
         vectors = states[:, : self.dimensions]
         unit = self._identity.normalised
         return check_vectors(
@@ -200,6 +201,14 @@ class Qwen3EmbeddingEncoder:
             model=self._identity.model,
             normalised=unit,
         )
+
+    def _prompt_ids(self) -> NDArray[np.int64]:
+        """What every query begins with, up to the colon: that one and the query's beginning may be one token."""
+        tokenizer = self._open_tokenizer()
+        with self._lock:
+            if self._opening is None:
+                (self._opening,) = tokenizer.ids([self._prompt.removesuffix(":")])
+            return self._opening
 
     def _token_rows(self, texts: Sequence[str]) -> TokenRows:
         """Token ids of every text, cut where needed, each closed by the end token."""
