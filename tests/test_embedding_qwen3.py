@@ -87,6 +87,43 @@ def test_queries_equal_the_model_card(encoder, card, query):
     assert np.abs(encoder.embed_query(query) - expected).max() <= 1e-6
 
 
+@pytest.mark.parametrize("query", ["how", " how", ":", "", "\n", "数据库", "Query", "!?", "1"])
+def test_the_instruction_is_read_once_for_all_queries(folder, card, query, monkeypatch):
+    from semlex.models.packed import PackedForward
+
+    sizes = []
+    body = PackedForward._body
+    monkeypatch.setattr(
+        PackedForward, "_body", lambda self, batch, layout: sizes.append(batch.ids.size) or body(self, batch, layout)
+    )
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    one.embed_query("something else")
+    sizes.clear()
+    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, query)])[0]
+    assert np.abs(one.embed_query(query) - expected).max() <= 1e-6
+    (size,) = sizes
+    assert size <= 2 + 2 * max(1, len(query.encode()))  # the colon, the query, the end token
+    one.close()
+
+
+def test_a_query_that_joins_the_end_of_the_instruction_is_read_whole(folder, card, monkeypatch):
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    foreign = one._prompt_ids()[:-1].tolist() + [599]  # as if another vocabulary joined the last word and the query
+    monkeypatch.setattr(one, "_prompt_ids", lambda: np.array(foreign))
+    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]
+    assert np.abs(one.embed_query("rows") - expected).max() <= 1e-6
+    one.close()
+
+
+@pytest.mark.parametrize("attn", ["packed", "reference"])
+def test_every_form_of_the_forward_pass_gives_the_same_vectors(folder, card, attn):
+    texts = ["word " * 200, "", "a", "an index finds rows"]
+    other = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32", attn=attn)
+    assert np.abs(other.embed_documents(texts) - card(texts)).max() <= 1e-6
+    assert np.abs(other.embed_query("rows") - card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]).max() <= 1e-6
+    other.close()
+
+
 @pytest.mark.parametrize("words", [1, 2, 3, 30, 31, 32, 150, 151, 400])
 def test_every_length_equals_the_model_card(encoder, card, words):
     texts = ["row " * words, "a", "数据库 " * (words // 3), ""]

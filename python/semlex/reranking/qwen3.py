@@ -75,6 +75,7 @@ class Qwen3Reranker:
         dtype: str | None = None,
         revision: str | None = None,
         attn: str = "packed",
+        exact: bool = False,
         token_budget: int | None = None,
         allow_download: bool = False,
     ) -> None:
@@ -82,6 +83,8 @@ class Qwen3Reranker:
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
             raise ConfigurationError("instruction must not be blank; None stands for the model card's")
+        if exact and dtype not in (None, "float32"):
+            raise ConfigurationError(f"exact=True computes in float32; drop dtype={dtype!r}, or exact=True")
         require_torch("Qwen3 reranking")
         folder = find_model(model_name, revision=revision, allow_download=allow_download)
         check_config(folder, max_length)
@@ -91,7 +94,7 @@ class Qwen3Reranker:
             head="classifier" if str(architectures[0]).endswith("ForSequenceClassification") else "lm",
             purpose="Qwen3 reranking",
             device=device,
-            precision=dtype,
+            precision="float32" if exact else dtype,
             batch_size=batch_size,
             token_budget=token_budget,
             attention=attn,
