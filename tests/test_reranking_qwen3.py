@@ -118,7 +118,7 @@ def test_exact_scores_whatever_the_device_would_choose(folder, card, monkeypatch
     hasty.close()
 
 
-@pytest.mark.parametrize("attn", ["packed", "reference"])
+@pytest.mark.parametrize("attn", ["trimmed", "packed", "reference"])
 def test_every_form_of_the_forward_pass_gives_the_same_scores(folder, card, attn):
     texts = [f"{'word ' * ((5 * i) % 40)}{i}" for i in range(20)]
     other = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, dtype="float32", attn=attn)
@@ -127,13 +127,16 @@ def test_every_form_of_the_forward_pass_gives_the_same_scores(folder, card, attn
 
 
 def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
-    from semlex.models.packed import PackedForward
+    from semlex.models.trimmed import TrimmedForward
 
     sizes = []
-    body = PackedForward._body
-    monkeypatch.setattr(
-        PackedForward, "_body", lambda self, batch, layout: sizes.append(batch.ids.size) or body(self, batch, layout)
-    )
+    whole_pass = TrimmedForward._last_states
+
+    def counted(self, batch, layout):
+        sizes.append(batch.ids.size)
+        return whole_pass(self, batch, layout)
+
+    monkeypatch.setattr(TrimmedForward, "_last_states", counted)
     texts = [f"number {i}" for i in range(20)]
     reranker.score("rows", texts)
     whole = reranker._token_rows(reranker._load_prompt(), "rows", texts).lengths.sum()

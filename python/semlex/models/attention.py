@@ -234,7 +234,7 @@ def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
     return PaddedInside
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Layout:
     """What the attention of one pass has to know.
 

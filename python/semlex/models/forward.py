@@ -12,6 +12,7 @@ import numpy as np
 from semlex import _core
 from semlex.models.batch import Batch, Forward
 from semlex.models.packed import PackedForward
+from semlex.models.trimmed import TrimmedForward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,4 +71,8 @@ class ReferenceForward:
         return states
 
 
-FORWARDS: dict[str, type[Forward]] = {"packed": PackedForward, "reference": ReferenceForward}
+FORWARDS: dict[str, type[Forward]] = {
+    "trimmed": TrimmedForward,
+    "packed": PackedForward,
+    "reference": ReferenceForward,
+}

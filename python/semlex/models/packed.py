@@ -104,7 +104,8 @@ class PackedForward:
         with torch.inference_mode(), self._attention():
             if tokens.prefix is not None and not tokens.prefix.layers:
                 tokens.prefix.layers = self._read(tokens.prefix.ids)
-            states: NDArray[np.float32] = self._last_states(tokens).float().cpu().numpy()
+            last = self._last_states(tokens.batch, self._layout(tokens.batch, tokens.prefix))
+            states: NDArray[np.float32] = last.float().cpu().numpy()
         return states
 
     def _known(self, rows: TokenRows, ids: NDArray[np.int64] | None) -> SharedPrefix | None:
@@ -127,32 +128,30 @@ class PackedForward:
     def _read(self, ids: NDArray[np.int64]) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of a prefix in every layer."""
         batch = _core.TokenPlan(ids, np.array([0, ids.size]), token_budget=ids.size, max_rows=1).batch(0)
-        kept: list[tuple[Tensor, Tensor]] = []
-        self._body(batch, Layout(self._form(batch, 0, self._model.device), kept=kept))
-        return kept
+        layout = self._layout(batch, None)
+        layout.kept = []
+        self._last_states(batch, layout)
+        return layout.kept
 
-    def _last_states(self, tokens: PackedTokens) -> Tensor:
-        import torch  # noqa: PLC0415 (loaded already)
-
-        device = self._model.device
-        skipped = 0 if tokens.prefix is None else tokens.prefix.ids.size
-        hidden = self._body(tokens.batch, Layout(self._form(tokens.batch, skipped, device), tokens.prefix))
-        return hidden[torch.from_numpy(tokens.batch.offsets[1:] - 1).to(device)]
-
-    def _body(self, batch: _core.TokenBatch, layout: Layout) -> Tensor:
-        """The normed states of all tokens: (t, hidden size)."""
-        import torch  # noqa: PLC0415 (loaded already)
-
-        device = self._model.device
+    def _last_states(self, batch: _core.TokenBatch, layout: Layout) -> Tensor:
+        """One pass; the normed states of the documents' last tokens: (documents, hidden size)."""
         hidden: Tensor = self._model.base_model(
-            input_ids=torch.from_numpy(batch.ids).to(device).unsqueeze(0),
-            position_ids=torch.from_numpy(batch.positions).to(device).unsqueeze(0),
+            input_ids=self._tensor(batch.ids).unsqueeze(0),
+            position_ids=self._tensor(batch.positions).unsqueeze(0),
             # A mapping is taken as masks that were made already: none is built.
             attention_mask={"full_attention": None},
             use_cache=False,
             layout=layout,
         ).last_hidden_state
-        return hidden[0]
+        return hidden[0, self._tensor(batch.offsets[1:] - 1)]
+
+    def _layout(self, batch: _core.TokenBatch, prefix: SharedPrefix | None) -> Layout:
+        return Layout(self._form(batch, 0 if prefix is None else prefix.ids.size, self._model.device), prefix)
+
+    def _tensor(self, numbers: NDArray[np.int64]) -> Tensor:
+        import torch  # noqa: PLC0415 (loaded already)
+
+        return torch.from_numpy(numbers).to(self._model.device)
 
     @contextmanager
     def _attention(self) -> Iterator[None]:

@@ -53,8 +53,9 @@ class Qwen3Reranker:
         instruction: Task that the model judges by; None for the model card's.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
-        attn: ``packed`` (no padding, each text attends to itself) or ``reference`` (padded batches, torch's own
-            attention); both give the same scores.
+        attn: ``trimmed`` (no padding, each text attends to itself, the last layer for last tokens alone), ``packed``
+            (the same through transformers' code for all layers) or ``reference`` (padded batches, torch's own
+            attention); all give the same scores.
         token_budget: Most tokens in a forward pass; None for a value that suits the device.
         allow_download: Whether the hub may be asked for a model that is not on this machine.
 
@@ -74,7 +75,7 @@ class Qwen3Reranker:
         *,
         dtype: str | None = None,
         revision: str | None = None,
-        attn: str = "packed",
+        attn: str = "trimmed",
         exact: bool = False,
         token_budget: int | None = None,
         allow_download: bool = False,
