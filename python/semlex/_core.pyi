@@ -23,6 +23,7 @@ __all__ = [
     "reciprocal_rank_fusion",
     "split_text",
     "to_json",
+    "unit_rows",
     "validate_identifier",
     "validate_rows",
     "word_offsets",
@@ -392,6 +393,21 @@ def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
 
     Raises:
         ValueError: The offsets do not fit the ids, or an array has another dtype or shape; the message names it.
+        TypeError: An argument has another type.
+    """
+
+def unit_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
+    """Cuts vectors and scales them to norm 1, the sum of squares in float64.
+
+    Args:
+        vectors: (n, d).
+        dimensions: Leading components that are kept, 1 to d.
+
+    Returns:
+        (n, dimensions); a row of zeros stays as it is, one that is not finite does not become so.
+
+    Raises:
+        ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.
         TypeError: An argument has another type.
     """
 

@@ -207,8 +207,9 @@ class Qwen3EmbeddingEncoder:
         start = 0
         with closing(prefetched(self._token_rows, windows)) as parts:
             for rows in parts:
-                part = self._transformer.last_hidden(rows, kept_prefix=prompt)[:, : self.dimensions]
-                vectors[start : start + len(rows)] = normalise(part) if unit else part
+                states = self._transformer.last_hidden(rows, kept_prefix=prompt)
+                kept = normalise(states, self.dimensions) if unit else states[:, : self.dimensions]
+                vectors[start : start + len(rows)] = kept
                 cut += (rows.cut + start).tolist()
                 start += len(rows)
         if cut:

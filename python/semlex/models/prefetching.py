@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def prefetched(make: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def prefetched(make: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
     """Results of a function in the order of its items, each made in a thread while the one before it is used.
 
     Close the iterator (`contextlib.closing`) when it may be left early: the thread then ends with the item at hand.

@@ -84,8 +84,8 @@ def _attended(
     if only is not None:
         # The attention takes a query of every token; those of the others are zero, and what comes of them is dropped.
         query = query.new_zeros(len(key), *query.shape[1:]).index_copy_(0, only, query)
-    parts = (part.transpose(0, 1).unsqueeze(0) for part in (query, key, value))
-    output = layout.attend(attention.layer_idx, *parts, attention.scaling)[0]
+    query, key, value = (part.transpose(0, 1).unsqueeze(0) for part in (query, key, value))
+    output = layout.attend(attention.layer_idx, query, key, value, attention.scaling)[0]
     output = output if only is None else output[only]
     return hidden.add_(attention.o_proj(output.flatten(1)))
 

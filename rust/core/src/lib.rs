@@ -10,4 +10,5 @@ pub mod fusion;
 pub mod hashing;
 pub mod json;
 pub mod pgcopy;
+pub mod unit;
 pub mod validate;

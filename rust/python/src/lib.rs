@@ -12,6 +12,7 @@ mod errors;
 mod fusion;
 mod hashing;
 mod json;
+mod unit;
 mod validation;
 
 use pyo3::prelude::*;
@@ -36,6 +37,8 @@ mod _core {
     use crate::chunking::{Chunks, split_text, word_offsets};
     #[pymodule_export]
     use crate::fusion::{linear_fusion, reciprocal_rank_fusion};
+    #[pymodule_export]
+    use crate::unit::unit_rows;
 
     /// True for a build without optimisations; benchmarks refuse to run on one.
     #[pymodule_init]
