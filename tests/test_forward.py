@@ -170,13 +170,14 @@ def test_the_form_of_a_device(monkeypatch):
 def test_a_kept_prefix_is_computed_once_and_changes_nothing(model, packing):
     head = np.arange(25)
     forward = packing(model)
+    kept = []
     for seed in range(3):
         rows = rows_of([3 + seed], seed, head)
         found = states(forward, rows, kept_prefix=head)
         assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
-        (kept,) = {id(pair[0]) for pair in forward._kept.layers[:1]}
-        first = kept if seed == 0 else first  # noqa: F821 (set in the first round)
-        assert kept == first
+        (prefix,) = forward._kept.values()
+        kept.append(prefix.layers[0][0])
+    assert kept[0] is kept[1] is kept[2]
 
 
 @pytest.mark.parametrize("row", [np.arange(25), np.arange(1, 40), np.arange(7)])
@@ -184,16 +185,16 @@ def test_a_row_that_does_not_go_on_from_the_kept_prefix_is_read_whole(model, pac
     forward = packing(model)
     rows = TokenRows.of([row, np.arange(30)])
     assert difference(states(forward, rows, kept_prefix=np.arange(25)), states(ReferenceForward(model), rows)) <= 1e-6
-    assert forward._kept is None
+    assert not forward._kept
 
 
-def test_another_kept_prefix_takes_the_place_of_the_first(model, packing):
+def test_few_prefixes_are_kept_and_the_oldest_goes_first(model, packing):
     forward = packing(model)
-    for start in (0, 100):
+    for start in (0, 100, 200, 0, 300, 400, 500):
         head = np.arange(start, start + 20)
         rows = rows_of([4], 1, head)
         assert difference(states(forward, rows, kept_prefix=head), states(ReferenceForward(model), rows)) <= 1e-6
-        assert forward._kept.ids.tolist() == head.tolist()
+    assert [int(prefix.ids[0]) for prefix in forward._kept.values()] == [0, 300, 400, 500]
 
 
 def test_a_prefix_is_shared_only_where_that_pays(model, packing):

@@ -5,6 +5,7 @@ All rows of a batch are one sequence without padding. Tokens that all rows of a 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ LEAST_SAVED_ON_CPU = 128
 LEAST_SAVED_ON_GPU = 1_024
 # Keys and values of one token take 229 KiB in a model of 0.6 billion weights in float32.
 MOST_SHARED = 1_024
+# Instructions of queries: some 6 MiB each in that model. Users of one set of weights may have different ones.
+MOST_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class PackedForward:
             raise ModelError("the model has layers with a sliding window; use attn='reference'")
         self._model = model
         self._form = form_for(model.device, model.dtype)
-        self._kept: SharedPrefix | None = None
+        self._kept: OrderedDict[bytes, SharedPrefix] = OrderedDict()
         register()
 
     def batches(
@@ -77,8 +80,8 @@ class PackedForward:
             rows: n rows of at least one token.
             token_budget: Most tokens of a pass.
             max_rows: Most rows of a pass.
-            kept_prefix: Token ids whose keys and values are kept for later calls, where all rows begin with them; one
-                prefix is kept at a time.
+            kept_prefix: Token ids whose keys and values are kept for later calls, where all rows begin with them; the
+                four that were used last are.
 
         Yields:
             The batches, longest rows first.
@@ -115,9 +118,11 @@ class PackedForward:
         heads = [rows[row][: ids.size + 1] for row in range(len(rows))]
         if not all(head.size > ids.size and np.array_equal(head[:-1], ids) for head in heads):
             return None
-        if self._kept is None or not np.array_equal(self._kept.ids, ids):
-            self._kept = SharedPrefix(ids)
-        return self._kept
+        prefix = self._kept.setdefault(ids.tobytes(), SharedPrefix(ids))
+        self._kept.move_to_end(ids.tobytes())
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return prefix
 
     def _common(self, rows: TokenRows) -> SharedPrefix | None:
         """The tokens that all rows begin with, where computing them once saves time."""
