@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 
@@ -53,6 +53,12 @@ class Bench:
         speeds = f"{figure.ours:14,.0f} against {figure.baseline:14,.0f} {unit}"
         print(f"  {name:34} {speeds} x {ratio:6.2f}{shown}", flush=True)
 
+    def at_most(self, name: str, value: float, *, unit: str, bar: float) -> None:
+        """Adds a figure that is better when it is smaller; `bar` is the most that counts as met."""
+        met = value <= bar * (1 + TOLERANCE)
+        self.figures[name] = Figure(value, float("nan"), float("nan"), unit, bar, met)
+        print(f"  {name:34} {value:14,.2f} {unit}   bar {bar:g}: {'met' if met else 'NOT met'}", flush=True)
+
     def unmeasured(self, name: str, unit: str, bar: float, reason: str) -> None:
         """States a figure that this run cannot take."""
         self.figures[name] = Figure(float("nan"), float("nan"), float("nan"), unit, bar, None)
@@ -81,6 +87,18 @@ def paired(ours: Callable[[], object], baseline: Callable[[], object], runs: int
             if number:
                 times[which].append(time.perf_counter() - started)
     return times
+
+
+def in_turn(contenders: dict[str, Callable[[], object]], runs: int) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Last results and wall seconds of several, in turn; the order alternates. The caller warms up."""
+    results: dict[str, Any] = {}
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(runs):
+        for name in list(contenders)[:: -1 if number % 2 else 1]:
+            started = time.perf_counter()
+            results[name] = contenders[name]()
+            times[name].append(time.perf_counter() - started)
+    return results, times
 
 
 def machine() -> dict[str, object]:

@@ -103,3 +103,80 @@ def test_refusals_name_the_argument(lengths, options, message):
 def test_other_arrays_are_refused(lengths):
     with pytest.raises(ValueError, match=r"lengths: must be a NumPy array of int64, shape \(n,\); found"):
         _core.plan_batches(lengths, token_budget=1, max_rows=1, padded=True)
+
+
+ROWS_OF_IDS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=30), max_size=20)
+
+
+def joined(rows):
+    offsets = np.cumsum([0, *map(len, rows)])
+    return np.array([token for row in rows for token in row], dtype=np.int64), offsets
+
+
+def slow_packed(rows, chosen, skip):
+    """One batch, token by token."""
+    batch = {"rows": chosen, "ids": [], "positions": [], "documents": [], "offsets": [0]}
+    for document, row in enumerate(chosen):
+        for position, token in enumerate(rows[row]):
+            if position >= skip:
+                batch["ids"].append(token)
+                batch["positions"].append(position)
+                batch["documents"].append(document)
+        batch["offsets"].append(len(batch["ids"]))
+    return batch
+
+
+@given(ROWS_OF_IDS, BUDGET, ROWS, st.booleans(), st.integers(0, 4))
+def test_packed_batches_are_their_twin(rows, budget, most, padded, skip):
+    rows = [[0] * skip + row for row in rows]
+    ids, offsets = joined(rows)
+    found = _core.TokenPlan(ids, offsets, token_budget=budget, max_rows=most, padded=padded, skip=skip)
+    expected = slow_batches([len(row) - skip for row in rows], budget, most, padded)
+    assert len(found) == len(expected)
+    for number, chosen in enumerate(expected):
+        batch = found.batch(number)
+        assert {name: getattr(batch, name).tolist() for name in slow_packed([], [], 0)} == slow_packed(
+            rows, chosen, skip
+        )
+    assert found.real_tokens == sum(len(row) - skip for row in rows)
+
+
+@given(ROWS_OF_IDS)
+def test_the_common_prefix_leaves_something_of_every_row(rows):
+    shared = 0
+    while len(rows) > 1 and all(len(row) > shared + 1 and row[shared] == rows[0][shared] for row in rows):
+        shared += 1
+    assert _core.common_prefix(*joined(rows)) == shared
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets", "skip", "message"),
+    [
+        ([1], [], 0, "offsets: must begin with 0, is empty"),
+        ([1], [1, 1], 0, "offsets: must begin with 0, found 1"),
+        ([1, 2], [0, 1], 0, "offsets: must end with the number of ids, 2; found 1"),
+        ([1], [0], 0, "offsets: must end with the number of ids, 1; found 0"),
+        ([1, 2], [0, 2, 1, 2], 0, "offsets: row 1 ends before it begins"),
+        ([1, 2], [0, -5, 2], 0, "offsets: row 0 ends before it begins"),
+        ([1, 2], [0, 2, 2], 0, "offsets: row 1 must have more than 0 tokens, found 0"),
+        ([1, 2, 3], [0, 2, 3], 1, "offsets: row 1 must have more than 1 tokens, found 1"),
+        ([1, -2], [0, 2], 0, "ids: place 1 is negative"),
+        ([1], [0, 1], -1, "skip: must be at least 0, found -1"),
+    ],
+)
+def test_token_rows_that_make_no_sense_are_named(ids, offsets, skip, message):
+    with pytest.raises(ValueError, match=message):
+        _core.TokenPlan(
+            np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64), token_budget=9, max_rows=9, skip=skip
+        )
+    if skip == 0 and "tokens" not in message and "ids: place" not in message:
+        with pytest.raises(ValueError, match=message):
+            _core.common_prefix(np.array(ids, dtype=np.int64), np.array(offsets, dtype=np.int64))
+
+
+@pytest.mark.parametrize("number", [-1, 1, 2**62])
+def test_there_is_no_such_batch(number):
+    found = _core.TokenPlan(np.array([1]), np.array([0, 1]), token_budget=1, max_rows=1)
+    assert (repr(found), repr(found.batch(0))) == ("TokenPlan(1 batches, 1 tokens)", "TokenBatch(1 rows, 1 tokens)")
+    with pytest.raises(IndexError, match=f"number: must be from 0 and below 1, found {number}"):
+        found.batch(number)

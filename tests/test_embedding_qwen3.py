@@ -87,6 +87,108 @@ def test_queries_equal_the_model_card(encoder, card, query):
     assert np.abs(encoder.embed_query(query) - expected).max() <= 1e-6
 
 
+@pytest.mark.parametrize("query", ["how", " how", ":", "", "\n", "数据库", "Query", "!?", "1"])
+def test_the_instruction_is_read_once_for_all_queries(folder, card, query, monkeypatch):
+    from semlex.models.trimmed import TrimmedForward
+
+    sizes = []
+    whole_pass = TrimmedForward._last_states
+
+    def counted(self, batch, layout):
+        sizes.append(batch.ids.size)
+        return whole_pass(self, batch, layout)
+
+    monkeypatch.setattr(TrimmedForward, "_last_states", counted)
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    one.embed_query("something else")
+    sizes.clear()
+    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, query)])[0]
+    assert np.abs(one.embed_query(query) - expected).max() <= 1e-6
+    (size,) = sizes
+    assert size <= 2 + 2 * max(1, len(query.encode()))  # the colon, the query, the end token
+    one.close()
+
+
+def test_a_query_that_joins_the_end_of_the_instruction_is_read_whole(folder, card, monkeypatch):
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    foreign = [*one._prompt_ids()[:-1].tolist(), 599]  # as if another vocabulary joined the last word and the query
+    monkeypatch.setattr(one, "_prompt_ids", lambda: np.array(foreign))
+    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]
+    assert np.abs(one.embed_query("rows") - expected).max() <= 1e-6
+    one.close()
+
+
+@pytest.mark.parametrize("attn", ["trimmed", "packed", "reference"])
+def test_every_form_of_the_forward_pass_gives_the_same_vectors(folder, card, attn):
+    texts = ["word " * 200, "", "a", "an index finds rows"]
+    other = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32", attn=attn)
+    assert np.abs(other.embed_documents(texts) - card(texts)).max() <= 1e-6
+    assert np.abs(other.embed_query("rows") - card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]).max() <= 1e-6
+    other.close()
+
+
+def threads_left():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("semlex-prefetch")]
+
+
+def test_windows_change_nothing(folder, encoder, monkeypatch, caplog):
+    texts = [f"{'word ' * ((7 * i) % 23)}{i}" for i in range(23)] + ["long " * 200]
+    expected = encoder.embed_documents(texts)
+    monkeypatch.setattr("semlex.embedding.qwen3.WINDOW_TEXTS", 5)
+    assert np.abs(encoder.embed_documents(texts) - expected).max() <= 1e-6
+    short = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=128, dtype="float32")
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        short.embed_documents(["long " * 200, *texts])
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 of 25 texts are longer than max_length=128 tokens and were cut: rows 0, 24"
+    ]
+    assert threads_left() == []
+    short.close()
+
+
+def test_tokens_of_the_next_window_are_made_while_the_model_works(folder, monkeypatch):
+    monkeypatch.setattr("semlex.embedding.qwen3.WINDOW_TEXTS", 1)
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    made = [threading.Event() for _ in range(3)]
+    make, run = one._token_rows, one._transformer.last_hidden
+    numbers = iter(range(3))
+
+    def token_rows(texts):
+        rows = make(texts)
+        made[int(texts[0])].set()
+        return rows
+
+    def last_hidden(rows, **options):
+        number = next(numbers)
+        assert made[min(number + 1, 2)].wait(60)  # would never come if the thread waited for the model
+        return run(rows, **options)
+
+    monkeypatch.setattr(one, "_token_rows", token_rows)
+    monkeypatch.setattr(one._transformer, "last_hidden", last_hidden)
+    assert one.embed_documents(["0", "1", "2"]).shape == (3, tiny_qwen3.HIDDEN)
+    one.close()
+
+
+@pytest.mark.parametrize("broken", ["_token_rows", "last_hidden"])
+def test_errors_of_either_side_leave_no_thread_behind(folder, broken, monkeypatch):
+    monkeypatch.setattr("semlex.embedding.qwen3.WINDOW_TEXTS", 2)
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    owner = one if broken == "_token_rows" else one._transformer
+    whole, calls = getattr(owner, broken), iter(range(9))
+
+    def failing(*arguments, **options):
+        if next(calls) == 1:
+            raise ModelError("broken off")
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(owner, broken, failing)
+    with pytest.raises(ModelError, match="broken off"):
+        one.embed_documents([str(i) for i in range(9)])
+    assert threads_left() == []
+    assert one.embed_documents(["a", "b", "c"]).shape == (3, tiny_qwen3.HIDDEN)
+    one.close()
+
+
 @pytest.mark.parametrize("words", [1, 2, 3, 30, 31, 32, 150, 151, 400])
 def test_every_length_equals_the_model_card(encoder, card, words):
     texts = ["row " * words, "a", "数据库 " * (words // 3), ""]

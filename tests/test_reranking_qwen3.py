@@ -107,6 +107,43 @@ def test_scores_come_back_in_input_order(folder, card):
     small.close()
 
 
+def test_exact_scores_whatever_the_device_would_choose(folder, card, monkeypatch):
+    monkeypatch.setattr("semlex.models.device._automatic_precision", lambda device: "bfloat16")
+    texts = ["an index finds rows", "the lazy dog", "数据库"]
+    exact = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, exact=True)
+    hasty = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH)
+    assert np.abs(exact.score("rows", texts) - card("rows", texts)).max() <= 1e-6
+    assert np.abs(hasty.score("rows", texts) - card("rows", texts)).max() > 1e-5
+    exact.close()
+    hasty.close()
+
+
+@pytest.mark.parametrize("attn", ["trimmed", "packed", "reference"])
+def test_every_form_of_the_forward_pass_gives_the_same_scores(folder, card, attn):
+    texts = [f"{'word ' * ((5 * i) % 40)}{i}" for i in range(20)]
+    other = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, dtype="float32", attn=attn)
+    assert np.abs(other.score("word", texts) - card("word", texts)).max() <= 1e-6
+    other.close()
+
+
+def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
+    from semlex.models.trimmed import TrimmedForward
+
+    sizes = []
+    whole_pass = TrimmedForward._last_states
+
+    def counted(self, batch, layout):
+        sizes.append(batch.ids.size)
+        return whole_pass(self, batch, layout)
+
+    monkeypatch.setattr(TrimmedForward, "_last_states", counted)
+    texts = [f"number {i}" for i in range(20)]
+    reranker.score("rows", texts)
+    whole = reranker._token_rows(reranker._load_prompt(), "rows", texts).lengths.sum()
+    assert len(sizes) == 4  # the opening, then three batches of at most 8
+    assert sum(sizes) < whole / 3
+
+
 def test_an_own_instruction(folder, reranker, card):
     own = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, instruction="Find code", dtype="float32")
     texts = ["an index", "a dog"]
@@ -178,6 +215,7 @@ def test_texts_that_no_tokenizer_can_read(reranker):
         ({"instruction": ""}, "instruction must not be blank"),
         ({"device": "gpu"}, "device must be one of"),
         ({"dtype": "float8"}, "dtype must be one of"),
+        ({"dtype": "bfloat16", "exact": True}, "exact=True computes in float32; drop dtype='bfloat16'"),
     ],
 )
 def test_out_of_range_parameters(folder, options, message):

@@ -13,7 +13,10 @@ __all__ = [
     "BpeTokenizer",
     "Chunks",
     "CopyEncoder",
+    "TokenBatch",
+    "TokenPlan",
     "__version__",
+    "common_prefix",
     "decode_copy",
     "hash_rows",
     "linear_fusion",
@@ -21,6 +24,7 @@ __all__ = [
     "reciprocal_rank_fusion",
     "split_text",
     "to_json",
+    "unit_rows",
     "validate_identifier",
     "validate_rows",
     "word_offsets",
@@ -304,6 +308,107 @@ def plan_batches(lengths: NDArray[np.int64], *, token_budget: int, max_rows: int
     Raises:
         ValueError: A number is out of its range, a length is negative, their sum passes 64 bits, or the array has
             another dtype or shape; the message names it.
+        TypeError: An argument has another type.
+    """
+
+@final
+class TokenBatch:
+    """The rows of one batch as one sequence, without padding; the arrays are the buffers that were filled, not copies.
+
+    Attributes:
+        rows: (b,) numbers of the rows, longest first.
+        ids: (t,) token ids, row behind row, without the tokens that the plan skips.
+        positions: (t,) place of every token in its own row, the skipped ones counted.
+        documents: (t,) which row of the batch every token belongs to, from 0.
+        offsets: (b + 1,) row i of the batch is ``ids[offsets[i] : offsets[i + 1]]``; none is empty.
+    """
+
+    @property
+    def rows(self) -> NDArray[np.int64]: ...
+    @property
+    def ids(self) -> NDArray[np.int64]: ...
+    @property
+    def positions(self) -> NDArray[np.int64]: ...
+    @property
+    def documents(self) -> NDArray[np.int64]: ...
+    @property
+    def offsets(self) -> NDArray[np.int64]: ...
+
+@final
+class TokenPlan:
+    """Rows of token ids in packed batches: the plan of `plan_batches` with the buffers that a model takes.
+
+    Attributes:
+        real_tokens: Tokens of all rows, without the skipped ones.
+        computed_tokens: Tokens that the budget counts: the same number, unless `padded`.
+
+    Args:
+        ids: (t,) token ids from 0, row behind row.
+        offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
+        token_budget: Most tokens of a batch, from 1; a row above it is a batch of its own.
+        max_rows: Most rows of a batch, from 1.
+        padded: Whether the budget counts a batch's longest row times its rows, for attention that pads; else the sum of
+            its rows. The buffers are the same.
+        skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
+
+    Raises:
+        ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token behind those that
+            are skipped, an id is negative, or an array has another dtype or shape; the message names it.
+        TypeError: An argument has another type.
+    """
+
+    def __new__(
+        cls,
+        ids: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        *,
+        token_budget: int,
+        max_rows: int,
+        padded: bool = False,
+        skip: int = 0,
+    ) -> Self: ...
+    @property
+    def real_tokens(self) -> int: ...
+    @property
+    def computed_tokens(self) -> int: ...
+    def __len__(self) -> int: ...
+    def batch(self, number: int) -> TokenBatch:
+        """Fills the buffers of one batch.
+
+        Args:
+            number: The batch, from 0.
+
+        Raises:
+            IndexError: There are fewer batches.
+        """
+
+def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
+    """Counts the tokens that all rows begin with.
+
+    Args:
+        ids: (t,) token ids, row behind row.
+        offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
+
+    Returns:
+        At most one less than the shortest row has, so that something is left of every row; 0 for fewer than two rows.
+
+    Raises:
+        ValueError: The offsets do not fit the ids, or an array has another dtype or shape; the message names it.
+        TypeError: An argument has another type.
+    """
+
+def unit_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
+    """Cuts vectors and scales them to norm 1, the sum of squares in float64.
+
+    Args:
+        vectors: (n, d).
+        dimensions: Leading components that are kept, 1 to d.
+
+    Returns:
+        (n, dimensions); a row of zeros stays as it is, one that is not finite does not become so.
+
+    Raises:
+        ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.
         TypeError: An argument has another type.
     """
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from semlex import _core
 from semlex.errors import ModelError, ModelMismatchError
 
 if TYPE_CHECKING:
@@ -170,19 +171,19 @@ def check_vectors(
     return checked
 
 
-def normalise(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def normalise(vectors: NDArray[np.floating], dimensions: int | None = None) -> NDArray[np.float32]:
     """Scales every row to norm 1; a row without direction stays as it is, for `check_vectors` to name.
 
     Args:
-        vectors: (n, d).
+        vectors: (n, d); rounded to float32 where it is wider.
+        dimensions: Leading components that are kept, 1 to d; all when left out. The norm is that of the part that
+            is kept, as models that are trained for cut vectors (Matryoshka representation learning) want it.
 
     Returns:
-        (n, d), the norm computed in float64.
+        (n, dimensions), the norm computed in float64.
     """
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    norms[norms == 0.0] = 1.0
-    unit: NDArray[np.float32] = (vectors / norms[:, None]).astype(np.float32)
-    return unit
+    narrow = vectors.astype(np.float32, copy=False)
+    return _core.unit_rows(narrow, vectors.shape[1] if dimensions is None else dimensions)
 
 
 def _refuse(faulty: NDArray[np.bool_], norms: NDArray[np.float64], model: str, fault: str, remedy: str) -> None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.models.device import require_torch
+from semlex.models.prefetching import prefetched
 from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
 from semlex.models.transformer import Transformer, check_config, check_range, shown_rows
 from semlex.models.weights import find_model
@@ -21,8 +25,9 @@ from semlex.models.weights import find_model
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
+
+    from semlex.models.transformer import RuntimeReport
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +35,8 @@ DEFAULT_MODEL = "Qwen/Qwen3-Embedding-0.6B"
 # The model card's task; English also for other languages, since most of the training tasks were written in English.
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
+# Texts whose tokens are made at once: enough of them that rows of like length go together and little memory is held.
+WINDOW_TEXTS = 2_048
 MIN_DIMENSIONS = 32  # the shortest leading part that the models were trained for
 
 
@@ -51,7 +58,9 @@ class Qwen3EmbeddingEncoder:
             None for the model's own.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
-        attn: ``reference``.
+        attn: ``trimmed`` (no padding, each text attends to itself, the last layer for last tokens alone), ``packed``
+            (the same through transformers' code for all layers) or ``reference`` (padded batches, torch's own
+            attention); all give the same vectors.
         token_budget: Most tokens in a forward pass; None for a value that suits the device.
         allow_download: Whether the hub may be asked for a model that is not on this machine.
 
@@ -74,7 +83,7 @@ class Qwen3EmbeddingEncoder:
         dimensions: int | None = None,
         dtype: str | None = None,
         revision: str | None = None,
-        attn: str = "reference",
+        attn: str = "trimmed",
         token_budget: int | None = None,
         allow_download: bool = False,
     ) -> None:
@@ -97,6 +106,7 @@ class Qwen3EmbeddingEncoder:
         self._max_length = max_length
         self._prompt = f"Instruct: {instruction or DEFAULT_INSTRUCTION}\nQuery:"
         self._tokenizer: TextTokenizer | None = None
+        self._opening: NDArray[np.int64] | None = None
         self._end_id = -1
         self._lock = threading.Lock()
         self._identity = EmbedderIdentity(
@@ -123,6 +133,11 @@ class Qwen3EmbeddingEncoder:
         """Name of the way in which tokens are counted."""
         return self._open_tokenizer().name
 
+    @property
+    def report(self) -> RuntimeReport | None:
+        """How the model runs and what was given up, or None while it is not loaded."""
+        return self._transformer.report
+
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embeds texts without a prompt.
 
@@ -136,7 +151,9 @@ class Qwen3EmbeddingEncoder:
             ValidationError: A text is not a str or holds a lone surrogate.
             ModelError: The model cannot be loaded, was closed, or its vectors cannot be used.
         """
-        return self._embed(check_texts(texts))
+        checked = check_texts(texts)
+        windows = [checked[start : start + WINDOW_TEXTS] for start in range(0, len(checked), WINDOW_TEXTS)]
+        return self._embed(windows)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Embeds one text behind the instruction.
@@ -152,7 +169,7 @@ class Qwen3EmbeddingEncoder:
             ModelError: The model cannot be loaded, was closed, or its vector cannot be used.
         """
         (checked,) = check_texts([text])
-        vector: NDArray[np.float32] = self._embed([self._prompt + checked])[0]
+        vector: NDArray[np.float32] = self._embed([[self._prompt + checked]], self._prompt_ids())[0]
         return vector
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
@@ -188,31 +205,44 @@ class Qwen3EmbeddingEncoder:
         """Releases the model and its memory; a second call does nothing."""
         self._transformer.close()
 
-    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        states = self._transformer.last_hidden(self._token_rows(texts))
-        vectors = states[:, : self.dimensions]
+    def _embed(self, windows: Sequence[Sequence[str]], prompt: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """Vectors of all texts; while the model reads one window, a thread makes the tokens of the next."""
         unit = self._identity.normalised
+        count = sum(map(len, windows))
+        vectors = np.empty((count, self.dimensions), dtype=np.float32)
+        cut: list[int] = []
+        start = 0
+        with closing(prefetched(self._token_rows, windows)) as parts:
+            for rows in parts:
+                states = self._transformer.last_hidden(rows, kept_prefix=prompt)
+                kept = normalise(states, self.dimensions) if unit else states[:, : self.dimensions]
+                vectors[start : start + len(rows)] = kept
+                cut += (rows.cut + start).tolist()
+                start += len(rows)
+        if cut:
+            logger.warning(
+                "%d of %d texts are longer than max_length=%d tokens and were cut: %s",
+                len(cut),
+                count,
+                self._max_length,
+                shown_rows(cut),
+            )
         return check_vectors(
-            normalise(vectors) if unit else vectors,
-            rows=len(texts),
-            dimensions=self.dimensions,
-            model=self._identity.model,
-            normalised=unit,
+            vectors, rows=count, dimensions=self.dimensions, model=self._identity.model, normalised=unit
         )
+
+    def _prompt_ids(self) -> NDArray[np.int64]:
+        """What every query begins with, up to the colon: that one and the query's beginning may be one token."""
+        tokenizer = self._open_tokenizer()
+        with self._lock:
+            if self._opening is None:
+                (self._opening,) = tokenizer.ids([self._prompt.removesuffix(":")])
+            return self._opening
 
     def _token_rows(self, texts: Sequence[str]) -> TokenRows:
         """Token ids of every text, cut where needed, each closed by the end token."""
         tokenizer = self._open_tokenizer()
-        rows = tokenizer.encode(texts, tail=[self._end_id], most=self._max_length - 1)
-        if rows.cut.size:
-            logger.warning(
-                "%d of %d texts are longer than max_length=%d tokens and were cut: %s",
-                rows.cut.size,
-                len(rows),
-                self._max_length,
-                shown_rows(rows.cut.tolist()),
-            )
-        return rows
+        return tokenizer.encode(texts, tail=[self._end_id], most=self._max_length - 1)
 
     def _open_tokenizer(self) -> TextTokenizer:
         with self._lock:

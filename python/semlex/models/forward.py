@@ -5,12 +5,14 @@ Every form gives the same states; ``reference`` is the specification that the ot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex import _core
+from semlex.models.batch import Batch, Forward
+from semlex.models.packed import PackedForward
+from semlex.models.trimmed import TrimmedForward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,32 +21,7 @@ if TYPE_CHECKING:
 
     from semlex.models.tokenizing import TokenRows
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows that go through the model together.
-
-    Attributes:
-        rows: Their numbers.
-        tokens: What the form needs of them.
-    """
-
-    rows: NDArray[np.int64]
-    tokens: Any
-
-
-class Forward(Protocol):
-    """One form of the forward pass of one model."""
-
-    def __init__(self, model: Any) -> None: ...
-
-    def batches(self, rows: TokenRows, *, token_budget: int, max_rows: int) -> Iterator[Batch]:
-        """Plans batches that cost at most `token_budget` tokens each; one longer row is a batch of its own."""
-        ...
-
-    def run(self, batch: Batch) -> NDArray[np.float32]:
-        """The normed state of the last token of every row: (rows of the batch, hidden size)."""
-        ...
+__all__ = ["FORWARDS", "Batch", "Forward", "ReferenceForward"]
 
 
 class ReferenceForward:
@@ -61,8 +38,16 @@ class ReferenceForward:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def batches(self, rows: TokenRows, *, token_budget: int, max_rows: int) -> Iterator[Batch]:
-        """Plans padded batches: rows of like length together, so that little is padded."""
+    def batches(
+        self,
+        rows: TokenRows,
+        *,
+        token_budget: int,
+        max_rows: int,
+        kept_prefix: NDArray[np.int64] | None = None,
+    ) -> Iterator[Batch]:
+        """Plans padded batches: rows of like length together, so that little is padded; nothing is kept."""
+        del kept_prefix
         plan = _core.plan_batches(rows.lengths, token_budget=token_budget, max_rows=max_rows, padded=True)
         for start, end in zip(plan.boundaries[:-1], plan.boundaries[1:], strict=True):
             chosen = plan.order[start:end]
@@ -86,4 +71,8 @@ class ReferenceForward:
         return states
 
 
-FORWARDS: dict[str, type[Forward]] = {"reference": ReferenceForward}
+FORWARDS: dict[str, type[Forward]] = {
+    "trimmed": TrimmedForward,
+    "packed": PackedForward,
+    "reference": ReferenceForward,
+}

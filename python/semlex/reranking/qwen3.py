@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.models.transformer import RuntimeReport
+
 logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "Qwen/Qwen3-Reranker-0.6B"
@@ -53,7 +55,9 @@ class Qwen3Reranker:
         instruction: Task that the model judges by; None for the model card's.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
-        attn: ``reference``.
+        attn: ``trimmed`` (no padding, each text attends to itself, the last layer for last tokens alone), ``packed``
+            (the same through transformers' code for all layers) or ``reference`` (padded batches, torch's own
+            attention); all give the same scores.
         token_budget: Most tokens in a forward pass; None for a value that suits the device.
         allow_download: Whether the hub may be asked for a model that is not on this machine.
 
@@ -73,7 +77,8 @@ class Qwen3Reranker:
         *,
         dtype: str | None = None,
         revision: str | None = None,
-        attn: str = "reference",
+        attn: str = "trimmed",
+        exact: bool = False,
         token_budget: int | None = None,
         allow_download: bool = False,
     ) -> None:
@@ -81,6 +86,8 @@ class Qwen3Reranker:
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
             raise ConfigurationError("instruction must not be blank; None stands for the model card's")
+        if exact and dtype not in (None, "float32"):
+            raise ConfigurationError(f"exact=True computes in float32; drop dtype={dtype!r}, or exact=True")
         require_torch("Qwen3 reranking")
         folder = find_model(model_name, revision=revision, allow_download=allow_download)
         check_config(folder, max_length)
@@ -90,7 +97,7 @@ class Qwen3Reranker:
             head="classifier" if str(architectures[0]).endswith("ForSequenceClassification") else "lm",
             purpose="Qwen3 reranking",
             device=device,
-            precision=dtype,
+            precision="float32" if exact else dtype,
             batch_size=batch_size,
             token_budget=token_budget,
             attention=attn,
@@ -105,6 +112,11 @@ class Qwen3Reranker:
     def identity(self) -> str:
         """Model and revision, in one line."""
         return f"{self._transformer.folder.name}@{self._transformer.folder.revision}"
+
+    @property
+    def report(self) -> RuntimeReport | None:
+        """How the model runs and what was given up, or None while it is not loaded."""
+        return self._transformer.report
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Judges texts.

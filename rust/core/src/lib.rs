@@ -11,4 +11,5 @@ pub mod hashing;
 pub mod json;
 pub mod pgcopy;
 pub mod tokenizer;
+pub mod unit;
 pub mod validate;

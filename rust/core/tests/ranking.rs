@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use semlex_core::batch::{PlanFault, plan_batches};
+use semlex_core::batch::{PlanFault, TokenFault, TokenPlan, common_prefix, plan_batches};
 use semlex_core::fusion::{FusionFault, linear_fusion, reciprocal_rank_fusion};
 
 fn ranked(totals: BTreeMap<i64, f64>) -> Vec<(i64, f64)> {
@@ -84,6 +84,36 @@ proptest! {
             prop_assert_eq!(place(plan.order[place(found)]), row);
         }
     }
+
+    #[test]
+    fn packed_batches_hold_every_token_once(
+        rows in prop::collection::vec(prop::collection::vec(0_i64..4, 3..40), 0..20),
+        budget in 1_i64..200,
+        max_rows in 1_i64..9,
+        skip in 0_usize..3,
+    ) {
+        let ids: Vec<i64> = rows.concat();
+        let mut offsets = vec![0];
+        offsets.extend(rows.iter().scan(0, |end, row| { *end += row.len() as i64; Some(*end) }));
+        let plan = TokenPlan::new(ids.clone(), &offsets, budget, max_rows, false, skip).expect("good input");
+        let mut seen = vec![false; rows.len()];
+        for number in 0..plan.batches() {
+            let batch = plan.batch(number).expect("a batch");
+            for (place, &row) in batch.rows.iter().enumerate() {
+                let row = usize::try_from(row).expect("not negative");
+                let cut = |at: usize| usize::try_from(batch.offsets[at]).expect("not negative");
+                let range = cut(place)..cut(place + 1);
+                prop_assert_eq!(&batch.ids[range.clone()], &rows[row][skip..]);
+                prop_assert!(batch.positions[range.clone()].iter().zip(skip as i64..).all(|(&found, place)| found == place));
+                prop_assert!(batch.documents[range].iter().all(|&found| found == place as i64));
+                prop_assert!(!std::mem::replace(&mut seen[row], true));
+            }
+        }
+        prop_assert!(seen.iter().all(|&seen| seen));
+        prop_assert_eq!(plan.batch(plan.batches()), None);
+        let shared = common_prefix(&ids, &offsets).expect("good input");
+        prop_assert!(rows.iter().all(|row| shared < row.len() && row[..shared] == rows[0][..shared]));
+    }
 }
 
 #[test]
@@ -114,5 +144,20 @@ fn faults_name_what_is_wrong() {
     assert_eq!(
         plan_batches(&[i64::MAX, 1], 9, 9, true),
         Err(PlanFault::TooManyTokens)
+    );
+    assert_eq!(
+        TokenPlan::new(vec![1, 2], &[0, 1, 2], 9, 9, false, 1),
+        Err(TokenFault::TooShort {
+            row: 0,
+            length: 1,
+            skip: 1
+        })
+    );
+    assert_eq!(
+        common_prefix(&[1], &[0, 9]),
+        Err(TokenFault::End {
+            expected: 1,
+            found: 9
+        })
     );
 }

@@ -32,6 +32,18 @@ pub(crate) fn pairs<T: Element + Copy>(
         .collect())
 }
 
+/// The values of an array of two dimensions, row by row, with its shape.
+pub(crate) fn matrix<T: Element + Copy>(
+    name: &dyn Fn() -> String,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<(Vec<T>, usize, usize)> {
+    let flat = values::<T, numpy::Ix2>(name, value, "(n, d)")?;
+    match *value.cast::<PyUntypedArray>()?.shape() {
+        [rows, width] => Ok((flat, rows, width)),
+        _ => Err(refused::<T>(name, value, "(n, d)")),
+    }
+}
+
 /// A number of at least `least`.
 pub(crate) fn at_least(name: &str, value: i64, least: usize) -> PyResult<usize> {
     match usize::try_from(value) {
@@ -53,10 +65,11 @@ fn values<T: Element + Copy, D: Dimension>(
     let held = array.try_readonly().map_err(|_| {
         PyValueError::new_err(format!("{}: another thread is writing to it", name()))
     })?;
-    Ok(match held.as_slice() {
-        Ok(slice) => slice.to_vec(),
-        Err(_) => held.as_array().iter().copied().collect(),
-    })
+    // The view's slice, not the array's: that one is also given for columns that stand one behind the other.
+    let view = held.as_array();
+    Ok(view
+        .as_slice()
+        .map_or_else(|| view.iter().copied().collect(), <[T]>::to_vec))
 }
 
 fn refused<T: Element>(name: &dyn Fn() -> String, value: &Bound<'_, PyAny>, shape: &str) -> PyErr {

@@ -13,6 +13,7 @@ mod fusion;
 mod hashing;
 mod json;
 mod tokenizing;
+mod unit;
 mod validation;
 
 use pyo3::prelude::*;
@@ -32,13 +33,15 @@ mod _core {
     use crate::validation::{validate_identifier, validate_rows};
 
     #[pymodule_export]
-    use crate::batching::{BatchPlan, plan_batches};
+    use crate::batching::{BatchPlan, TokenBatch, TokenPlan, common_prefix, plan_batches};
     #[pymodule_export]
     use crate::chunking::{Chunks, split_text, word_offsets};
     #[pymodule_export]
     use crate::fusion::{linear_fusion, reciprocal_rank_fusion};
     #[pymodule_export]
     use crate::tokenizing::BpeTokenizer;
+    #[pymodule_export]
+    use crate::unit::unit_rows;
 
     /// True for a build without optimisations; benchmarks refuse to run on one.
     #[pymodule_init]

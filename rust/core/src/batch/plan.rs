@@ -1,4 +1,4 @@
-//! Which rows go through a model together: rows of like length, within a budget of tokens.
+//! Rows of like length, within a budget of tokens.
 
 use std::cmp::Reverse;
 use std::fmt;

@@ -1,0 +1,54 @@
+"""Embedding documents: tokens per second against sentence-transformers and against the model card's loop."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benches import qwen3_shape
+from benches.measuring import Bench, in_turn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# (sentence-transformers, card): in float32 matrix multiplication leaves less to win.
+BARS = {"float32": (1.6, 2.3), "bfloat16": (2.0, 3.0)}
+LEAST_COSINE = {"float32": 1 - 1e-6, "bfloat16": 0.9995}
+QUICK_CHUNKS, CHUNKS = 64, 128
+
+
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figures."""
+    from benches.baselines import qwen3_cards
+    from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+
+    folder = qwen3_shape.write_model(state, "embedder", quick=quick)
+    print(qwen3_shape.describe(quick=quick))
+    precision = qwen3_shape.precision()
+    texts = qwen3_shape.chunks(QUICK_CHUNKS if quick else CHUNKS)
+    ours = Qwen3EmbeddingEncoder(str(folder), **qwen3_shape.options(quick=quick))
+    card = qwen3_cards.EmbeddingCard(folder, precision)
+    peer = qwen3_cards.sentence_transformer(folder, precision)
+    contenders = {
+        "ours": ours.embed_documents,
+        "sentence-transformers": lambda texts: peer.encode(texts, batch_size=32, show_progress_bar=False),
+        "card": card.embed,
+    }
+    for contender in contenders.values():
+        contender(["warm", "up"])
+    results, times = in_turn({name: lambda c=contender: c(texts) for name, contender in contenders.items()}, runs=1)
+    for name in ("sentence-transformers", "card"):
+        assert np.sum(results["ours"] * results[name], axis=1).min() >= LEAST_COSINE[precision], name
+    tokens = int(ours.count_tokens(texts).sum()) + len(texts)
+    for name, bar in zip(("sentence-transformers", "card"), BARS[precision], strict=True):
+        bench.speed(f"against {name}", times["ours"], times[name], amount=tokens, unit="tokens/s", bar=bar)
+
+    # The quick form has one layer of many: the share is that of the whole model.
+    layers = qwen3_shape.LAYERS / qwen3_shape.QUICK_LAYERS if quick else 1
+    started = time.perf_counter()
+    ours.count_tokens(texts)
+    making = time.perf_counter() - started
+    bench.at_most("time for tokens, none overlapped", 100 * making / (min(times["ours"]) * layers), unit="%", bar=1.0)
+    ours.close()

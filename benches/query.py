@@ -1,0 +1,34 @@
+"""Embedding one query: the instruction's keys and values are kept, against the model card's recipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benches import qwen3_shape
+from benches.measuring import Bench, paired
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUERY = "how do I add an index to a model field without downtime"
+BAR = 1.25
+
+
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figure."""
+    from benches.baselines.qwen3_cards import EmbeddingCard
+    from benches.embed import LEAST_COSINE
+    from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION, Qwen3EmbeddingEncoder
+
+    folder = qwen3_shape.write_model(state, "embedder", quick=quick)
+    print(qwen3_shape.describe(quick=quick))
+    precision = qwen3_shape.precision()
+    ours = Qwen3EmbeddingEncoder(str(folder), **qwen3_shape.options(quick=quick))
+    card = EmbeddingCard(folder, precision)
+    prompt = f"Instruct: {DEFAULT_INSTRUCTION}\nQuery:{QUERY}"
+    assert np.dot(ours.embed_query(QUERY), card.embed([prompt])[0]) >= LEAST_COSINE[precision]
+    fast, slow = paired(lambda: ours.embed_query(QUERY), lambda: card.embed([prompt]), 20 if quick else 10)
+    bench.speed("against card", fast, slow, amount=1, unit="queries/s", bar=BAR)
+    ours.close()
