@@ -49,7 +49,7 @@ class Qwen3EmbeddingEncoder:
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Most texts in a forward pass, 1 to 128.
+        batch_size: Most texts in a forward pass, 1 to 128; the budget of tokens binds first, unless texts are short.
         max_length: Most tokens of a text with its end token, 128 to 32768. A longer text is cut before its end token,
             and one logged line names the rows.
         normalize_embeddings: Whether vectors get norm 1.
@@ -75,7 +75,7 @@ class Qwen3EmbeddingEncoder:
         self,
         model_name: str = DEFAULT_MODEL,
         device: str | None = None,
-        batch_size: int = 16,
+        batch_size: int = 128,
         max_length: int = 8192,
         normalize_embeddings: bool = True,
         instruction: str | None = None,

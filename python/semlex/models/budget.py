@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CPU_CANDIDATES = (1_024, 2_048, 4_096)
-GPU_CANDIDATES = (*CPU_CANDIDATES, 8_192, 16_384)
-CPU_START = 2_048
+CPU_CANDIDATES = (512, 1_024, 2_048, 4_096)
+GPU_CANDIDATES = (*CPU_CANDIDATES[1:], 8_192, 16_384)
+CPU_START = 1_024
 # A GPU starts with the most that suits the memory it has for this process. Macs with 8, 16 and 32 GiB offer it about
 # two thirds; 8, 16 and 32 chunks of 500 tokens are known to be safe for them.
 GPU_MOST = ((10 << 30, 4_096), (20 << 30, 8_192))

@@ -71,7 +71,7 @@ class Qwen3Reranker:
         self,
         model_name: str = DEFAULT_MODEL,
         device: str | None = None,
-        batch_size: int = 8,
+        batch_size: int = 32,
         max_length: int = 8192,
         instruction: str | None = None,
         *,
