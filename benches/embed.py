@@ -45,8 +45,8 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     for name, bar in zip(("sentence-transformers", "card"), BARS[precision], strict=True):
         bench.speed(f"against {name}", times["ours"], times[name], amount=tokens, unit="tokens/s", bar=bar)
 
-    # The quick form has one layer of many: the share is that of the whole model.
-    layers = qwen3_shape.LAYERS / qwen3_shape.QUICK_LAYERS if quick else 1
+    # With fewer layers than the model's, the share is still that of the whole model.
+    layers = qwen3_shape.LAYERS / qwen3_shape.layers(quick=quick)
     started = time.perf_counter()
     ours.count_tokens(texts)
     making = time.perf_counter() - started

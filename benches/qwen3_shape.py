@@ -1,12 +1,14 @@
 """Qwen3 models of 0.6 billion weights in their true shape, with random weights: speed does not depend on the values.
 
-The quick form keeps the widths and has fewer layers, with as much less vocabulary, so that every part of the work keeps
-its share. The tokenizer is trained on the texts that are embedded; what counts is how many tokens a text has.
+The quick form keeps the widths and has fewer layers, with as much less vocabulary, so that every part of the work
+keeps its share. So does the full form where ``SEMLEX_BENCH_LAYERS`` asks for fewer than 28: a pass takes minutes on a
+CPU. The tokenizer is trained on the texts that are embedded; what counts is how many tokens a text has.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import pydoc_data.topics
 import random
 import sysconfig
@@ -41,25 +43,31 @@ CHAT_TEMPLATE = (
 )
 
 
+def layers(*, quick: bool) -> int:
+    """How many layers run."""
+    return QUICK_LAYERS if quick else int(os.environ.get("SEMLEX_BENCH_LAYERS", str(LAYERS)))
+
+
 def describe(*, quick: bool) -> str:
     """One line: what runs."""
     import sentence_transformers
     import torch
     import transformers
 
-    layers = (
-        f"{QUICK_LAYERS} of {LAYERS} layers, vocabulary in proportion, attn=packed" if quick else f"{LAYERS} layers"
-    )
+    number = layers(quick=quick)
+    shown = f"{LAYERS} layers"
+    if number < LAYERS:
+        shown = f"{number} of {LAYERS} layers, vocabulary in proportion, attn=packed"
     return (
-        f"  Qwen3 0.6B shape, {layers}, random weights, {precision()}, {torch.get_num_threads()} threads; "
+        f"  Qwen3 0.6B shape, {shown}, random weights, {precision()}, {torch.get_num_threads()} threads; "
         f"torch {torch.__version__}, transformers {transformers.__version__}, "
         f"sentence-transformers {sentence_transformers.__version__}"
     )
 
 
 def options(*, quick: bool) -> dict[str, str]:
-    """How semlex's models are made. A form that trims the last layer would look too good where it is the only one."""
-    return {"device": "cpu", "dtype": precision()} | ({"attn": "packed"} if quick else {})
+    """How semlex's models are made. A form that trims the last layer would look too good where it is one of few."""
+    return {"device": "cpu", "dtype": precision()} | ({"attn": "packed"} if layers(quick=quick) < LAYERS else {})
 
 
 def precision() -> str:
@@ -74,15 +82,15 @@ def write_model(state: Path, kind: str, *, quick: bool) -> Path:
     from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3Model
 
     transformers.logging.disable_progress_bar()
-    layers = QUICK_LAYERS if quick else LAYERS
-    folder = state / "qwen3_shape" / f"{kind}-{layers}"
+    number = layers(quick=quick)
+    folder = state / "qwen3_shape" / f"{kind}-{number}"
     if (folder / "complete").exists():
         return folder
     config = Qwen3Config(
-        vocab_size=VOCABULARY * layers // LAYERS,
+        vocab_size=VOCABULARY * number // LAYERS,
         hidden_size=1024,
         intermediate_size=3072,
-        num_hidden_layers=layers,
+        num_hidden_layers=number,
         num_attention_heads=16,
         num_key_value_heads=8,
         head_dim=128,

@@ -129,6 +129,7 @@ def test_every_form_of_the_forward_pass_gives_the_same_scores(folder, card, attn
 def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
     from semlex.models.trimmed import TrimmedForward
 
+    reranker.score("rows", ["loaded and tested"])
     sizes = []
     whole_pass = TrimmedForward._last_states
 
@@ -137,10 +138,10 @@ def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
         return whole_pass(self, batch, layout)
 
     monkeypatch.setattr(TrimmedForward, "_last_states", counted)
-    texts = [f"number {i}" for i in range(20)]
+    texts = [f"number {i}" for i in range(40)]
     reranker.score("rows", texts)
     whole = reranker._token_rows(reranker._load_prompt(), "rows", texts).lengths.sum()
-    assert len(sizes) == 4  # the opening, then three batches of at most 8
+    assert len(sizes) == 3  # the opening, then two batches of at most 32
     assert sum(sizes) < whole / 3
 
 
