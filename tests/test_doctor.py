@@ -13,11 +13,9 @@ from huggingface_hub import constants
 
 import tiny_qwen3
 from semlex import doctor
-from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.errors import ConfigurationError
 from semlex.models import sharing
 from semlex.models.forward import ReferenceForward
-from semlex.reranking.qwen3 import Qwen3Reranker
 
 
 def with_all_positions(folder):
@@ -40,8 +38,6 @@ def reranker(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def nothing_cached(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    for kind in (Qwen3EmbeddingEncoder, Qwen3Reranker):
-        monkeypatch.setattr(kind, "report", property(lambda self: self._transformer.report), raising=False)
 
 
 def without(monkeypatch, *packages):

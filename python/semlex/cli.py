@@ -62,7 +62,7 @@ Model = Annotated[
 Language = Annotated[str | None, typer.Option("--language", help="Text-search language of a new collection.")]
 Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
 Dimensions = Annotated[
-    int | None, typer.Option("--dimensions", help="Length of the vectors; Qwen3's and Gemini's are cut to it.")
+    int | None, typer.Option("--dimensions", help="Length of the vectors: they are cut to it; for static ones a check.")
 ]
 Reranker = Annotated[
     str | None, typer.Option("--reranker", help="Name or folder of a reranker, score, none or auto; see the docs.")

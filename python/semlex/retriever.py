@@ -76,7 +76,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         reranker_model: A `Reranker`, a model's name or folder, ``"none"`` or None.
         use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
         device: Where local models run: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        dimensions: Length of the vectors: Qwen3's are cut to it, for other models it is a check.
+        dimensions: Length of the vectors: they are cut to it; for static models and your own embedder it is a check.
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.

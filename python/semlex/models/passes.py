@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class _Passes:
         self._lengths = rows.lengths
         self._running = running
         self._limits = limits
-        self._hints: dict[str, Any] = {} if kept_prefix is None else {"kept_prefix": kept_prefix}
+        self._kept_prefix = kept_prefix
         self._device = running.shared.placement.device
         self._token_bytes = memory.bytes_per_token(running.shared.model().config, running.shared.placement.precision)
         self.ran_out = False
@@ -156,7 +156,9 @@ class _Passes:
         rows = self._rows.select(part)
         done: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
         seconds = 0.0
-        for batch in forward.batches(rows, token_budget=budget, max_rows=self._limits.max_rows, **self._hints):
+        for batch in forward.batches(
+            rows, token_budget=budget, max_rows=self._limits.max_rows, kept_prefix=self._kept_prefix
+        ):
             numbers = part[batch.rows]
             tokens = int(self._lengths[numbers].sum())
             with shared.lock:
