@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from semlex import PostgreSQLRetriever
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
@@ -22,6 +23,7 @@ from semlex.errors import (
     UnsupportedServerError,
     ValidationError,
 )
+from semlex.store import migrations
 from semlex.store.connection import Database
 from semlex.store.server import read_server_info
 from semlex.sync import SyncRetriever
@@ -96,7 +98,7 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: st
                     assert retriever.status()["embedded"] == PROCESSES
                 with psycopg.connect(url) as inside:
                     versions = inside.execute("SELECT version FROM semlex.registry_version").fetchall()
-                    assert versions == [(1,)]
+                    assert versions == [(number,) for number in range(1, len(migrations.REGISTRY) + 1)]
                 connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
     finally:
         for worker, (given, output) in zip(workers, pipes, strict=True):
@@ -372,3 +374,24 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
         assert retriever.count() == 0
         retriever.add_documents([Document("anew", id="a")], np.ones((1, 3), np.float32))
         assert retriever.status()["dimensions"] == 3
+
+
+async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none", lexical="tsvector", collection="old") as retriever:
+        await retriever.add_documents([Document("a cat", id="cat")])
+    with psycopg.connect(database_url) as connection:
+        # What the first version did not have.
+        connection.execute(
+            "ALTER TABLE semlex.collection DROP COLUMN stop_words, DROP COLUMN analyzer_version, "
+            "DROP COLUMN lexical_generation, DROP COLUMN building_generation, DROP COLUMN building_analyzer_version"
+        )
+        connection.execute("ALTER TABLE semlex.old_chunk DROP COLUMN language, DROP COLUMN previous_id")
+        connection.execute("ALTER TABLE semlex.old_chunk ALTER COLUMN lexical_id SET INCREMENT BY 1")
+        connection.execute("UPDATE semlex.collection SET schema_version = 1")
+        connection.execute("DELETE FROM semlex.registry_version WHERE version > 1")
+    async with PostgreSQLRetriever(database_url, "none", collection="old") as retriever:
+        await retriever.add_documents([Document("another cat", id="other")])
+        assert {hit.id for hit in await retriever.search("cat")} == {"cat", "other"}
+    with psycopg.connect(database_url) as connection:
+        versions = connection.execute("SELECT schema_version FROM semlex.collection").fetchall()
+    assert versions == [(len(migrations.COLLECTION),)]

@@ -177,5 +177,25 @@ class IncompleteWriteError(StoreError):
     """The server received another number of rows than were sent; the transaction was rolled back."""
 
 
+class DamagedSegmentError(StoreError):
+    """A row of the keyword index is not what was written.
+
+    Args:
+        segment_id: The segment, or the tombstone.
+        what: What is wrong with it.
+    """
+
+    def __init__(self, segment_id: str, what: str) -> None:
+        super().__init__(
+            f"segment {segment_id} of the keyword index is damaged ({what}); rebuild the index from the texts with: "
+            "semlex reindex --lexical"
+        )
+        self.segment_id = segment_id
+
+
+class AnalyzerVersionError(StoreError):
+    """The keyword index was made by another version of the analyzer."""
+
+
 class EmbeddedServerError(StoreError):
     """The embedded Postgres could not be started or stopped."""

@@ -287,10 +287,8 @@ class Search:
             error = answers[name].error if name in answers else None
             if error is not None:
                 self._warnings.append(f"the {name} leg did not answer: {error}")
-        keyword = answers.get("keyword")
-        if keyword is not None and keyword.terms_cut:
-            self._warnings.append(f"the query has {keyword.terms} terms; the first {keyword.max_terms} were searched")
         for name in answered:
+            self._warnings += answers[name].warnings
             self._timings[f"{name}_leg"] = answers[name].milliseconds
         self._timings["total"] = (time.perf_counter() - request.started) * 1000
         embedding = self._collection.embedding

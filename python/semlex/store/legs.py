@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,10 +11,11 @@ import numpy as np
 import psycopg
 from psycopg.pq import ExecStatus
 
+from semlex.errors import SemlexError
 from semlex.store.connection import is_retryable, set_local, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from numpy.typing import NDArray
     from psycopg import sql
@@ -25,23 +26,32 @@ Key = tuple[UUID, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL with its values.
+
+    Attributes:
+        text: The statement.
+        parameters: Values bound by name.
+    """
+
+    text: sql.Composed
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Leg:
-    """The statements of one leg.
+    """One way of finding chunks.
 
     Attributes:
         name: ``vector`` or ``keyword``.
-        statement: Returns document_id, chunk_id, score; best first.
-        parameters: Values bound by name.
-        terms: Statement that counts the query's terms, for a leg that has terms.
-        max_terms: Terms beyond this number are not searched.
+        statements: Sent with those of the other legs in one go.
+        finish: Makes the answer of the rows of each statement; it may ask more of the same transaction.
         settings: Settings of the leg's transaction.
     """
 
     name: str
-    statement: sql.Composed
-    parameters: dict[str, Any]
-    terms: sql.Composed | None = None
-    max_terms: int | None = None
+    statements: tuple[Statement, ...]
+    finish: Callable[[Connection, list[list[Any]]], Awaitable[LegAnswer]]
     settings: dict[str, str | int] = field(default_factory=dict)
 
 
@@ -54,21 +64,22 @@ class LegAnswer:
         scores: float64, shape (n,), the leg's own scores.
         milliseconds: From sending to the last row; the legs of one pipeline overlap.
         error: What went wrong, or None.
-        terms: Number of terms in the query, for a leg that has terms.
-        max_terms: How many of them were searched at most.
+        scores_of: Gives the leg's exact scores of other chunks in the same transaction, float64, shape (n,); NaN for
+            one that has none.
+        warnings: What the user should know of this answer.
     """
 
     keys: list[Key]
     scores: NDArray[np.float64]
     milliseconds: float = 0.0
     error: BaseException | None = None
-    terms: int | None = None
-    max_terms: int | None = None
+    scores_of: Callable[[Connection, Sequence[Key]], Awaitable[NDArray[np.float64]]] | None = None
+    warnings: tuple[str, ...] = ()
 
-    @property
-    def terms_cut(self) -> bool:
-        """Whether the query had more terms than were searched."""
-        return self.terms is not None and self.max_terms is not None and self.terms > self.max_terms
+
+def ranked_rows(rows: list[Any]) -> tuple[list[Key], NDArray[np.float64]]:
+    """Keys and scores of rows that begin with document_id, chunk_id, score."""
+    return [(row[0], row[1]) for row in rows], np.array([row[2] for row in rows], dtype=np.float64)
 
 
 async def run_legs(connection: Connection, legs: list[Leg]) -> dict[str, LegAnswer]:
@@ -83,36 +94,51 @@ async def run_legs(connection: Connection, legs: list[Leg]) -> dict[str, LegAnsw
         missing from the result.
     """
     started = time.perf_counter()
-    cursors: dict[str, tuple[psycopg.AsyncCursor[Any], psycopg.AsyncCursor[Any] | None]] = {}
-    failure: psycopg.Error | None = None
+    cursors, failure = await _send(connection, legs)
+    answers: dict[str, LegAnswer] = {}
+    for leg in legs:
+        sent = cursors.get(leg.name, [])
+        if len(sent) < len(leg.statements) or not all(map(_answered, sent)):
+            if failure is not None:
+                answers[leg.name] = failed(translate(failure, f"{leg.name} leg"), _milliseconds(started))
+            break
+        try:
+            answer = await leg.finish(connection, [await cursor.fetchall() for cursor in sent])
+        except SemlexError as error:
+            answer = failed(error)
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            answers[leg.name] = failed(translate(error, f"{leg.name} leg"), _milliseconds(started))
+            break
+        answers[leg.name] = replace(answer, milliseconds=_milliseconds(started))
+    return answers
+
+
+async def _send(
+    connection: Connection, legs: list[Leg]
+) -> tuple[dict[str, list[psycopg.AsyncCursor[Any]]], psycopg.Error | None]:
+    """Sends the statements of all legs in one go; returns the cursors of each leg, and the first failure."""
+    cursors: dict[str, list[psycopg.AsyncCursor[Any]]] = {}
     try:
         async with connection.pipeline():
             for leg in legs:
                 if leg.settings:
                     await set_local(connection, **leg.settings)
-                cursor = connection.cursor(binary=True)
-                terms = connection.cursor(binary=True) if leg.terms is not None else None
-                cursors[leg.name] = (cursor, terms)
-                if terms is not None and leg.terms is not None:
-                    await terms.execute(leg.terms, leg.parameters)
-                await cursor.execute(leg.statement, leg.parameters)
+                cursors[leg.name] = []
+                for statement in leg.statements:
+                    cursor = connection.cursor(binary=True)
+                    cursors[leg.name].append(cursor)
+                    await cursor.execute(statement.text, statement.parameters)
     except psycopg.Error as error:
         if is_retryable(error):
             raise  # the whole transaction is run again
-        failure = error
-    elapsed = (time.perf_counter() - started) * 1000
-    answers: dict[str, LegAnswer] = {}
-    for leg in legs:
-        if leg.name not in cursors or not _answered(cursors[leg.name][0]):
-            if failure is not None:
-                answers[leg.name] = failed(translate(failure, f"{leg.name} leg"), elapsed)
-            break
-        cursor, terms = cursors[leg.name]
-        rows = await cursor.fetchall()
-        count = (await terms.fetchall())[0][0] if terms is not None and _answered(terms) else None
-        scores = np.array([row[2] for row in rows], dtype=np.float64)
-        answers[leg.name] = LegAnswer([(row[0], row[1]) for row in rows], scores, elapsed, None, count, leg.max_terms)
-    return answers
+        return cursors, error
+    return cursors, None
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
 
 
 def failed(error: BaseException, milliseconds: float = 0.0) -> LegAnswer:

@@ -70,6 +70,21 @@ class Names:
         """Who indexed what, when."""
         return self._table("ingestion_log")
 
+    @property
+    def segment(self) -> sql.Identifier:
+        """Segments of the keyword index: which chunks they hold, and how long each is."""
+        return self._table("segment")
+
+    @property
+    def posting(self) -> sql.Identifier:
+        """The segments' terms, and the chunks in which each occurs."""
+        return self._table("posting")
+
+    @property
+    def tombstone(self) -> sql.Identifier:
+        """Chunks that segments still hold and that are gone."""
+        return self._table("tombstone")
+
     def embedding(self, version: int) -> sql.Identifier:
         """Vectors of one embedding version."""
         return self._table(f"embedding_{version}")

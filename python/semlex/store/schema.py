@@ -74,6 +74,7 @@ class CollectionSettings:
         lexical_engine: ``tsvector``, ``tsvector_cd`` or ``none``.
         token_counter: Name of what counts tokens.
         with_context: Whether titles and heading path are analysed and embedded with the text.
+        stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
     """
 
     distance: DistanceName = "cosine"
@@ -81,6 +82,7 @@ class CollectionSettings:
     lexical_engine: str = "tsvector"
     token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
     with_context: bool = True
+    stop_words: bool = True
 
     def counted_by(self, token_counter: str) -> CollectionSettings:
         """The same settings with another token counter."""
@@ -97,6 +99,7 @@ class Collection:
         collection_id: Unique over time: a collection dropped and made again has another.
         settings: As decided when it was made.
         embedding: The vectors in use, or None while there are none.
+        lexical: The engine of its keyword leg.
     """
 
     names: Names
@@ -104,16 +107,12 @@ class Collection:
     collection_id: uuid.UUID
     settings: CollectionSettings
     embedding: EmbeddingVersion | None
+    lexical: LexicalEngine
 
     @property
     def distance(self) -> Distance:
         """The distance of its vectors."""
         return distance_named(self.settings.distance)
-
-    @property
-    def lexical(self) -> LexicalEngine:
-        """The engine of its keyword leg."""
-        return lexical_engine(self.settings.lexical_engine, self.settings.language)
 
 
 async def find_collection(database: Database, names: Names) -> Collection | None:
@@ -159,7 +158,7 @@ async def open_collection(
         raise ReadOnlyError(f"collection {names.collection!r} must be made or migrated on the primary server first")
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
-    lexical_engine(chosen.lexical_engine, chosen.language)
+    lexical_engine(chosen.lexical_engine, chosen.language, stop_words=chosen.stop_words)
     for attempt in range(1, SETUP_ATTEMPTS + 1):
         try:
             await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
@@ -182,7 +181,9 @@ async def _find(connection: Connection, names: Names) -> tuple[Collection, int] 
     cursor = await connection.execute(
         sql.SQL(
             "SELECT c.collection_id, c.schema_version, c.distance, c.language, c.lexical_engine, c.token_counter, "
-            "c.with_context, e.version, e.identity_key, e.model, e.revision, e.dimensions, e.storage "
+            # A registry that was made by an older version lacks the column until a collection is migrated.
+            "c.with_context, coalesce((to_jsonb(c) ->> 'stop_words')::bool, true), "
+            "e.version, e.identity_key, e.model, e.revision, e.dimensions, e.storage "
             "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version "
             "WHERE c.name = %s"
         ).format(names.registry, sql.Identifier(names.schema, "embedding_version")),
@@ -192,11 +193,12 @@ async def _find(connection: Connection, names: Names) -> tuple[Collection, int] 
     if row is None:
         return None
     collection_id, schema_version, *rest = row
-    settings = CollectionSettings(*rest[:5])
-    embedding = EmbeddingVersion(*rest[5:]) if rest[5] is not None else None
+    settings = CollectionSettings(*rest[:6])
+    embedding = EmbeddingVersion(*rest[6:]) if rest[6] is not None else None
     # Read in the same transaction: whoever made the collection may have made the extension a moment before.
     server = await read_server_info(connection)
-    return Collection(names, server, collection_id, settings, embedding), schema_version
+    engine = lexical_engine(settings.lexical_engine, settings.language, stop_words=settings.stop_words)
+    return Collection(names, server, collection_id, settings, embedding, engine), schema_version
 
 
 async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> None:
@@ -217,22 +219,31 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
             sql.SQL(update).format(names.registry), [len(migrations.COLLECTION), now, names.collection]
         )
         return
-    for statement in lexical_engine(settings.lexical_engine, settings.language).create(names):
+    engine = lexical_engine(settings.lexical_engine, settings.language, stop_words=settings.stop_words)
+    for statement in engine.create(names):
         await connection.execute(statement)
+    values = {
+        "name": names.collection,
+        "collection_id": uuid.uuid4(),
+        "schema_version": len(migrations.COLLECTION),
+        "embedding_version": 0,
+        "distance": settings.distance,
+        "language": settings.language,
+        "lexical_engine": settings.lexical_engine,
+        "token_counter": settings.token_counter,
+        "with_context": settings.with_context,
+        "stop_words": settings.stop_words,
+        "analyzer_version": engine.analyzer_version,
+        "created_at": now,
+        "updated_at": now,
+    }
     await connection.execute(
-        sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, 0, %s, %s, %s, %s, %s, %s, %s)").format(names.registry),
-        [
-            names.collection,
-            uuid.uuid4(),
-            len(migrations.COLLECTION),
-            settings.distance,
-            settings.language,
-            settings.lexical_engine,
-            settings.token_counter,
-            settings.with_context,
-            now,
-            now,
-        ],
+        sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+            names.registry,
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join(map(sql.Placeholder, values)),
+        ),
+        values,
     )
 
 
@@ -404,6 +415,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
         if await cursor.fetchone() is None:
             return False
         tables += [names.chunk, names.document, names.source, names.ingestion_log]
+        tables += [names.segment, names.posting, names.tombstone]
         await set_local(connection, lock_timeout="5s")
         await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.SQL(", ").join(tables)))
         return True

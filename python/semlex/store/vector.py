@@ -10,7 +10,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Leg
+from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +96,7 @@ def vector_leg(
             "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s) AS n "
             "ORDER BY n.distance, n.document_id, n.chunk_id"
         ).format(**parts)
-        return Leg("vector", statement, parameters)
+        return Leg("vector", (Statement(statement, parameters),), _answer)
     # relaxed_order may return rows slightly out of order: the outer query sorts them again. The key is part of the
     # inner order, too, so that it decides among equal distances where the candidates end; Postgres sorts the index's
     # rows incrementally for that, and looks at one row more than it returns.
@@ -108,4 +108,8 @@ def vector_leg(
     ).format(**parts)
     candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or DEFAULT_EF_SEARCH))
     settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
-    return Leg("vector", statement, parameters, settings=settings)
+    return Leg("vector", (Statement(statement, parameters),), _answer, settings)
+
+
+async def _answer(_: Connection, rows: list[list[Any]]) -> LegAnswer:
+    return LegAnswer(*ranked_rows(rows[0]))

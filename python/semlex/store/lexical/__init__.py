@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["lexical_engine"]
 
 
-def lexical_engine(name: str, language: str) -> LexicalEngine:
+def lexical_engine(name: str, language: str, *, stop_words: bool = True) -> LexicalEngine:
     """The engine of that name.
 
     Raises:
         ConfigurationError: There is none, or the language is not a plain name.
     """
+    del stop_words
     if name == "none":
         return NoEngine()
     if name in RANK_FUNCTIONS:

@@ -13,12 +13,27 @@ if TYPE_CHECKING:
     from semlex.store.legs import Leg
     from semlex.store.names import Names
 
+# Words beyond these are not searched: a pasted page must not occupy the server.
+MAX_TERMS = 64
+
+
+def terms_cut(terms: int) -> tuple[str, ...]:
+    """The warning of a query that has more terms than are searched."""
+    return (f"the query has {terms} terms; the first {MAX_TERMS} were searched",) if terms > MAX_TERMS else ()
+
 
 class LexicalEngine(Protocol):
-    """Finds chunks by their words."""
+    """Finds chunks by their words.
+
+    Attributes:
+        name: As it is chosen.
+        score_name: What its score is.
+        analyzer_version: Version of our analyzer that its index depends on, or None.
+    """
 
     name: str
     score_name: str
+    analyzer_version: int | None
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """Statements that add the engine to a new, empty collection."""

@@ -26,6 +26,7 @@ class NoEngine:
 
     name = "none"
     score_name = "none"
+    analyzer_version: int | None = None
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """Nothing to add."""

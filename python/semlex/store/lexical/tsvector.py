@@ -6,21 +6,22 @@ This is not BM25 (no inverse document frequency, no saturation), and its score i
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Leg
+from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows
+from semlex.store.lexical.base import MAX_TERMS, terms_cut
 from semlex.store.lexical.none import plain_excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semlex.store.connection import Connection
     from semlex.store.filters import Filter
     from semlex.store.names import Names
 
-MAX_TERMS = 64
 # Name of the engine -> the rank function that scores it, as a name and as SQL.
 RANK_FUNCTIONS = {
     "tsvector": ("ts_rank", sql.SQL("ts_rank")),
@@ -46,6 +47,8 @@ class TsvectorEngine:
     Raises:
         ConfigurationError: The language is not a plain name.
     """
+
+    analyzer_version: int | None = None
 
     def __init__(self, language: str, name: str = "tsvector") -> None:
         if not re.fullmatch(r"[a-z_]{1,63}", language):
@@ -98,10 +101,13 @@ class TsvectorEngine:
             chunk=names.chunk,
             condition=condition.expression,
         )
-        terms = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
-        return Leg(
-            "keyword", statement, {"query": query, "limit": limit, **condition.parameters}, terms, max_terms=MAX_TERMS
-        )
+        count = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
+        parameters = {"query": query, "limit": limit, **condition.parameters}
+        return Leg("keyword", (Statement(count, {"query": query}), Statement(statement, parameters)), self._answer)
+
+    async def _answer(self, _: Connection, rows: list[list[Any]]) -> LegAnswer:
+        counted, found = rows
+        return LegAnswer(*ranked_rows(found), warnings=terms_cut(counted[0][0]))
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.store.migrations import m0001_initial
+from semlex.store.migrations import m0001_initial, m0002_keyword_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,5 +19,11 @@ if TYPE_CHECKING:
 
     from semlex.store.names import Names
 
-REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (m0001_initial.registry,)
-COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (m0001_initial.collection,)
+REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (
+    m0001_initial.registry,
+    m0002_keyword_index.registry,
+)
+COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
+    m0001_initial.collection,
+    m0002_keyword_index.collection,
+)
