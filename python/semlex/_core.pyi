@@ -7,21 +7,36 @@ from numpy.typing import NDArray
 DEBUG_BUILD: bool
 __version__: str
 __all__ = [
+    "ANALYZER_LANGUAGES",
+    "ANALYZER_VERSION",
     "DEBUG_BUILD",
     "ERROR_CODES",
+    "Analyzer",
     "BatchPlan",
     "BpeTokenizer",
     "Chunks",
     "CopyEncoder",
+    "EncodedSegment",
+    "PostingCache",
+    "PostingPlan",
+    "PostingSnapshot",
+    "Query",
+    "SegmentBuilder",
     "TokenBatch",
     "TokenPlan",
     "__version__",
     "common_prefix",
+    "completed_fusion",
     "decode_copy",
+    "decode_tombstone",
+    "encode_tombstone",
     "hash_rows",
+    "language_named",
     "linear_fusion",
+    "merge_segments",
     "plan_batches",
     "reciprocal_rank_fusion",
+    "segment_ids",
     "split_text",
     "to_json",
     "unit_rows",
@@ -412,6 +427,33 @@ def unit_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float
         TypeError: An argument has another type.
     """
 
+def completed_fusion(
+    vector: NDArray[np.float64], keyword: NDArray[np.float64], *, mean: float, deviation: float, vector_weight: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Fuses two legs whose scores of every candidate are known.
+
+    ``(1 - w) * keyword / greatest keyword + w * z / 6``, ``z = (vector - mean) / deviation``. NaN stands for no score:
+    nothing from that leg. Without a keyword score above 0 the first term is 0, without a deviation the second.
+
+    Args:
+        vector: (n,) the vector leg's scores, larger is better; NaN for a candidate without a vector.
+        keyword: (n,) the keyword leg's scores, from 0; NaN for none.
+        mean: Mean of the vector scores of a sample of all chunks.
+        deviation: Their standard deviation, from 0.
+        vector_weight: w, 0 to 1.
+
+    Returns:
+        order: (n,) places of the candidates in the input, best first; ties in the order of the input.
+        scores: (n,) their scores, the sums of the next two.
+        vector: (n,) what the vector leg contributed to each.
+        keyword: (n,) what the keyword leg contributed to each.
+
+    Raises:
+        ValueError: A number is out of its range, the arrays differ in length, or one has another dtype or shape; the
+            message names it.
+        TypeError: An argument has another type.
+    """
+
 def reciprocal_rank_fusion(
     rankings: Sequence[NDArray[np.int64]],
     *,
@@ -540,4 +582,368 @@ class BpeTokenizer:
 
         Raises:
             UnicodeEncodeError: The text holds a lone surrogate.
+        """
+
+# ---- words ----
+
+ANALYZER_VERSION: int
+"""Goes up with every change of the terms of any text."""
+
+ANALYZER_LANGUAGES: list[str]
+"""Names of the languages that `Analyzer` knows, in the order of the alphabet."""
+
+def language_named(name: str) -> str:
+    """The name in `ANALYZER_LANGUAGES` that a name or an ISO 639-1 code stands for, in any case.
+
+    Raises:
+        ValueError: There is no such language; the message lists what there is.
+    """
+
+@final
+class Analyzer:
+    """Cuts text into terms, documents and queries alike. Safe for several threads, which run side by side.
+
+    Words are folded (case, accents, widths; marks stay where they are letters, as in Indic scripts), then stemmed by
+    the language's Snowball stemmer. Languages without one, and ``simple``, keep their words as they are. Han and kana
+    become overlapping pairs and single characters, Thai, Lao, Khmer and Burmese overlapping threes, in every language.
+    Identifiers, paths, versions and words with hyphens are found whole and in parts. A term has at most 128 bytes.
+
+    Args:
+        language: A name or an ISO 639-1 code.
+        stop_words: Whether the language's stop words have no terms. The lists are those of NLTK, folded like the text.
+            Armenian, Czech, Esperanto, Estonian, Hindi, Irish, Lithuanian, Persian, Polish, Serbian, Sesotho,
+            Ukrainian, Yiddish and the languages without a stemmer have none; those of Arabic, Basque and Indonesian
+            are left out, because they hold words that people search for.
+
+    Raises:
+        ValueError: There is no such language; the message lists what there is.
+    """
+
+    def __new__(cls, language: str, stop_words: bool = True) -> Self: ...
+    @property
+    def language(self) -> str:
+        """The name of its language."""
+
+    def terms(self, text: str) -> list[str]:
+        """All terms of a text, in order, repetitions among them."""
+
+    def query(self, text: str, max_terms: int = 64) -> Query:
+        """The terms of a query. Every text is a query.
+
+        ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
+        ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
+        dash, so ``-5`` is a number.
+
+        Args:
+            text: The query.
+            max_terms: Most wanted terms that are kept, from 0.
+
+        Raises:
+            ValueError: `max_terms` is negative.
+        """
+
+    def contains_phrase(self, texts: Sequence[str], terms: Sequence[str]) -> list[bool]:
+        """Looks for a phrase of `Query` in texts.
+
+        The terms must stand one behind the other. Stop words take no place in the text, so the phrase
+        ``bank of america`` is also found in ``bank, America``; punctuation takes none either.
+
+        Args:
+            texts: n texts.
+            terms: The terms of the phrase; one without terms is in every text.
+
+        Returns:
+            For each text, whether the phrase stands in it.
+        """
+
+    def excerpts(self, texts: Sequence[str], terms: Sequence[str], max_characters: int = 240) -> list[str]:
+        """The parts of texts that show why they were found.
+
+        An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
+        `` … ``, where they hold more. Matched words stand between ``**``. Without a match it is the text's beginning.
+
+        Args:
+            texts: n texts.
+            terms: The wanted terms of a query.
+            max_characters: Most characters of the text in an excerpt, from 1; marks are not counted.
+
+        Returns:
+            One excerpt a text.
+
+        Raises:
+            ValueError: `max_characters` is below 1.
+        """
+
+@final
+class Query:
+    """The terms of a query in one language.
+
+    Attributes:
+        wanted: (unit, term) of each distinct term of the words and phrases, in order. The unit numbers the word of the
+            query: in every language the same.
+        phrases: The terms of each phrase, one for every place that a word takes; none is empty.
+        excluded: The terms of each excluded word or phrase, likewise.
+        total: How many distinct terms were wanted before they were cut.
+    """
+
+    @property
+    def wanted(self) -> list[tuple[int, str]]: ...
+    @property
+    def phrases(self) -> list[list[str]]: ...
+    @property
+    def excluded(self) -> list[list[str]]: ...
+    @property
+    def total(self) -> int: ...
+
+# ---- search by words: posting segments ----
+
+@final
+class EncodedSegment:
+    """A segment of the keyword index in its stored form: a header, and rows of posting lists.
+
+    A term's list stands in the row with the greatest first term (in the order of bytes) that is not above the term.
+    """
+
+    @property
+    def header(self) -> bytes:
+        """Ids and lengths of the chunks."""
+
+    @property
+    def first_terms(self) -> list[bytes]:
+        """First term of each row, ascending; with the segment's id the row's key."""
+
+    @property
+    def data(self) -> list[bytes]:
+        """Data of each row."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+
+    @property
+    def postings(self) -> int:
+        """Number of (term, chunk) pairs."""
+
+    @property
+    def total_length(self) -> int:
+        """Terms of all chunks, repeats included."""
+
+@final
+class SegmentBuilder:
+    """Collects chunks of one language, at most 65,536, and makes a segment of them."""
+
+    def __new__(cls) -> Self: ...
+    def __len__(self) -> int:
+        """Number of chunks so far."""
+
+    def add_terms(self, lexical_id: int, terms: Sequence[str]) -> None:
+        """Adds a chunk.
+
+        Args:
+            lexical_id: The chunk's id in the keyword index.
+            terms: Its terms of 1 to 128 bytes, repeats included, in any order.
+
+        Raises:
+            ValueError: For other terms, or one chunk too many; the chunk is left out then.
+        """
+
+    def add_texts(self, analyzer: Analyzer, lexical_ids: NDArray[np.int64], columns: Sequence[Sequence[str]]) -> None:
+        """Adds chunks by their texts.
+
+        Args:
+            analyzer: Of the segment's language: one builder, one analyzer.
+            lexical_ids: Ids of the chunks in the keyword index; int64 (n,).
+            columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
+
+        Raises:
+            ValueError: For columns of another length, or one chunk too many; those before it stay.
+        """
+
+    def finish(self, segment_id: bytes) -> EncodedSegment:
+        """Makes the segment; the builder is empty afterwards.
+
+        Args:
+            segment_id: 16 random bytes that are never used again. The data is bound to it.
+
+        Raises:
+            ValueError: When an id was added twice; the chunks are gone then, too.
+        """
+
+def merge_segments(
+    segment_id: bytes,
+    sources: Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, bytes]]]],
+    dead: NDArray[np.int64],
+) -> EncodedSegment:
+    """Merges segments of one language: the same bytes as building a segment from the chunks that live.
+
+    Args:
+        segment_id: Id of the new segment.
+        sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
+        dead: Lexical ids to leave out, in any order; int64 (n,).
+
+    Raises:
+        ValueError: When more than 65,536 chunks live, or one of them in two sources.
+        semlex.errors.DamagedSegmentError: When stored bytes are not those that were written, or rows are missing.
+    """
+
+def segment_ids(segment_id: bytes, header: bytes) -> NDArray[np.int64]:
+    """The lexical ids in a segment, dead ones included, ascending: int64 (n,).
+
+    Raises:
+        semlex.errors.DamagedSegmentError: When the header is damaged.
+    """
+
+def encode_tombstone(tombstone_id: bytes, lexical_ids: NDArray[np.int64]) -> bytes:
+    """Encodes ids of deleted chunks, given in any order.
+
+    Args:
+        tombstone_id: 16 random bytes that are never used again. The data is bound to it.
+        lexical_ids: int64 (n,).
+    """
+
+def decode_tombstone(tombstone_id: bytes, data: bytes) -> NDArray[np.int64]:
+    """The ids in a tombstone, ascending, each once: int64 (n,).
+
+    Raises:
+        semlex.errors.DamagedSegmentError: When the data is damaged.
+    """
+
+@final
+class PostingCache:
+    """What searches have read of one collection's keyword index. Stored rows never change, so nothing grows stale.
+
+    Posting lists are kept up to a limit, those of the terms used last; headers and tombstones as long as snapshots
+    list them. All methods may be called from several threads.
+
+    A search: `plan`, then in one snapshot of the database all segments, all tombstones and the rows that the plan
+    lacks, then `snapshot`, then `PostingSnapshot.search`.
+
+    Args:
+        limit: Bytes of posting lists at most.
+    """
+
+    def __new__(cls, limit: int = 67108864) -> Self: ...
+    @property
+    def hits(self) -> int:
+        """Lists, or known absences, that were at hand when a search needed them."""
+
+    @property
+    def misses(self) -> int:
+        """Those that had to be read."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of posting lists at hand."""
+
+    def clear(self) -> None:
+        """Forgets all posting lists; headers and tombstones stay."""
+
+    def plan(
+        self,
+        queries: Sequence[tuple[str, Sequence[tuple[int, str]], Sequence[Sequence[str]], Sequence[Sequence[str]]]],
+    ) -> PostingPlan:
+        """Finds out what a query needs, and pins what of it is at hand.
+
+        Args:
+            queries: The query as analysed in each language: (language, wanted, phrases, excluded).
+                ``wanted`` are (unit, term): a unit is one word of the query, with the same number in all languages.
+                Every chunk found must hold all terms of all ``phrases``. A chunk is left out when it holds the term of
+                a group of one in ``excluded``; longer groups are phrases, which only the text can tell.
+
+        Raises:
+            ValueError: When a language is named twice, or a unit has two terms in one language.
+        """
+
+    def snapshot(
+        self,
+        plan: PostingPlan,
+        segments: Sequence[tuple[bytes, str, bytes | None]],
+        tombstones: Sequence[tuple[bytes, bytes | None]],
+        rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]],
+    ) -> PostingSnapshot:
+        """Completes a plan with what one snapshot of the database holds, and keeps what was read.
+
+        Args:
+            plan: Of this cache.
+            segments: (segment id, language, header) of every segment; the header may be None for known ones.
+            tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
+            rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
+                each warm term that of each such segment that was not known. None and None where there is no row.
+
+        Raises:
+            ValueError: When something is lacking.
+            semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+        """
+
+@final
+class PostingPlan:
+    """What a query needs, and what of it is at hand."""
+
+    @property
+    def known_segments(self) -> list[bytes]:
+        """Ids of the segments whose headers are at hand."""
+
+    @property
+    def known_tombstones(self) -> list[bytes]:
+        """Ids of the tombstones that are at hand."""
+
+    @property
+    def cold(self) -> list[tuple[str, bytes]]:
+        """(language, term) of the terms to read from all segments of their language."""
+
+    @property
+    def warm(self) -> list[tuple[str, bytes]]:
+        """(language, term) of the terms to read from those segments of their language that are not known."""
+
+@final
+class PostingSnapshot:
+    """A query over one snapshot of the database, everything at hand. It never changes."""
+
+    @property
+    def languages(self) -> list[str]:
+        """Languages of the segments."""
+
+    @property
+    def missing_languages(self) -> list[str]:
+        """Those that the plan did not name: plan again with them, and take the snapshot again, before searching."""
+
+    @property
+    def chunks(self) -> int:
+        """Number of living chunks."""
+
+    @property
+    def postings(self) -> int:
+        """Postings of the wanted terms, those of dead chunks included."""
+
+    def search(
+        self,
+        k: int,
+        *,
+        k1: float = 1.2,
+        b: float = 0.75,
+        allowed: NDArray[np.int64] | None = None,
+        also: NDArray[np.int64] | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Scores by BM25, exactly, over the living chunks of all languages.
+
+        The sum over wanted units of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length))`` with
+        ``idf = ln(1 + (N - df + 0.5) / (df + 0.5))``: Robertson and Zaragoza, "The Probabilistic Relevance Framework:
+        BM25 and Beyond" (2009), with the idf of Lucene. A unit's df counts the chunks that hold its term in their own
+        language. Chunks with equal terms have equal scores, wherever they stand.
+
+        Args:
+            k: How many chunks to find.
+            k1: How late a frequency saturates, 0 to 1,000.
+            b: How much the length counts, 0 to 1.
+            allowed: Only these lexical ids are found; int64 (n,), in any order, ascending is fastest. None: all.
+            also: Lexical ids whose scores are wanted in any case, ``allowed`` or not; int64 (m,).
+
+        Returns:
+            (ids, scores, scores of ``also``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
+            wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
+            are float64 (n,). Those of ``also``, float64 (m,), are 0 where no wanted term is, NaN for chunks that are in
+            no segment, deleted, excluded or without a term of a phrase.
+
+        Raises:
+            ValueError: For arguments out of range, or when languages are missing.
         """

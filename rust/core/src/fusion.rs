@@ -1,4 +1,4 @@
-//! One ranking out of several. Ranks count from 1; ties go to the smaller id.
+//! One ranking out of several. Ranks count from 1; ties go to the smaller id (for candidates: to the earlier one).
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -10,6 +10,28 @@ pub struct Fused {
     pub ids: Vec<i64>,
     /// `scores[i]` belongs to `ids[i]`.
     pub scores: Vec<f64>,
+}
+
+/// Candidates ranked by `completed_fusion`, and what each leg contributed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Completed {
+    /// Places of the candidates among those that were given, from 0, best first.
+    pub order: Vec<i64>,
+    /// `scores[i]` belongs to `order[i]`, as do the contributions; it is their sum.
+    pub scores: Vec<f64>,
+    /// The weighted z-score.
+    pub vector: Vec<f64>,
+    /// The weighted keyword score.
+    pub keyword: Vec<f64>,
+}
+
+/// How the vector scores of stored chunks are spread around one query.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation; with 0 every z-score is 0.
+    pub deviation: f64,
 }
 
 /// Why rankings cannot be fused.
@@ -59,6 +81,35 @@ pub enum FusionFault {
         /// Its place in the list, from 0.
         place: usize,
     },
+    /// The legs give scores of different numbers of candidates.
+    Candidates {
+        /// Vector scores.
+        vector: usize,
+        /// Keyword scores.
+        keyword: usize,
+    },
+    /// A candidate's vector score is infinite.
+    VectorScore {
+        /// Its place, from 0.
+        place: usize,
+    },
+    /// A candidate's keyword score is negative or infinite.
+    KeywordScore {
+        /// Its place, from 0.
+        place: usize,
+        /// The score.
+        found: f64,
+    },
+    /// The mean is not finite, or the standard deviation is negative or not finite.
+    Spread {
+        /// What was given.
+        found: Spread,
+    },
+    /// The vector leg's weight lies outside 0 to 1.
+    VectorWeight {
+        /// The weight.
+        found: f64,
+    },
 }
 
 impl fmt::Display for FusionFault {
@@ -102,6 +153,34 @@ impl fmt::Display for FusionFault {
                     out,
                     "scores[{list}][{place}]: must be finite, found NaN or infinity"
                 )
+            }
+            Self::Candidates { vector, keyword } => {
+                write!(
+                    out,
+                    "keyword: one score per candidate, expected {vector}, found {keyword}"
+                )
+            }
+            Self::VectorScore { place } => {
+                write!(
+                    out,
+                    "vector[{place}]: must be finite, or NaN for none, found infinity"
+                )
+            }
+            Self::KeywordScore { place, found } => {
+                write!(
+                    out,
+                    "keyword[{place}]: must be finite and at least 0, or NaN for none, found {found}"
+                )
+            }
+            Self::Spread { found } => {
+                write!(
+                    out,
+                    "mean, deviation: must be finite, the deviation at least 0, found {}, {}",
+                    found.mean, found.deviation
+                )
+            }
+            Self::VectorWeight { found } => {
+                write!(out, "vector_weight: must be 0 to 1, found {found}")
             }
         }
     }
@@ -170,6 +249,61 @@ pub fn linear_fusion(
         weight(weights, member.list) * normalised(score(member), least, greatest)
     };
     Ok(ranked(&members, worth, limit))
+}
+
+/// A z-score of this size counts as much as the best keyword score: cosines of good answers lie 3 to 6 standard
+/// deviations above those of random chunks.
+const FULL_Z: f64 = 6.0;
+
+/// Completed fusion: `score(d) = (1 - w) * keyword(d) / greatest keyword + w * z(d) / 6`,
+/// `z(d) = (vector(d) - mean) / deviation`, where both legs' scores of every candidate are known.
+///
+/// A candidate without a keyword score (NaN) counts as 0 there, one without a vector score has z = 0. Without any keyword
+/// score above 0 the first term is 0, without a deviation the second. A quotient beyond float64 counts as its limit.
+/// Shifting or scaling all vector scores, with mean and deviation, changes nothing, nor does scaling all keyword scores.
+///
+/// # Errors
+///
+/// Lists of different length, an infinite score, a negative keyword score, a spread that is not finite or negative, or a
+/// weight outside 0 to 1.
+pub fn completed_fusion(
+    vector: &[f64],
+    keyword: &[f64],
+    spread: Spread,
+    vector_weight: f64,
+) -> Result<Completed, FusionFault> {
+    check_candidates(vector, keyword, spread, vector_weight)?;
+    let greatest = keyword.iter().copied().fold(0.0, f64::max); // NaN loses
+    let by_words = |score: f64| {
+        let share = if score > 0.0 { score / greatest } else { 0.0 };
+        (1.0 - vector_weight) * share
+    };
+    let by_vector = |score: f64| {
+        if score.is_nan() || spread.deviation == 0.0 {
+            return 0.0;
+        }
+        let z = (score - spread.mean) / spread.deviation;
+        // Adding 0 makes -0.0 an ordinary zero; ties would tell the two apart.
+        vector_weight * (z.clamp(f64::MIN, f64::MAX) / FULL_Z) + 0.0
+    };
+    let mut rows: Vec<(f64, i64, f64, f64)> = vector
+        .iter()
+        .zip(keyword)
+        .zip(0..)
+        .map(|((&vector, &keyword), place)| {
+            let (near, worded) = (by_vector(vector), by_words(keyword));
+            (worded + near, place, near, worded)
+        })
+        .collect();
+    rows.sort_unstable_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
+    let mut fused = Completed::default();
+    for (score, place, near, worded) in rows {
+        fused.order.push(place);
+        fused.scores.push(score);
+        fused.vector.push(near);
+        fused.keyword.push(worded);
+    }
+    Ok(fused)
 }
 
 /// An id in a list, at its best place. Compared by id, then list, then place.
@@ -275,6 +409,40 @@ fn check_scores(rankings: &[&[i64]], scores: &[&[f64]]) -> Result<(), FusionFaul
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
             return Err(FusionFault::Score { list, place });
         }
+    }
+    Ok(())
+}
+
+fn check_candidates(
+    vector: &[f64],
+    keyword: &[f64],
+    spread: Spread,
+    vector_weight: f64,
+) -> Result<(), FusionFault> {
+    if vector.len() != keyword.len() {
+        return Err(FusionFault::Candidates {
+            vector: vector.len(),
+            keyword: keyword.len(),
+        });
+    }
+    if !(spread.mean.is_finite() && spread.deviation.is_finite() && spread.deviation >= 0.0) {
+        return Err(FusionFault::Spread { found: spread });
+    }
+    if !(0.0..=1.0).contains(&vector_weight) {
+        return Err(FusionFault::VectorWeight {
+            found: vector_weight,
+        });
+    }
+    if let Some(place) = vector.iter().position(|score| score.is_infinite()) {
+        return Err(FusionFault::VectorScore { place });
+    }
+    let unusable = |&&found: &&f64| found < 0.0 || found.is_infinite();
+    if let Some((place, &found)) = keyword
+        .iter()
+        .enumerate()
+        .find(|(_, found)| unusable(found))
+    {
+        return Err(FusionFault::KeywordScore { place, found });
     }
     Ok(())
 }

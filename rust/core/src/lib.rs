@@ -9,6 +9,7 @@ pub mod fault;
 pub mod fusion;
 pub mod hashing;
 pub mod json;
+pub mod lexical;
 pub mod pgcopy;
 pub mod tokenizer;
 pub mod unit;

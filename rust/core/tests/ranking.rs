@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use semlex_core::batch::{PlanFault, TokenFault, TokenPlan, common_prefix, plan_batches};
-use semlex_core::fusion::{FusionFault, linear_fusion, reciprocal_rank_fusion};
+use semlex_core::fusion::{
+    Completed, FusionFault, Spread, completed_fusion, linear_fusion, reciprocal_rank_fusion,
+};
 
 fn ranked(totals: BTreeMap<i64, f64>) -> Vec<(i64, f64)> {
     let mut ranked: Vec<(i64, f64)> = totals.into_iter().collect();
@@ -17,6 +19,18 @@ fn ranked(totals: BTreeMap<i64, f64>) -> Vec<(i64, f64)> {
             .then(left.0.cmp(&right.0))
     });
     ranked
+}
+
+/// Scores of candidates: (vector, keyword), each of them NaN now and then.
+fn candidates() -> impl Strategy<Value = Vec<(f64, f64)>> {
+    let vector = prop_oneof![4 => -1.0..1.0, 1 => Just(f64::NAN), 1 => Just(0.25)];
+    let keyword = prop_oneof![4 => 0.0..30.0, 1 => Just(f64::NAN), 1 => Just(0.0)];
+    prop::collection::vec((vector, keyword), 0..40)
+}
+
+fn complete(candidates: &[(f64, f64)], spread: Spread, weight: f64) -> Completed {
+    let (vector, keyword): (Vec<f64>, Vec<f64>) = candidates.iter().copied().unzip();
+    completed_fusion(&vector, &keyword, spread, weight).expect("good input")
 }
 
 proptest! {
@@ -59,6 +73,83 @@ proptest! {
         let most = weights.iter().sum::<f64>() * (1.0 + 1e-12);
         prop_assert!(fused.scores.iter().all(|score| (0.0..=most).contains(score)));
         prop_assert!(fused.scores.is_sorted_by(|left, right| left >= right));
+    }
+
+    #[test]
+    fn completed_fusion_is_its_formula(
+        candidates in candidates(), mean in -1.0..1.0, deviation in 0.0..0.5, weight in 0.0..=1.0,
+    ) {
+        let found = complete(&candidates, Spread { mean, deviation }, weight);
+        let greatest = candidates.iter().map(|row| row.1).filter(|score| !score.is_nan()).fold(0.0, f64::max);
+        let contributions = |place: usize| {
+            let (vector, keyword) = candidates[place];
+            let near = if vector.is_nan() { 0.0 } else { weight * ((vector - mean) / deviation / 6.0) };
+            let worded = if greatest > 0.0 && !keyword.is_nan() { (1.0 - weight) * (keyword / greatest) } else { 0.0 };
+            (near, worded)
+        };
+        let mut seen = vec![false; candidates.len()];
+        for (row, &place) in found.order.iter().enumerate() {
+            let place = usize::try_from(place).expect("not negative");
+            prop_assert_eq!((found.vector[row], found.keyword[row]), contributions(place));
+            prop_assert_eq!(found.scores[row], found.vector[row] + found.keyword[row]);
+            prop_assert!(!std::mem::replace(&mut seen[place], true));
+        }
+        prop_assert!(seen.iter().all(|&seen| seen));
+        let ranks: Vec<(f64, i64)> = found.scores.iter().map(|score| -score).zip(found.order).collect();
+        prop_assert!(ranks.is_sorted_by(|left, right| left < right));
+    }
+
+    #[test]
+    fn shift_and_scale_of_a_legs_scores_change_nothing(
+        rows in prop::collection::vec((-64_i32..64, 0_i32..64), 0..40),
+        mean in -64_i32..64, deviation in 0_i32..64, shift in -64_i32..64, scale in -20_i32..20, weight in 0.0..=1.0,
+    ) {
+        // Small whole numbers and powers of two: nothing is rounded before the quotients.
+        let shift = f64::from(shift);
+        let (vector_scale, keyword_scale) = (2.0_f64.powi(scale), 2.0_f64.powi(-scale));
+        let plain: Vec<(f64, f64)> = rows.iter().map(|&(vector, keyword)| (f64::from(vector), f64::from(keyword))).collect();
+        let changed: Vec<(f64, f64)> = plain
+            .iter()
+            .map(|&(vector, keyword)| ((vector + shift) * vector_scale, keyword * keyword_scale))
+            .collect();
+        let (mean, deviation) = (f64::from(mean), f64::from(deviation));
+        let spread = Spread { mean: (mean + shift) * vector_scale, deviation: deviation * vector_scale };
+        prop_assert_eq!(
+            complete(&plain, Spread { mean, deviation }, weight),
+            complete(&changed, spread, weight)
+        );
+    }
+
+    #[test]
+    fn the_order_of_candidates_decides_ties_only(candidates in candidates(), weight in 0.0..=1.0) {
+        let spread = Spread { mean: 0.1, deviation: 0.2 };
+        let backwards: Vec<(f64, f64)> = candidates.iter().rev().copied().collect();
+        let (straight, reversed) = (complete(&candidates, spread, weight), complete(&backwards, spread, weight));
+        prop_assert_eq!(&straight.scores, &reversed.scores);
+        let last = candidates.len() as i64 - 1;
+        let mut one: Vec<(u64, i64)> = straight.scores.iter().map(|score| score.to_bits()).zip(straight.order).collect();
+        let mut other: Vec<(u64, i64)> =
+            reversed.scores.iter().map(|score| score.to_bits()).zip(reversed.order.iter().map(|place| last - place)).collect();
+        one.sort_unstable();
+        other.sort_unstable();
+        prop_assert_eq!(one, other);
+    }
+
+    #[test]
+    fn hostile_numbers_are_ranked_or_refused(
+        rows in prop::collection::vec((any::<f64>(), any::<f64>()), 0..8),
+        mean: f64, deviation: f64, weight: f64,
+    ) {
+        let (vector, keyword): (Vec<f64>, Vec<f64>) = rows.into_iter().unzip();
+        if let Ok(found) = completed_fusion(&vector, &keyword, Spread { mean, deviation }, weight) {
+            prop_assert!(found.scores.iter().all(|score| score.is_finite()));
+            prop_assert!(found.scores.is_sorted_by(|left, right| left >= right));
+        }
+        let tame: Vec<f64> = keyword.iter().map(|score| if score.is_infinite() { 1.0 } else { score.abs() }).collect();
+        let vector: Vec<f64> = vector.iter().map(|score| if score.is_infinite() { 1.0 } else { *score }).collect();
+        let spread = Spread { mean: f64::MIN, deviation: f64::MIN_POSITIVE };
+        let found = completed_fusion(&vector, &tame, spread, 0.5).expect("good input");
+        prop_assert!(found.scores.iter().all(|score| score.is_finite()));
     }
 
     #[test]
@@ -117,6 +208,34 @@ proptest! {
 }
 
 #[test]
+fn completed_fusion_without_one_of_its_terms() {
+    const NONE: f64 = f64::NAN;
+    let spread = Spread {
+        mean: 0.5,
+        deviation: 0.1,
+    };
+    let no_words = complete(&[(0.5, 0.0), (1.1, NONE)], spread, 0.5);
+    assert_eq!(
+        (no_words.order, no_words.keyword),
+        (vec![1, 0], vec![0.0, 0.0])
+    );
+    let no_spread = Spread {
+        deviation: 0.0,
+        ..spread
+    };
+    let same = complete(&[(0.9, 1.0), (0.1, 4.0), (0.1, NONE)], no_spread, 0.5);
+    assert_eq!(
+        (same.order, same.scores),
+        (vec![1, 0, 2], vec![0.5, 0.125, 0.0])
+    );
+    // Minus zero is zero: the tie goes to the earlier one.
+    let tie = complete(&[(0.4, 0.0), (NONE, 0.0)], spread, 0.0);
+    assert_eq!(tie.order, [0, 1]);
+    assert!(tie.scores.iter().all(|score| score.is_sign_positive()));
+    assert_eq!(complete(&[], spread, 0.5), Completed::default());
+}
+
+#[test]
 fn faults_name_what_is_wrong() {
     let ids: &[i64] = &[1, 2];
     let fault = |weights: &[f64], k| {
@@ -137,6 +256,45 @@ fn faults_name_what_is_wrong() {
     let scores: &[f64] = &[0.5, f64::NAN];
     let refused = linear_fusion(&[ids], &[scores], None, 9).expect_err("refused");
     assert_eq!(refused, FusionFault::Score { list: 0, place: 1 });
+    let refused = |vector: &[f64], keyword: &[f64], mean, deviation, weight| {
+        completed_fusion(vector, keyword, Spread { mean, deviation }, weight).expect_err("refused")
+    };
+    let inf = f64::INFINITY;
+    assert_eq!(
+        refused(&[1.0], &[], 0.0, 1.0, 0.5),
+        FusionFault::Candidates {
+            vector: 1,
+            keyword: 0
+        }
+    );
+    assert_eq!(
+        refused(&[f64::NAN, -inf], &[1.0, 1.0], 0.0, 1.0, 0.5),
+        FusionFault::VectorScore { place: 1 }
+    );
+    for found in [-1.0, inf] {
+        assert_eq!(
+            refused(&[1.0], &[found], 0.0, 1.0, 0.5),
+            FusionFault::KeywordScore { place: 0, found }
+        );
+    }
+    for (mean, deviation) in [
+        (f64::NAN, 1.0),
+        (inf, 1.0),
+        (0.0, -1.0),
+        (0.0, f64::NAN),
+        (0.0, inf),
+    ] {
+        assert!(matches!(
+            refused(&[], &[], mean, deviation, 0.5),
+            FusionFault::Spread { .. }
+        ));
+    }
+    for weight in [-0.1, 1.1, f64::NAN] {
+        assert!(matches!(
+            refused(&[], &[], 0.0, 1.0, weight),
+            FusionFault::VectorWeight { .. }
+        ));
+    }
     assert_eq!(
         plan_batches(&[1, -1], 9, 9, true),
         Err(PlanFault::NegativeLength { row: 1, length: -1 })

@@ -1,5 +1,6 @@
 //! `semlex._core`: arguments in, detach, call core, wrap. The module file lists names and nothing else.
 
+mod analyzing;
 mod arguments;
 mod arrays;
 mod batching;
@@ -12,6 +13,8 @@ mod errors;
 mod fusion;
 mod hashing;
 mod json;
+mod scoring;
+mod segments;
 mod tokenizing;
 mod unit;
 mod validation;
@@ -22,6 +25,7 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
     use pyo3::types::PyDict;
+    use semlex_core::lexical::analyzer::{ANALYZER_VERSION, LANGUAGES};
 
     #[pymodule_export]
     use crate::copy::{CopyEncoder, decode_copy};
@@ -33,11 +37,20 @@ mod _core {
     use crate::validation::{validate_identifier, validate_rows};
 
     #[pymodule_export]
+    use crate::analyzing::{Analyzer, Query, language_named};
+    #[pymodule_export]
     use crate::batching::{BatchPlan, TokenBatch, TokenPlan, common_prefix, plan_batches};
     #[pymodule_export]
     use crate::chunking::{Chunks, split_text, word_offsets};
     #[pymodule_export]
-    use crate::fusion::{linear_fusion, reciprocal_rank_fusion};
+    use crate::fusion::{completed_fusion, linear_fusion, reciprocal_rank_fusion};
+    #[pymodule_export]
+    use crate::scoring::{PostingCache, PostingPlan, PostingSnapshot};
+    #[pymodule_export]
+    use crate::segments::{
+        EncodedSegment, SegmentBuilder, decode_tombstone, encode_tombstone, merge_segments,
+        segment_ids,
+    };
     #[pymodule_export]
     use crate::tokenizing::BpeTokenizer;
     #[pymodule_export]
@@ -51,6 +64,8 @@ mod _core {
             codes.set_item(code.name(), code.meaning())?;
         }
         module.add("ERROR_CODES", codes)?;
+        module.add("ANALYZER_VERSION", ANALYZER_VERSION)?;
+        module.add("ANALYZER_LANGUAGES", LANGUAGES.to_vec())?;
         module.add("DEBUG_BUILD", cfg!(debug_assertions))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

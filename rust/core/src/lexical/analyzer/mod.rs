@@ -1,0 +1,205 @@
+//! Cuts text into terms, documents and queries alike.
+//!
+//! [`tokens`] says where tokens stand, [`words`] what they stand for, [`folding`] what is one word, [`language`] how it
+//! is stemmed and what is left out. A change of any term of any text needs another [`ANALYZER_VERSION`].
+
+mod characters;
+mod excerpt;
+mod folding;
+mod language;
+mod query;
+mod tokens;
+mod words;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use frostem::Stemmer;
+
+use super::TermSource;
+use characters::Characters;
+use folding::{fold, fold_onto};
+pub use language::{LANGUAGES, UnknownLanguage, language_named};
+pub use query::{ParsedQuery, QueryTerms, parse_query};
+pub use tokens::MAX_TOKEN_BYTES;
+pub use words::MAX_TERM_BYTES;
+
+/// Goes up with every change of the terms of any text, the versions of stemmers and of stop words included.
+pub const ANALYZER_VERSION: u32 = 1;
+
+/// Makes terms of text in one language.
+#[derive(Clone)]
+pub struct Analyzer {
+    language: &'static language::Language,
+    stemmer: Option<Stemmer>,
+    stop_words: HashSet<String>,
+    characters: &'static Characters,
+}
+
+/// What an analyzer cannot be made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnalyzerFault {
+    /// No such language.
+    Language(UnknownLanguage),
+    /// The tables of Unicode are not to be had: a defect of the build.
+    Tables,
+}
+
+impl fmt::Display for AnalyzerFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Language(unknown) => unknown.fmt(formatter),
+            Self::Tables => formatter.write_str("analyzer: this build lacks the tables of Unicode"),
+        }
+    }
+}
+
+impl std::error::Error for AnalyzerFault {}
+
+/// A term of a token, and which places of a phrase it takes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    text: String,
+    /// Its number in the token, stop words counted, so that another language gives the same word the same number.
+    number: u32,
+    /// First place, from 0 in each token; stop words have none.
+    start: usize,
+    /// Behind its last place.
+    end: usize,
+    /// Whether a phrase asks for this one, of those that take the place.
+    leads: bool,
+}
+
+impl Analyzer {
+    /// The analyzer of a language, by name or ISO 639-1 code.
+    ///
+    /// # Errors
+    ///
+    /// The language is unknown; the message lists what there is.
+    pub fn new(language: &str, stop_words: bool) -> Result<Self, AnalyzerFault> {
+        let language = language::find(language).map_err(AnalyzerFault::Language)?;
+        let characters = Characters::shared().ok_or(AnalyzerFault::Tables)?;
+        let stop_words = if stop_words {
+            // An apostrophe at the end of a word is not in its token.
+            language.stop_words(|word| {
+                with_apostrophes(word.trim_end_matches(words::APOSTROPHES), characters)
+            })
+        } else {
+            HashSet::new()
+        };
+        Ok(Self {
+            language,
+            stemmer: language.stemmer(),
+            stop_words,
+            characters,
+        })
+    }
+
+    /// The name of its language.
+    #[must_use]
+    pub fn language(&self) -> &'static str {
+        self.language.name
+    }
+
+    /// All terms of a text, in order.
+    pub fn text_terms(&self, text: &str, mut term: impl FnMut(&str)) {
+        self.tokens(text, |token| self.terms(token, &mut term));
+    }
+
+    /// Whether the terms of a phrase stand one behind the other in the text.
+    ///
+    /// The phrase is one of [`QueryTerms`]. Stop words take no place, neither in the text nor in the phrase; a word
+    /// takes one, whichever of its terms is asked for; a whole (`e-mail` as `email`) takes the places of its words.
+    #[must_use]
+    pub fn contains_phrase(&self, text: &str, phrase: &[String]) -> bool {
+        let mut terms = Vec::new();
+        let mut places = 0;
+        self.tokens(text, |token| {
+            let found = words::Words::of(self, token);
+            let taken = found.iter().map(|term| term.end).max().unwrap_or_default();
+            for term in found {
+                if phrase.contains(&term.text) {
+                    terms.push((places + term.start, places + term.end, term.text));
+                }
+            }
+            places += taken;
+        });
+        // Places that the phrase may have come to.
+        let mut reached = vec![true; places + 1];
+        for wanted in phrase {
+            let mut next = vec![false; places + 1];
+            for (start, end, _) in terms.iter().filter(|(_, _, text)| text == wanted) {
+                if reached.get(*start) == Some(&true)
+                    && let Some(place) = next.get_mut(*end)
+                {
+                    *place = true;
+                }
+            }
+            reached = next;
+        }
+        reached.contains(&true)
+    }
+
+    fn is_stop_word(&self, word: &str) -> bool {
+        !self.stop_words.is_empty() && self.stop_words.contains(word)
+    }
+
+    /// The stem of a folded word; a word with a number has none.
+    fn stem(&self, folded: String) -> String {
+        let Some(stemmer) = self.stemmer else {
+            return folded;
+        };
+        if folded.contains(char::is_numeric) {
+            return folded;
+        }
+        let stem = stemmer.stem(&folded);
+        if stem.is_empty() {
+            drop(stem);
+            return folded;
+        }
+        if stem.is_ascii() {
+            stem.into_owned()
+        } else {
+            // Some stemmers write letters that folding takes away.
+            fold(&stem, self.characters)
+        }
+    }
+
+    /// The stem of a word, given as it is written and folded.
+    fn stemmed(&self, written: &str, folded: String) -> String {
+        if self.language.name == "persian" && written.contains('\u{200C}') {
+            let mut joined = String::new();
+            fold_onto(&mut joined, written, self.characters, true);
+            return self.stem(joined);
+        }
+        self.stem(folded)
+    }
+}
+
+impl TermSource for Analyzer {
+    fn tokens<'t>(&self, text: &'t str, mut token: impl FnMut(&'t str)) {
+        tokens::scan(text, self.characters, |start, end| {
+            if let Some(found) = text.get(start..end) {
+                token(found);
+            }
+        });
+    }
+
+    fn terms(&self, token: &str, mut term: impl FnMut(&str)) {
+        for found in words::Words::of(self, token) {
+            term(&found.text);
+        }
+    }
+}
+
+/// Folded, but for apostrophes, which tell `we'll` from `well`.
+fn with_apostrophes(word: &str, characters: &Characters) -> String {
+    let mut folded = String::with_capacity(word.len());
+    for (number, part) in word.split(words::APOSTROPHES).enumerate() {
+        if number > 0 {
+            folded.push('\'');
+        }
+        fold_onto(&mut folded, part, characters, false);
+    }
+    folded
+}

@@ -1,0 +1,260 @@
+//! Where the tokens of a text stand.
+//!
+//! A token is a run of letters, numbers and their marks. In scripts that set spaces, these join two runs to one token:
+//!
+//! | between | joins |
+//! |---|---|
+//! | `-` `/` `@` apostrophe, middle dot | a letter or number on both sides |
+//! | `_`, several of them, `::` | the same |
+//! | `.` | the same, but not before an upper-case letter that follows a lower-case letter or a number (`end.Start`) |
+//! | `,` | thousands (`1,000`) |
+//!
+//! `#` or `++` right behind a letter belongs to it (`C#`, `C++`) where no letter or number follows. Korean is cut from
+//! other letters, because its particles stand behind foreign words. Han and kana become overlapping pairs and the last
+//! character of the run; Thai and its like overlapping threes, or the run where it is shorter. A token longer than
+//! [`MAX_TOKEN_BYTES`] is cut.
+
+use super::characters::{Characters, Kind, is_upper};
+
+/// Longer tokens are cut into pieces.
+pub const MAX_TOKEN_BYTES: usize = 512;
+
+/// Calls `token` with the start and end of every token, in order of their starts.
+pub(super) fn scan(text: &str, characters: &Characters, mut token: impl FnMut(usize, usize)) {
+    let scanner = Scanner { text, characters };
+    let bytes = text.as_bytes();
+    let mut place = 0;
+    while let Some(&byte) = bytes.get(place) {
+        if byte.is_ascii() {
+            if !byte.is_ascii_alphanumeric() {
+                place += 1;
+                continue;
+            }
+            let end = scanner.word_end(place);
+            cut(text, place, end, &mut token);
+            place = end;
+            continue;
+        }
+        let Some(character) = scanner.at(place) else {
+            return;
+        };
+        match characters.kind(character) {
+            Kind::Accented | Kind::Letter => {
+                let end = scanner.word_end(place);
+                cut(text, place, end, &mut token);
+                place = end;
+            }
+            Kind::Hangul => {
+                let end = scanner.run_end(place, Kind::Hangul);
+                cut(text, place, end, &mut token);
+                place = end;
+            }
+            Kind::Pair => place = scanner.pairs(place, &mut token),
+            Kind::Triple => place = scanner.triples(place, &mut token),
+            Kind::Break | Kind::Mark | Kind::Format | Kind::Joiner => place += character.len_utf8(),
+        }
+    }
+}
+
+/// Hands out a token in pieces that are short enough.
+fn cut(text: &str, start: usize, end: usize, token: &mut impl FnMut(usize, usize)) {
+    let mut from = start;
+    while end - from > MAX_TOKEN_BYTES {
+        let to = character_start(text, from + MAX_TOKEN_BYTES);
+        token(from, to);
+        from = to;
+    }
+    token(from, end);
+}
+
+/// Where the character begins that the byte is part of.
+pub(super) fn character_start(text: &str, byte: usize) -> usize {
+    (0..=byte)
+        .rev()
+        .find(|&it| text.is_char_boundary(it))
+        .unwrap_or(0)
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    characters: &'a Characters,
+}
+
+impl Scanner<'_> {
+    fn at(&self, place: usize) -> Option<char> {
+        self.text.get(place..)?.chars().next()
+    }
+
+    /// What stands before a place, marks left out.
+    fn before(&self, place: usize) -> Option<char> {
+        let is_mark = |it: &char| matches!(self.characters.kind(*it), Kind::Mark | Kind::Format);
+        self.text.get(..place)?.chars().rfind(|it| !is_mark(it))
+    }
+
+    fn byte(&self, place: usize) -> Option<u8> {
+        self.text.as_bytes().get(place).copied()
+    }
+
+    fn is_word(&self, place: usize) -> bool {
+        match self.byte(place) {
+            Some(byte) if byte.is_ascii() => byte.is_ascii_alphanumeric(),
+            Some(_) => self.at(place).is_some_and(|it| self.characters.is_word(it)),
+            None => false,
+        }
+    }
+
+    /// The end of the token that begins with a letter or number at `place`.
+    fn word_end(&self, mut place: usize) -> usize {
+        let bytes = self.text.as_bytes();
+        loop {
+            while bytes.get(place).is_some_and(u8::is_ascii_alphanumeric) {
+                place += 1;
+            }
+            let Some(&byte) = bytes.get(place) else {
+                return place;
+            };
+            if byte.is_ascii() {
+                match self.joined(place, byte) {
+                    Some(next) => place = next,
+                    None => return self.suffix_end(place, byte),
+                }
+                continue;
+            }
+            let Some(character) = self.at(place) else {
+                return place;
+            };
+            let behind = place + character.len_utf8();
+            match self.characters.kind(character) {
+                Kind::Accented | Kind::Letter | Kind::Mark | Kind::Format => place = behind,
+                Kind::Joiner if self.is_word(behind) => place = behind,
+                _ => return place,
+            }
+        }
+    }
+
+    /// Where the token goes on behind the punctuation at `place`; nothing where it ends.
+    #[inline]
+    fn joined(&self, place: usize, byte: u8) -> Option<usize> {
+        let behind = match byte {
+            b'-' | b'/' | b'@' | b'\'' => place + 1,
+            b'.' if !self.ends_sentence(place) => place + 1,
+            b',' if self.is_thousands(place) => place + 1,
+            b':' if self.byte(place + 1) == Some(b':') => place + 2,
+            b'_' => {
+                let mut behind = place + 1;
+                while self.byte(behind) == Some(b'_') {
+                    behind += 1;
+                }
+                behind
+            }
+            _ => return None,
+        };
+        self.is_word(behind).then_some(behind)
+    }
+
+    /// `C#`, `C++`
+    #[inline]
+    fn suffix_end(&self, place: usize, byte: u8) -> usize {
+        let end = match byte {
+            b'#' => place + 1,
+            b'+' if self.byte(place + 1) == Some(b'+') => place + 2,
+            _ => return place,
+        };
+        let follows_letter = self.before(place).is_some_and(char::is_alphabetic);
+        let again = matches!(self.byte(end), Some(b'#' | b'+'));
+        if follows_letter && !again && !self.is_word(end) {
+            end
+        } else {
+            place
+        }
+    }
+
+    fn ends_sentence(&self, dot: usize) -> bool {
+        self.at(dot + 1).is_some_and(is_upper) && !self.before(dot).is_some_and(is_upper)
+    }
+
+    /// Whether one to three digits stand before the comma, and exactly three behind it.
+    fn is_thousands(&self, comma: usize) -> bool {
+        let digits = |places: &mut dyn Iterator<Item = usize>| {
+            places
+                .take_while(|&it| self.byte(it).is_some_and(|it| it.is_ascii_digit()))
+                .take(4)
+                .count()
+        };
+        let before = digits(&mut (0..comma).rev());
+        let behind = digits(&mut (comma + 1..));
+        (1..=3).contains(&before) && behind == 3 && !self.is_letter_before(comma - before)
+    }
+
+    fn is_letter_before(&self, place: usize) -> bool {
+        self.before(place).is_some_and(char::is_alphabetic)
+    }
+
+    fn run_end(&self, start: usize, kind: Kind) -> usize {
+        let mut end = start;
+        while let Some(character) = self.at(end) {
+            let found = self.characters.kind(character);
+            if found != kind && !matches!(found, Kind::Mark | Kind::Format) {
+                break;
+            }
+            end += character.len_utf8();
+        }
+        end
+    }
+
+    /// The end of the character at `start` with the marks behind it.
+    fn unit_end(&self, start: usize) -> usize {
+        let mut end = start + self.at(start).map_or(0, char::len_utf8);
+        while let Some(character) = self.at(end) {
+            if !matches!(self.characters.kind(character), Kind::Mark | Kind::Format) {
+                break;
+            }
+            end += character.len_utf8();
+        }
+        end
+    }
+
+    fn is_kind(&self, place: usize, kind: Kind) -> bool {
+        self.at(place)
+            .is_some_and(|it| self.characters.kind(it) == kind)
+    }
+
+    /// Hands out the pairs of a run and its last character; returns the end of the run.
+    fn pairs(&self, start: usize, token: &mut impl FnMut(usize, usize)) -> usize {
+        let (mut first, mut second) = (start, self.unit_end(start));
+        while self.is_kind(second, Kind::Pair) {
+            let end = self.unit_end(second);
+            cut(self.text, first, end, token);
+            (first, second) = (second, end);
+        }
+        cut(self.text, first, second, token);
+        second
+    }
+
+    /// Hands out the threes of a run; returns its end.
+    fn triples(&self, start: usize, token: &mut impl FnMut(usize, usize)) -> usize {
+        // Where the last two characters begin.
+        let (mut first, mut second) = (start, start);
+        let mut end = start;
+        let mut characters = 0_usize;
+        while self.is_kind(end, Kind::Triple) {
+            let next = self.unit_end(end);
+            characters += 1;
+            if characters >= 3 {
+                cut(self.text, first, next, token);
+            }
+            (first, second) = (second, end);
+            end = next;
+        }
+        if characters < 3 {
+            cut(self.text, start, end, token);
+        }
+        end
+    }
+}
+
+/// The end of the first of a pair's two characters; the length of the text where it is one character.
+pub(super) fn first_unit_end(text: &str, characters: &Characters) -> usize {
+    let scanner = Scanner { text, characters };
+    scanner.unit_end(0)
+}

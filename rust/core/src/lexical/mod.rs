@@ -1,0 +1,12 @@
+//! Search by words: what cuts text into terms, and the index that counts them.
+
+pub mod analyzer;
+pub mod segment;
+
+/// Cuts text into tokens, and tokens into terms. A token's terms depend on the token alone, so callers may remember them.
+pub trait TermSource {
+    /// Calls `token` with every token of the text, in order.
+    fn tokens<'t>(&self, text: &'t str, token: impl FnMut(&'t str));
+    /// Calls `term` with every term that a token stands for, in order; none for a stop word.
+    fn terms(&self, token: &str, term: impl FnMut(&str));
+}

@@ -1,0 +1,413 @@
+//! What is known of immutable rows: headers and tombstones while snapshots list them, posting lists within a limit.
+//!
+//! Keys carry the segment's id, which is never used again, so nothing in here can grow stale.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::header::Header;
+use super::ids::IdRanges;
+use super::plan::{Held, LanguageQuery, Plan, TermLists};
+use super::rows::find_term;
+use super::score::{SegmentLists, Snapshot};
+use super::tombstone::decode_tombstone;
+use super::view::View;
+use super::{SegmentError, SegmentId};
+
+/// Bytes that an entry costs besides its list.
+const ENTRY_BYTES: usize = 64;
+
+/// A segment that a snapshot lists: id, language, header unless the plan knew it.
+pub type GivenSegment<'a> = (SegmentId, &'a str, Option<&'a [u8]>);
+
+/// A tombstone that a snapshot lists: id, data unless the plan knew it.
+pub type GivenTombstone<'a> = (SegmentId, Option<&'a [u8]>);
+
+/// A posting row that a snapshot holds.
+#[derive(Clone, Copy, Debug)]
+pub struct GivenRow<'a> {
+    /// The segment.
+    pub segment: SegmentId,
+    /// The term that it was looked up for.
+    pub term: &'a [u8],
+    /// First term and data of the row with the greatest first term up to that term; nothing when there is none.
+    pub row: Option<(&'a [u8], &'a [u8])>,
+}
+
+/// How the cache fares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Lists, or absences, that were at hand when a query needed them.
+    pub hits: u64,
+    /// Those that had to be read.
+    pub misses: u64,
+    /// Bytes of the lists at hand.
+    pub bytes: usize,
+}
+
+/// Immutable rows of one collection that queries have read. All methods may be called from many threads.
+#[derive(Debug)]
+pub struct PostingCache {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    segments: FxHashMap<SegmentId, (Arc<str>, Arc<Header>)>,
+    tombstones: FxHashMap<SegmentId, Arc<IdRanges>>,
+    /// By language, NUL, term.
+    terms: FxHashMap<Arc<[u8]>, Entry>,
+    /// When each term was last used, the longest unused first.
+    used: BTreeMap<u64, Arc<[u8]>>,
+    clock: u64,
+    counters: Counters,
+    view: Option<Arc<View>>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    lists: TermLists,
+    bytes: usize,
+    used: u64,
+}
+
+fn key(language: &str, term: &str) -> Vec<u8> {
+    [language.as_bytes(), &[0], term.as_bytes()].concat()
+}
+
+fn bytes_of(held: &Held) -> usize {
+    ENTRY_BYTES + held.as_ref().map_or(0, |list| list.memory())
+}
+
+impl PostingCache {
+    /// An empty cache that keeps up to `limit` bytes of posting lists.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Hits, misses, bytes.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.state().counters
+    }
+
+    /// Forgets all posting lists; headers and tombstones stay.
+    pub fn clear(&self) {
+        let mut state = self.state();
+        state.terms.clear();
+        state.used.clear();
+        state.counters.bytes = 0;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the query needs, and what of it is at hand.
+    ///
+    /// # Errors
+    ///
+    /// Refuses a language that is named twice, and a unit with two terms in one language.
+    pub fn plan(&self, queries: &[LanguageQuery]) -> Result<Plan, SegmentError> {
+        let mut plan = Plan::new(queries)?;
+        let mut state = self.state();
+        plan.segments.clone_from(&state.segments);
+        plan.tombstones.clone_from(&state.tombstones);
+        for planned in &mut plan.languages {
+            let known = plan
+                .segments
+                .values()
+                .filter(|(language, _)| **language == *planned.language)
+                .count();
+            let places = planned
+                .terms
+                .iter()
+                .zip(&mut planned.held)
+                .zip(&mut planned.cold);
+            for ((term, held), cold) in places {
+                if let Some(found) = state.touch(&key(&planned.language, term)) {
+                    held.clone_from(found);
+                }
+                // Lists are fed after the segments are known, and leave with them: none is of another segment.
+                *cold = held.len() < known;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Completes the plan with what one snapshot of the tables holds, and keeps what was read.
+    ///
+    /// `segments` and `tombstones` are all that the snapshot lists; `rows` has one entry for each cold term in each
+    /// segment of its language, and for each warm term in each such segment that the plan did not know.
+    ///
+    /// # Errors
+    ///
+    /// Damaged blobs; whatever is needed and was not given.
+    pub fn snapshot(
+        &self,
+        plan: &Plan,
+        segments: &[GivenSegment<'_>],
+        tombstones: &[GivenTombstone<'_>],
+        rows: &[GivenRow<'_>],
+    ) -> Result<Snapshot, SegmentError> {
+        let mut listed = listed_segments(plan, segments)?;
+        // Large ones first: a high threshold early spares work later.
+        listed.sort_unstable_by_key(|(_, header)| (u32::MAX - header.chunks(), header.id));
+        let mut buried = listed_tombstones(plan, tombstones)?;
+        buried.sort_unstable_by_key(|(id, _)| *id);
+        let read = ReadRows::new(plan, &listed, rows)?;
+        let (lists, hits) = read.lists(plan, &listed)?;
+
+        let mut languages: Vec<String> = listed
+            .iter()
+            .map(|(language, _)| (**language).to_owned())
+            .collect();
+        languages.sort_unstable();
+        languages.dedup();
+        let planned = |language: &&String| {
+            plan.languages
+                .iter()
+                .any(|planned| planned.language == **language)
+        };
+        let missing = languages
+            .iter()
+            .filter(|language| !planned(language))
+            .cloned()
+            .collect();
+        let kept = {
+            let mut state = self.state();
+            state.counters.hits += hits;
+            state.counters.misses += read.count;
+            state.keep(&listed, &buried);
+            for (planned, found) in plan.languages.iter().zip(read.found) {
+                for (term, found) in planned.terms.iter().zip(found) {
+                    state.feed(&key(&planned.language, term), found);
+                }
+            }
+            state.evict(self.limit);
+            state.view.clone()
+        };
+        let ids = || listed.iter().map(|(_, header)| &header.id);
+        let view = match kept.filter(|view| view.shows(ids(), buried.iter().map(|(id, _)| id))) {
+            Some(view) => view,
+            None => {
+                let headers = listed
+                    .iter()
+                    .map(|(_, header)| Arc::clone(header))
+                    .collect();
+                let view = Arc::new(View::new(headers, &buried)?);
+                self.state().view = Some(Arc::clone(&view));
+                view
+            }
+        };
+        Ok(Snapshot::new(view, plan.units, lists, languages, missing))
+    }
+}
+
+type Listed = Vec<(Arc<str>, Arc<Header>)>;
+
+fn listed_segments(plan: &Plan, given: &[GivenSegment<'_>]) -> Result<Listed, SegmentError> {
+    let listed = given.iter().map(
+        |(id, language, header)| match (plan.segments.get(id), header) {
+            (Some((_, header)), _) => Ok((Arc::from(*language), Arc::clone(header))),
+            (None, Some(header)) => {
+                Ok((Arc::from(*language), Arc::new(Header::decode(id, header)?)))
+            }
+            (None, None) => Err(SegmentError::refused(
+                "segments: a header is missing that the plan did not know",
+            )),
+        },
+    );
+    listed.collect()
+}
+
+type Buried = Vec<(SegmentId, Arc<IdRanges>)>;
+
+fn listed_tombstones(plan: &Plan, given: &[GivenTombstone<'_>]) -> Result<Buried, SegmentError> {
+    let buried = given
+        .iter()
+        .map(|(id, data)| match (plan.tombstones.get(id), data) {
+            (Some(ids), _) => Ok((*id, Arc::clone(ids))),
+            (None, Some(data)) => Ok((*id, Arc::new(decode_tombstone(id, data)?))),
+            (None, None) => Err(SegmentError::refused(
+                "tombstones: data is missing that the plan did not know",
+            )),
+        });
+    buried.collect()
+}
+
+/// The rows of a snapshot, decoded: for each language of the plan, for each of its terms, lists by segment.
+struct ReadRows {
+    found: Vec<Vec<TermLists>>,
+    count: u64,
+}
+
+impl ReadRows {
+    fn new(plan: &Plan, listed: &Listed, rows: &[GivenRow<'_>]) -> Result<Self, SegmentError> {
+        let headers: FxHashMap<_, _> = listed
+            .iter()
+            .map(|(language, header)| (header.id, (language, header)))
+            .collect();
+        if headers.len() < listed.len() {
+            return Err(SegmentError::refused("segments: one is listed twice"));
+        }
+        let mut places = FxHashMap::default();
+        for (language, planned) in plan.languages.iter().enumerate() {
+            for (term, text) in planned.terms.iter().enumerate() {
+                places.insert(
+                    (planned.language.as_str(), text.as_bytes()),
+                    (language, term),
+                );
+            }
+        }
+        let found = plan
+            .languages
+            .iter()
+            .map(|planned| vec![TermLists::default(); planned.terms.len()]);
+        let mut read = Self {
+            found: found.collect(),
+            count: 0,
+        };
+        for given in rows {
+            let Some((language, header)) = headers.get(&given.segment) else {
+                return Err(SegmentError::refused(
+                    "rows: one belongs to a segment that is not listed",
+                ));
+            };
+            // The same words may have been looked up in segments of other languages; there they mean nothing.
+            let Some((language, term)) = places.get(&(&***language, given.term)) else {
+                continue;
+            };
+            let held = match given.row {
+                Some((first_term, data)) => find_term(header, first_term, data, given.term)?,
+                None => None,
+            };
+            let lists = read
+                .found
+                .get_mut(*language)
+                .and_then(|terms| terms.get_mut(*term));
+            if let Some(lists) = lists {
+                lists.insert(given.segment, held.map(Arc::new));
+                read.count += 1;
+            }
+        }
+        Ok(read)
+    }
+
+    /// The lists of each segment, and how many of them were at hand.
+    fn lists(
+        &self,
+        plan: &Plan,
+        listed: &Listed,
+    ) -> Result<(Vec<SegmentLists>, u64), SegmentError> {
+        let mut hits = 0;
+        let lists =
+            listed.iter().map(|(language, header)| {
+                let languages = plan.languages.iter().zip(&self.found);
+                let mut of_language =
+                    languages.filter(|(planned, _)| *planned.language == **language);
+                let Some((planned, found)) = of_language.next() else {
+                    return Ok(SegmentLists::default());
+                };
+                let held = planned.held.iter().zip(found).map(|(held, found)| {
+                    match found.get(&header.id) {
+                        Some(list) => Ok(list.clone()),
+                        None => {
+                            hits += 1;
+                            let missing = || {
+                                SegmentError::refused(
+                                    "rows: none was given for a term that is not at hand",
+                                )
+                            };
+                            held.get(&header.id).cloned().ok_or_else(missing)
+                        }
+                    }
+                });
+                Ok(planned.lists(&held.collect::<Result<Vec<_>, _>>()?))
+            });
+        let lists = lists.collect::<Result<Vec<_>, _>>()?;
+        Ok((lists, hits))
+    }
+}
+
+impl State {
+    /// The lists of a term, which becomes the one used last.
+    fn touch(&mut self, key: &[u8]) -> Option<&TermLists> {
+        let entry = self.terms.get_mut(key)?;
+        let name = self.used.remove(&entry.used)?;
+        self.clock += 1;
+        entry.used = self.clock;
+        self.used.insert(self.clock, name);
+        Some(&entry.lists)
+    }
+
+    /// Knows what a snapshot lists, and forgets the rest.
+    fn keep(&mut self, listed: &Listed, buried: &Buried) {
+        let segments: FxHashMap<_, _> = listed
+            .iter()
+            .map(|listed| (listed.1.id, (Arc::clone(&listed.0), Arc::clone(&listed.1))))
+            .collect();
+        let gone = self.segments.keys().any(|id| !segments.contains_key(id));
+        self.segments = segments;
+        self.tombstones = buried
+            .iter()
+            .map(|(id, ids)| (*id, Arc::clone(ids)))
+            .collect();
+        if gone {
+            for entry in self.terms.values_mut() {
+                let before = entry.bytes;
+                entry.lists.retain(|id, _| self.segments.contains_key(id));
+                entry.bytes = entry.lists.values().map(bytes_of).sum();
+                self.counters.bytes -= before - entry.bytes;
+            }
+        }
+    }
+
+    /// Adds lists of a term, all of segments that are known.
+    fn feed(&mut self, key: &[u8], found: TermLists) {
+        if found.is_empty() {
+            return;
+        }
+        if self.touch(key).is_none() {
+            self.clock += 1;
+            let name: Arc<[u8]> = key.into();
+            self.used.insert(self.clock, Arc::clone(&name));
+            self.terms.insert(
+                name,
+                Entry {
+                    used: self.clock,
+                    ..Entry::default()
+                },
+            );
+        }
+        let Some(entry) = self.terms.get_mut(key) else {
+            return;
+        };
+        for (id, held) in found {
+            let added = bytes_of(&held);
+            let replaced = entry
+                .lists
+                .insert(id, held)
+                .map_or(0, |held| bytes_of(&held));
+            entry.bytes = entry.bytes + added - replaced;
+            self.counters.bytes = self.counters.bytes + added - replaced;
+        }
+    }
+
+    /// Forgets the terms that were not used for the longest time, until the rest is within the limit.
+    fn evict(&mut self, limit: usize) {
+        while self.counters.bytes > limit
+            && let Some((_, name)) = self.used.pop_first()
+        {
+            let bytes = self.terms.remove(&name).map_or(0, |entry| entry.bytes);
+            self.counters.bytes -= bytes;
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Which chunks of a segment may be among the best: H. Turtle and J. Flood, "Query evaluation: strategies and
+//! optimizations" (1995), MaxScore. Lists that even together cannot lift a chunk over the threshold are not read; only
+//! chunks that others brought up are looked up in them.
+
+use super::bitmap::Bitmap;
+use super::list::{Cursor, LOOK_UP, List};
+use super::saturation::Saturation;
+
+/// A list with the weight of its term.
+#[derive(Clone, Copy)]
+pub(crate) struct Weighted<'a> {
+    pub(crate) list: &'a List,
+    pub(crate) idf: f32,
+    /// At least what the list adds to any chunk's score.
+    pub(crate) bound: f32,
+}
+
+/// One segment, as candidates are sought in it.
+pub(crate) struct Ground<'a> {
+    /// Number of the length of each chunk.
+    pub(crate) lengths: &'a [u16],
+    pub(crate) saturation: &'a Saturation,
+    /// The chunks that may be found; nothing for all.
+    pub(crate) eligible: Option<&'a Bitmap>,
+}
+
+/// Memory of the search, taken along from segment to segment.
+#[derive(Default)]
+pub(crate) struct Accumulator {
+    /// All 0 between segments.
+    scores: Vec<f32>,
+}
+
+/// Chunks read one by one cost about as much as this many in a row.
+const SCATTERED: usize = 64;
+
+/// Chunks whose sums are looked at together.
+const STRIDE: usize = 32;
+
+impl Accumulator {
+    /// The ordinals, ascending, of at least all chunks that are among the best `k` of the segment and reach `threshold`.
+    pub(crate) fn candidates(
+        &mut self,
+        ground: &Ground<'_>,
+        lists: &mut [Weighted<'_>],
+        k: usize,
+        threshold: f32,
+    ) -> Vec<u32> {
+        if k == 0 || lists.is_empty() {
+            return Vec::new();
+        }
+        // Sums in single precision are off by less than one unit of the last place a term; four times that are allowed.
+        let slack = 1.0 + (lists.len() as f32 + 16.0) * (2.0 * f32::EPSILON);
+        let mut search = Search::new(ground, k, slack, threshold);
+        lists.sort_unstable_by(|left, right| left.bound.total_cmp(&right.bound));
+        let mut looked_up = 0;
+        for weighted in lists.iter() {
+            let rest = search.rest + weighted.bound;
+            if rest * slack >= search.floor {
+                break;
+            }
+            search.rest = rest;
+            looked_up += 1;
+        }
+        search.level();
+        let (looked_up, read) = lists.split_at(looked_up);
+        if read.is_empty() {
+            return Vec::new();
+        }
+        self.scores
+            .resize(ground.lengths.len().max(self.scores.len()), 0.0);
+        let postings: usize = read
+            .iter()
+            .map(|weighted| weighted.list.count() as usize)
+            .sum();
+        let left = if postings < ground.lengths.len() / SCATTERED {
+            self.scattered(read, &mut search);
+            looked_up
+        } else {
+            self.in_a_row(read, looked_up, &mut search)
+        };
+        for weighted in left.iter().rev() {
+            search.look_up(weighted);
+        }
+        search
+            .found
+            .into_iter()
+            .map(|(ordinal, _)| ordinal)
+            .collect()
+    }
+
+    /// Sums up and looks at every chunk; gives the lists that are left to look chunks up in.
+    fn in_a_row<'l, 'a>(
+        &mut self,
+        read: &[Weighted<'_>],
+        mut left: &'l [Weighted<'a>],
+        search: &mut Search<'_>,
+    ) -> &'l [Weighted<'a>] {
+        let chunks = search.ground.lengths.len();
+        let Some(scores) = self.scores.get_mut(..chunks) else {
+            return left;
+        };
+        for weighted in read {
+            add(weighted, search.ground, scores, |_| {});
+        }
+        let mut reached = chunks;
+        let mut read_since = chunks;
+        while let Some((weighted, others)) = left.split_last() {
+            let count = weighted.list.count() as usize;
+            // Counting costs something as well: it is done again when about as much was read.
+            if read_since >= chunks / 8 {
+                reached = scores.iter().filter(|sum| **sum >= search.least).count();
+                read_since = 0;
+            }
+            if reached * LOOK_UP < count {
+                break;
+            }
+            add(weighted, search.ground, scores, |_| {});
+            search.pass(weighted);
+            read_since += count;
+            left = others;
+        }
+        for (first, sums) in (0_u32..).step_by(STRIDE).zip(scores.chunks_mut(STRIDE)) {
+            let least = search.least;
+            // Without branches, so that the compiler can take several at once.
+            let any = sums.iter().fold(false, |any, sum| any | (*sum >= least));
+            if any {
+                for (ordinal, sum) in (first..).zip(sums.iter()) {
+                    search.offer(ordinal, *sum);
+                }
+            }
+            sums.fill(0.0);
+        }
+        search.tighten();
+        left
+    }
+
+    /// Sums up, and looks only at the chunks that were met.
+    fn scattered(&mut self, read: &[Weighted<'_>], search: &mut Search<'_>) {
+        let mut met = Vec::new();
+        for weighted in read {
+            add(weighted, search.ground, &mut self.scores, |ordinal| {
+                met.push(ordinal)
+            });
+        }
+        met.sort_unstable();
+        for ordinal in met {
+            if let Some(sum) = self.scores.get_mut(ordinal as usize) {
+                search.offer(ordinal, std::mem::take(sum));
+            }
+        }
+        search.tighten();
+    }
+}
+
+/// Adds a list to the sums; calls `new` with the chunks whose sum was 0.
+fn add(weighted: &Weighted<'_>, ground: &Ground<'_>, scores: &mut [f32], mut new: impl FnMut(u32)) {
+    weighted.list.each_block(|ordinals, above| {
+        for (ordinal, above) in ordinals.iter().zip(above) {
+            let place = *ordinal as usize;
+            if let (Some(sum), Some(length)) = (scores.get_mut(place), ground.lengths.get(place)) {
+                if *sum == 0.0 {
+                    new(*ordinal);
+                }
+                *sum += weighted.idf * ground.saturation.part(*length, *above);
+            }
+        }
+    });
+}
+
+struct Search<'a> {
+    ground: &'a Ground<'a>,
+    k: usize,
+    slack: f32,
+    /// At least what the lists that are not yet read can add.
+    rest: f32,
+    /// What a chunk must be able to reach.
+    floor: f32,
+    /// The least sum that can still reach the floor.
+    least: f32,
+    found: Vec<(u32, f32)>,
+    /// The number of finds at which the floor is raised again.
+    tighten_at: usize,
+}
+
+/// Finds beyond twice the wanted ones before the floor is raised.
+const SPARE: usize = 64;
+
+impl<'a> Search<'a> {
+    fn new(ground: &'a Ground<'a>, k: usize, slack: f32, threshold: f32) -> Self {
+        let tighten_at = k.saturating_mul(2).saturating_add(SPARE);
+        let floor = threshold / slack;
+        Self {
+            ground,
+            k,
+            slack,
+            rest: 0.0,
+            floor,
+            least: 0.0,
+            found: Vec::new(),
+            tighten_at,
+        }
+    }
+
+    fn level(&mut self) {
+        self.least = ((self.floor / self.slack - self.rest) / self.slack).max(f32::MIN_POSITIVE);
+    }
+
+    #[inline]
+    fn offer(&mut self, ordinal: u32, sum: f32) {
+        let eligible = self.ground.eligible;
+        if sum >= self.least && eligible.is_none_or(|eligible| eligible.contains(ordinal)) {
+            self.found.push((ordinal, sum));
+            if self.found.len() >= self.tighten_at {
+                self.tighten();
+                // Many equal sums stay: then the next look comes when there are twice as many.
+                self.tighten_at = self.found.len().saturating_mul(2).saturating_add(SPARE);
+            }
+        }
+    }
+
+    /// Raises the floor to the k-th best sum so far, and drops what cannot reach it.
+    fn tighten(&mut self) {
+        if let Some(last) = self
+            .k
+            .checked_sub(1)
+            .filter(|last| *last < self.found.len())
+        {
+            let mut sums: Vec<f32> = self.found.iter().map(|(_, sum)| *sum).collect();
+            let (_, kth, _) =
+                sums.select_nth_unstable_by(last, |left, right| right.total_cmp(left));
+            self.floor = self.floor.max(*kth / self.slack);
+        }
+        self.level();
+        self.found.retain(|(_, sum)| *sum >= self.least);
+    }
+
+    /// A list is no longer among those that can still add something.
+    fn pass(&mut self, weighted: &Weighted<'_>) {
+        self.rest = (self.rest - weighted.bound).max(0.0) * self.slack;
+        self.level();
+    }
+
+    /// Adds one list to the sums of what was found.
+    fn look_up(&mut self, weighted: &Weighted<'_>) {
+        self.pass(weighted);
+        let mut cursor = Cursor::new(weighted.list);
+        for (ordinal, sum) in &mut self.found {
+            if let Some(above) = cursor.frequency(*ordinal).checked_sub(1) {
+                let length = self
+                    .ground
+                    .lengths
+                    .get(*ordinal as usize)
+                    .copied()
+                    .unwrap_or(0);
+                *sum += weighted.idf * self.ground.saturation.part(length, above);
+            }
+        }
+        self.tighten();
+    }
+}

@@ -1,0 +1,51 @@
+//! A finished segment: what goes into the tables.
+
+use super::header::Header;
+use super::ids::IdRanges;
+use super::rows::RowWriter;
+use super::{SegmentError, SegmentId};
+
+/// One row of posting lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedRow {
+    /// The row's key within the segment: its first term.
+    pub first_term: Vec<u8>,
+    /// The lists.
+    pub data: Vec<u8>,
+}
+
+/// A segment in its stored form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedSegment {
+    /// Ids, lengths, totals.
+    pub header: Vec<u8>,
+    /// Posting lists, by first term.
+    pub rows: Vec<EncodedRow>,
+    /// The number of chunks.
+    pub chunks: u32,
+    /// The number of postings.
+    pub postings: u64,
+    /// Terms of all chunks, repeats included.
+    pub total_length: u64,
+}
+
+impl EncodedSegment {
+    /// Seals the header over the finished rows.
+    pub(crate) fn new(
+        id: &SegmentId,
+        ids: impl IntoIterator<Item = i64>,
+        lengths: &[u32],
+        rows: RowWriter,
+    ) -> Result<Self, SegmentError> {
+        let ids = IdRanges::new(ids)
+            .ok_or_else(|| SegmentError::refused("a lexical id was given twice"))?;
+        let (rows, postings) = rows.finish();
+        Ok(Self {
+            header: Header::encode(id, &ids, lengths, postings),
+            rows,
+            chunks: ids.len(),
+            postings,
+            total_length: lengths.iter().copied().map(u64::from).sum(),
+        })
+    }
+}

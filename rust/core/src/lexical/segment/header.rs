@@ -1,0 +1,119 @@
+//! A segment's header: ids and lengths of its chunks, and totals.
+
+use super::ids::IdRanges;
+use super::sealed::{Kind, Reader, open, seal, write_varint};
+use super::{MOST_CHUNKS, SegmentError, SegmentId};
+
+/// Lengths below this are numbered through a table, longer ones (rare) by search.
+const TABLE_LENGTHS: usize = 1 << 16;
+
+/// Ids and lengths of a segment's chunks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The segment.
+    pub id: SegmentId,
+    /// The chunks' ids, by ordinal.
+    pub ids: IdRanges,
+    /// Postings in all lists.
+    pub postings: u64,
+    /// Terms of all chunks, repeats included.
+    pub total_length: u64,
+    /// The lengths that occur, ascending.
+    pub(crate) lengths: Vec<u32>,
+    /// For each chunk, which of `lengths` it has.
+    pub(crate) length_numbers: Vec<u16>,
+}
+
+impl Header {
+    /// The blob of a segment whose chunks have these ids and lengths.
+    pub(crate) fn encode(
+        id: &SegmentId,
+        ids: &IdRanges,
+        lengths: &[u32],
+        postings: u64,
+    ) -> Vec<u8> {
+        let mut content = Vec::with_capacity(lengths.len() + 32);
+        ids.write(&mut content);
+        write_varint(postings, &mut content);
+        for length in lengths {
+            write_varint(u64::from(*length), &mut content);
+        }
+        seal(Kind::Header, id, &[], &content)
+    }
+
+    /// Reads a blob.
+    ///
+    /// # Errors
+    ///
+    /// A damaged blob.
+    pub fn decode(id: &SegmentId, blob: &[u8]) -> Result<Self, SegmentError> {
+        let mut reader = Reader::new(open(Kind::Header, id, &[], blob)?);
+        let mut read = || {
+            let most = u32::try_from(MOST_CHUNKS).unwrap_or(u32::MAX);
+            let ids = IdRanges::read(&mut reader, most)?;
+            let postings = reader.varint()?;
+            let lengths = (0..ids.len())
+                .map(|_| reader.varint_u32())
+                .collect::<Result<Vec<_>, _>>()?;
+            reader.end()?;
+            Ok((ids, postings, lengths))
+        };
+        let (ids, postings, by_ordinal) = read().map_err(SegmentError::damaged(id))?;
+        let (lengths, length_numbers) = numbered(&by_ordinal);
+        Ok(Self {
+            id: *id,
+            ids,
+            postings,
+            total_length: by_ordinal.iter().copied().map(u64::from).sum(),
+            lengths,
+            length_numbers,
+        })
+    }
+
+    /// The number of chunks.
+    #[must_use]
+    pub fn chunks(&self) -> u32 {
+        self.ids.len()
+    }
+
+    /// The length of a chunk; 0 for one that is not there.
+    #[must_use]
+    pub fn length(&self, ordinal: u32) -> u32 {
+        self.length_numbers
+            .get(ordinal as usize)
+            .and_then(|number| self.lengths.get(usize::from(*number)))
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+/// The values that occur, ascending, and which of them each one is.
+fn numbered(values: &[u32]) -> (Vec<u32>, Vec<u16>) {
+    let mut table = vec![0_u16; TABLE_LENGTHS];
+    let mut distinct = Vec::new();
+    for value in values {
+        match table.get_mut(*value as usize) {
+            Some(seen) if *seen == 0 => {
+                *seen = 1;
+                distinct.push(*value);
+            }
+            Some(_) => {}
+            None => distinct.push(*value),
+        }
+    }
+    distinct.sort_unstable();
+    distinct.dedup();
+    for (number, value) in (0..=u16::MAX).zip(&distinct) {
+        if let Some(place) = table.get_mut(*value as usize) {
+            *place = number;
+        }
+    }
+    let numbers = values.iter().map(|value| {
+        table.get(*value as usize).copied().unwrap_or_else(|| {
+            let number = distinct.partition_point(|other| other < value);
+            u16::try_from(number).unwrap_or(u16::MAX)
+        })
+    });
+    let numbers = numbers.collect();
+    (distinct, numbers)
+}

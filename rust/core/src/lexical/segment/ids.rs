@@ -1,0 +1,159 @@
+//! Ascending ids as ranges: they are reserved in blocks, so a segment has few ranges.
+
+use super::sealed::{Read, Reader, write_varint};
+
+/// Ids that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRange {
+    /// The first id.
+    pub start: i64,
+    /// The number of ids, at least 1.
+    pub count: u32,
+    /// The place of the first id among all.
+    pub ordinal: u32,
+}
+
+impl IdRange {
+    /// How far an id stands behind the first, or nothing when the range does not hold it.
+    pub(crate) fn distance(&self, id: i64) -> Option<u32> {
+        let distance = u32::try_from(id.checked_sub(self.start)?).ok()?;
+        (distance < self.count).then_some(distance)
+    }
+
+    /// The id that stands `distance` behind the first.
+    pub(crate) fn id(&self, distance: u32) -> i64 {
+        self.start.saturating_add(i64::from(distance))
+    }
+
+    /// The last id.
+    pub(crate) fn last(&self) -> i64 {
+        self.id(self.count.saturating_sub(1))
+    }
+}
+
+/// Ascending ids without repetition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdRanges {
+    ranges: Vec<IdRange>,
+    count: u32,
+}
+
+impl IdRanges {
+    /// The ranges of ascending ids without repetition; nothing when they are not, or are more than 32 bits can count.
+    #[must_use]
+    pub fn new(ids: impl IntoIterator<Item = i64>) -> Option<Self> {
+        let mut ranges = Vec::<IdRange>::new();
+        let mut count = 0_u32;
+        for id in ids {
+            match ranges.last_mut() {
+                Some(range) if range.last() >= id => return None,
+                Some(range) if range.last().checked_add(1) == Some(id) => {
+                    range.count = range.count.checked_add(1)?;
+                }
+                _ => ranges.push(IdRange {
+                    start: id,
+                    count: 1,
+                    ordinal: count,
+                }),
+            }
+            count = count.checked_add(1)?;
+        }
+        Some(Self { ranges, count })
+    }
+
+    /// The number of ids.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether there is no id.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The ranges, ascending.
+    #[must_use]
+    pub fn ranges(&self) -> &[IdRange] {
+        &self.ranges
+    }
+
+    /// All ids, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
+        self.ranges
+            .iter()
+            .flat_map(|range| (0..range.count).map(|distance| range.id(distance)))
+    }
+
+    /// The id at a place.
+    #[must_use]
+    pub fn id(&self, ordinal: u32) -> Option<i64> {
+        let behind = self
+            .ranges
+            .partition_point(|range| range.ordinal <= ordinal);
+        let range = self.ranges.get(behind.checked_sub(1)?)?;
+        let distance = ordinal.checked_sub(range.ordinal)?;
+        (distance < range.count).then(|| range.id(distance))
+    }
+
+    /// Number of ranges, the first id (zigzag), then the length of each range and the gap to the next.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        write_varint(self.ranges.len() as u64, out);
+        let mut before: Option<i64> = None;
+        for range in &self.ranges {
+            let gap = match before {
+                None => ((range.start << 1) ^ (range.start >> 63)).cast_unsigned(),
+                // Two ids of different ranges are at least two apart.
+                Some(last) => range.start.wrapping_sub(last).cast_unsigned() - 2,
+            };
+            write_varint(gap, out);
+            write_varint(u64::from(range.count) - 1, out);
+            before = Some(range.last());
+        }
+    }
+
+    /// Reads what [`Self::write`] wrote, at most `most` ids.
+    pub(crate) fn read(reader: &mut Reader<'_>, most: u32) -> Read<Self> {
+        let ranges = reader.varint_usize()?;
+        // A range takes two bytes at least: nothing is reserved that the content cannot hold.
+        if ranges > reader.left() / 2 {
+            return Err("more ranges of ids than bytes");
+        }
+        let mut read = Self {
+            ranges: Vec::with_capacity(ranges),
+            count: 0,
+        };
+        let mut before: Option<i64> = None;
+        for _ in 0..ranges {
+            let gap = reader.varint()?;
+            let start = match before {
+                None => Some((gap >> 1).cast_signed() ^ -(gap & 1).cast_signed()),
+                Some(last) => gap
+                    .checked_add(2)
+                    .and_then(|gap| last.checked_add_unsigned(gap)),
+            };
+            let range = IdRange {
+                start: start.ok_or("ids are too large")?,
+                count: reader
+                    .varint_u32()?
+                    .checked_add(1)
+                    .ok_or("a range of ids is too long")?,
+                ordinal: read.count,
+            };
+            before = Some(
+                range
+                    .start
+                    .checked_add(i64::from(range.count) - 1)
+                    .ok_or("ids are too large")?,
+            );
+            read.count = read
+                .count
+                .checked_add(range.count)
+                .filter(|count| *count <= most)
+                .ok_or("too many ids")?;
+            read.ranges.push(range);
+        }
+        Ok(read)
+    }
+}

@@ -1,0 +1,174 @@
+//! Merging segments into one: byte for byte what building it from the chunks that are left would give.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::encoding::EncodedSegment;
+use super::header::Header;
+use super::rows::{RowReader, RowWriter};
+use super::{MOST_CHUNKS, Posting, SegmentError, SegmentId};
+
+/// A stored segment.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    /// Its id.
+    pub id: SegmentId,
+    /// Its header.
+    pub header: &'a [u8],
+    /// All its rows as (first term, data), by first term.
+    pub rows: Vec<(&'a [u8], &'a [u8])>,
+}
+
+/// Where a source stands: its rows one after the other, and in the row at hand the term at hand.
+struct Walk<'a> {
+    header: Header,
+    /// The new ordinal of each chunk; nothing for the dead.
+    moved: Vec<Option<u16>>,
+    rows: std::vec::IntoIter<(&'a [u8], &'a [u8])>,
+    row: Option<RowReader<'a>>,
+    before: Vec<u8>,
+    postings: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// Steps to the next term and writes it into `term`; false behind the last.
+    fn next(&mut self, term: &mut Vec<u8>) -> Result<bool, SegmentError> {
+        let damaged = SegmentError::damaged(&self.header.id);
+        loop {
+            if let Some(row) = &mut self.row
+                && row.next().map_err(&damaged)?
+            {
+                if row.term <= self.before {
+                    return Err(SegmentError::refused(
+                        "sources: rows must be sorted by their first term",
+                    ));
+                }
+                self.before.clone_from(&row.term);
+                term.clone_from(&row.term);
+                return Ok(true);
+            }
+            let Some((first_term, data)) = self.rows.next() else {
+                self.row = None;
+                if self.postings != self.header.postings {
+                    return Err(damaged("rows are missing"));
+                }
+                return Ok(false);
+            };
+            self.row = Some(RowReader::open(&self.header.id, first_term, data)?);
+        }
+    }
+
+    /// Appends the postings of the term at hand, renumbered, without the dead.
+    fn postings(&mut self, out: &mut Vec<Posting>) -> Result<(), SegmentError> {
+        let Some(row) = &mut self.row else {
+            return Ok(());
+        };
+        let (moved, count) = (&self.moved, &mut self.postings);
+        row.postings(self.header.chunks(), |posting| {
+            *count += 1;
+            if let Some(Some(ordinal)) = moved.get(usize::from(posting.ordinal)) {
+                out.push(Posting {
+                    ordinal: *ordinal,
+                    ..posting
+                });
+            }
+        })
+        .map_err(SegmentError::damaged(&self.header.id))
+    }
+}
+
+/// Merges segments of one language. `dead` are the ids to leave out, in any order; others than the sources' do no harm.
+///
+/// # Errors
+///
+/// Damaged sources; more living chunks than a segment holds, or a living id in two sources.
+pub fn merge(
+    id: &SegmentId,
+    sources: Vec<Source<'_>>,
+    mut dead: Vec<i64>,
+) -> Result<EncodedSegment, SegmentError> {
+    dead.sort_unstable();
+    let mut walks = Vec::with_capacity(sources.len());
+    let mut living = Vec::new();
+    for (number, source) in sources.into_iter().enumerate() {
+        let header = Header::decode(&source.id, source.header)?;
+        for (ordinal, chunk) in (0_usize..).zip(header.ids.iter()) {
+            if dead.binary_search(&chunk).is_err() {
+                living.push((chunk, number, ordinal));
+            }
+        }
+        walks.push(Walk {
+            moved: vec![None; header.chunks() as usize],
+            header,
+            rows: source.rows.into_iter(),
+            row: None,
+            before: Vec::new(),
+            postings: 0,
+        });
+        if living.len() > MOST_CHUNKS {
+            return Err(SegmentError::refused(
+                "sources: more living chunks than the 65,536 of a segment",
+            ));
+        }
+    }
+    living.sort_unstable();
+    let mut lengths = Vec::with_capacity(living.len());
+    for ((_, number, ordinal), new) in living.iter().zip(0..=u16::MAX) {
+        let Some(walk) = walks.get_mut(*number) else {
+            continue;
+        };
+        lengths.push(u32::try_from(*ordinal).map_or(0, |ordinal| walk.header.length(ordinal)));
+        if let Some(moved) = walk.moved.get_mut(*ordinal) {
+            *moved = Some(new);
+        }
+    }
+    let rows = merge_terms(id, living.len(), &mut walks)?;
+    EncodedSegment::new(
+        id,
+        living.iter().map(|(chunk, _, _)| *chunk),
+        &lengths,
+        rows,
+    )
+}
+
+fn merge_terms(
+    id: &SegmentId,
+    chunks: usize,
+    walks: &mut [Walk<'_>],
+) -> Result<RowWriter, SegmentError> {
+    let mut heads = BinaryHeap::with_capacity(walks.len());
+    for (number, walk) in walks.iter_mut().enumerate() {
+        let mut term = Vec::new();
+        if walk.next(&mut term)? {
+            heads.push(Reverse((term, number)));
+        }
+    }
+    let mut rows = RowWriter::new(id, chunks);
+    let mut postings = Vec::new();
+    let mut at_hand = Vec::new();
+    while let Some(Reverse((mut term, number))) = heads.pop() {
+        if term != at_hand {
+            push(&mut rows, &at_hand, &mut postings);
+            at_hand.clone_from(&term);
+        }
+        let Some(walk) = walks.get_mut(number) else {
+            continue;
+        };
+        walk.postings(&mut postings)?;
+        if walk.next(&mut term)? {
+            heads.push(Reverse((term, number)));
+        }
+    }
+    push(&mut rows, &at_hand, &mut postings);
+    Ok(rows)
+}
+
+/// Writes a term whose postings came source by source.
+fn push(rows: &mut RowWriter, term: &[u8], postings: &mut Vec<Posting>) {
+    // Stable sorting takes ascending runs as they are; sources mostly hold ids of their own ranges.
+    postings.sort_by_key(|posting| posting.ordinal);
+    if !postings.is_empty() {
+        rows.push(term, postings);
+    }
+    postings.clear();
+}

@@ -1,0 +1,99 @@
+//! Posting segments: an inverted index in immutable pieces, each a header and rows of posting lists.
+//!
+//! A segment numbers its chunks 0, 1, 2 … in ascending order of their lexical ids; these numbers are its ordinals. Every
+//! blob that leaves this module is sealed: version, checksum over all that it belongs to, content. What is read back is
+//! checked in full before it is used, so a damaged blob is an error and never a wrong answer.
+
+mod bitmap;
+mod bits;
+mod builder;
+mod cache;
+mod candidates;
+mod dictionary;
+mod encoding;
+mod header;
+mod ids;
+mod list;
+mod merge;
+mod plan;
+mod rows;
+mod saturation;
+mod score;
+mod sealed;
+mod tombstone;
+mod top;
+mod view;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use builder::SegmentBuilder;
+pub use cache::{Counters, GivenRow, GivenSegment, GivenTombstone, PostingCache};
+pub use encoding::{EncodedRow, EncodedSegment};
+pub use header::Header;
+pub use ids::IdRanges;
+pub use merge::{Source, merge};
+pub use plan::{LanguageQuery, Plan};
+pub use saturation::Parameters;
+pub use score::{Found, Snapshot};
+pub use tombstone::{decode_tombstone, encode_tombstone};
+
+/// Identity of a segment or tombstone: 128 random bits, never used again.
+pub type SegmentId = [u8; 16];
+
+/// Chunks that a segment holds at most: their ordinals fit 16 bits, and one accumulator of floats fits a core's cache.
+pub const MOST_CHUNKS: usize = 1 << 16;
+
+/// Bytes of a term at most; the analyzer cuts longer ones.
+pub const LONGEST_TERM: usize = 128;
+
+/// One chunk in a posting list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Posting {
+    /// The chunk's place in its segment.
+    pub ordinal: u16,
+    /// How often the chunk holds the term; at least 1.
+    pub frequency: u32,
+}
+
+/// Why a segment was not made or not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SegmentError {
+    /// The bytes are not those that were written under this identity.
+    Damaged {
+        /// The segment or tombstone.
+        id: SegmentId,
+        /// What does not fit.
+        what: &'static str,
+    },
+    /// The caller gave something that cannot be done.
+    Refused(Cow<'static, str>),
+}
+
+impl SegmentError {
+    /// A refusal.
+    pub(crate) fn refused(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused(message.into())
+    }
+
+    /// Damage found in the blob of `id`.
+    pub(crate) fn damaged(id: &SegmentId) -> impl Fn(&'static str) -> Self {
+        move |what| Self::Damaged { id: *id, what }
+    }
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { id, what } => {
+                for byte in id {
+                    write!(f, "{byte:02x}")?;
+                }
+                write!(f, ": {what}")
+            }
+            Self::Refused(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for SegmentError {}

@@ -1,0 +1,170 @@
+//! What a query needs in each language, and what of it is at hand already.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::header::Header;
+use super::ids::IdRanges;
+use super::list::List;
+use super::score::SegmentLists;
+use super::{SegmentError, SegmentId};
+
+/// A term's list in a segment; nothing when the segment is known not to hold the term.
+pub(crate) type Held = Option<Arc<List>>;
+
+/// Lists of one term, by segment.
+pub(crate) type TermLists = FxHashMap<SegmentId, Held>;
+
+/// A query, analysed in one language.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LanguageQuery {
+    /// The language, as the segments name it.
+    pub language: String,
+    /// (unit, term): a unit is one word of the query, numbered alike in all languages.
+    pub wanted: Vec<(u32, String)>,
+    /// Groups of terms of which every chunk must hold all.
+    pub phrases: Vec<Vec<String>>,
+    /// A chunk that holds the term of a group of one is left out; longer groups are left to the caller.
+    pub excluded: Vec<Vec<String>>,
+}
+
+/// One language of a plan.
+#[derive(Debug)]
+pub(crate) struct PlannedLanguage {
+    pub(crate) language: String,
+    pub(crate) terms: Vec<String>,
+    /// For each term, what was found in the cache.
+    pub(crate) held: Vec<TermLists>,
+    /// For each term, whether a known segment of the language lacks it in the cache.
+    pub(crate) cold: Vec<bool>,
+    /// (place of the unit, place of the term), by unit.
+    wanted: Vec<(usize, usize)>,
+    required: Vec<usize>,
+    excluded: Vec<usize>,
+}
+
+/// What a query needs, and what of it is at hand. A plan keeps what it found, whatever happens to the cache.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) languages: Vec<PlannedLanguage>,
+    pub(crate) units: usize,
+    pub(crate) segments: FxHashMap<SegmentId, (Arc<str>, Arc<Header>)>,
+    pub(crate) tombstones: FxHashMap<SegmentId, Arc<IdRanges>>,
+}
+
+impl Plan {
+    /// Sorts out the terms of each language.
+    pub(crate) fn new(queries: &[LanguageQuery]) -> Result<Self, SegmentError> {
+        let mut units: Vec<u32> = queries
+            .iter()
+            .flat_map(|query| query.wanted.iter().map(|(unit, _)| *unit))
+            .collect();
+        units.sort_unstable();
+        units.dedup();
+        let mut names = FxHashSet::default();
+        if !queries.iter().all(|query| names.insert(&query.language)) {
+            return Err(SegmentError::refused("languages: one is named twice"));
+        }
+        let languages = queries
+            .iter()
+            .map(|query| PlannedLanguage::new(query, &units));
+        Ok(Self {
+            languages: languages.collect::<Result<_, _>>()?,
+            units: units.len(),
+            segments: FxHashMap::default(),
+            tombstones: FxHashMap::default(),
+        })
+    }
+
+    /// Segments whose headers are at hand.
+    pub fn known_segments(&self) -> impl Iterator<Item = &SegmentId> {
+        self.segments.keys()
+    }
+
+    /// Tombstones that are at hand.
+    pub fn known_tombstones(&self) -> impl Iterator<Item = &SegmentId> {
+        self.tombstones.keys()
+    }
+
+    /// (language, term) of the terms that are needed from all segments (`cold`), or else only from unknown ones.
+    pub fn terms(&self, cold: bool) -> impl Iterator<Item = (&str, &str)> {
+        self.languages.iter().flat_map(move |planned| {
+            let terms = planned.terms.iter().zip(&planned.cold);
+            terms
+                .filter(move |(_, is_cold)| **is_cold == cold)
+                .map(|(term, _)| (planned.language.as_str(), term.as_str()))
+        })
+    }
+}
+
+impl PlannedLanguage {
+    fn new(query: &LanguageQuery, units: &[u32]) -> Result<Self, SegmentError> {
+        let mut planned = Self {
+            language: query.language.clone(),
+            terms: Vec::new(),
+            held: Vec::new(),
+            cold: Vec::new(),
+            wanted: Vec::new(),
+            required: Vec::new(),
+            excluded: Vec::new(),
+        };
+        let mut places = FxHashMap::default();
+        for (unit, term) in &query.wanted {
+            let place = planned.place(&mut places, term);
+            planned
+                .wanted
+                .push((units.partition_point(|other| other < unit), place));
+        }
+        planned.wanted.sort_unstable();
+        let repeated = planned.wanted.iter().zip(planned.wanted.iter().skip(1));
+        if repeated
+            .into_iter()
+            .any(|((unit, _), (next, _))| unit == next)
+        {
+            return Err(SegmentError::refused(
+                "wanted: a unit has two terms in one language",
+            ));
+        }
+        for term in query.phrases.iter().flatten() {
+            let place = planned.place(&mut places, term);
+            planned.required.push(place);
+        }
+        for group in &query.excluded {
+            if let [term] = group.as_slice() {
+                let place = planned.place(&mut places, term);
+                planned.excluded.push(place);
+            }
+        }
+        for places in [&mut planned.required, &mut planned.excluded] {
+            places.sort_unstable();
+            places.dedup();
+        }
+        Ok(planned)
+    }
+
+    fn place<'t>(&mut self, places: &mut FxHashMap<&'t str, usize>, term: &'t str) -> usize {
+        *places.entry(term).or_insert_with(|| {
+            self.terms.push(term.to_owned());
+            self.held.push(TermLists::default());
+            self.cold.push(false);
+            self.terms.len() - 1
+        })
+    }
+
+    /// The lists of one segment, given those of each term of the plan.
+    pub(crate) fn lists(&self, held: &[Held]) -> SegmentLists {
+        let list = |place: &usize| held.get(*place).cloned().flatten();
+        let required: Vec<_> = self.required.iter().filter_map(list).collect();
+        SegmentLists {
+            wanted: self
+                .wanted
+                .iter()
+                .filter_map(|(unit, place)| Some((*unit, list(place)?)))
+                .collect(),
+            unsatisfiable: required.len() < self.required.len(),
+            required,
+            excluded: self.excluded.iter().filter_map(list).collect(),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The part of BM25 that depends on a chunk: its frequency of a term, saturated, normed by its length.
+//!
+//! S. Robertson, H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), formula 3.15, with the idf
+//! of Lucene, which is never negative: ln(1 + (N - df + 0.5) / (df + 0.5)).
+
+use super::header::Header;
+use super::list::List;
+
+/// Frequencies whose saturation is looked up; larger ones are rare and computed.
+const TABLED: usize = 4;
+
+/// The free parameters of BM25.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// How late a frequency saturates, 0 to 1,000.
+    pub k1: f64,
+    /// How much the length counts, 0 to 1.
+    pub b: f64,
+}
+
+impl Parameters {
+    /// What a length adds to the denominator.
+    pub(crate) fn norm(self, length: u32, average_length: f64) -> f64 {
+        self.k1 * (1.0 - self.b + self.b * f64::from(length) / average_length)
+    }
+
+    /// A frequency, saturated: from 0 to k1 + 1.
+    pub(crate) fn saturated(self, frequency: u32, norm: f64) -> f64 {
+        let frequency = f64::from(frequency);
+        frequency * (self.k1 + 1.0) / (frequency + norm)
+    }
+}
+
+/// The weight of a term that `frequency` of `chunks` chunks hold.
+pub(crate) fn idf(chunks: u64, frequency: u64) -> f64 {
+    let (chunks, frequency) = (chunks as f64, frequency as f64);
+    ((chunks - frequency + 0.5) / (frequency + 0.5)).ln_1p()
+}
+
+/// Saturated frequencies of one segment in single precision, for finding candidates.
+#[derive(Debug)]
+pub(crate) struct Saturation {
+    parameters: Parameters,
+    average_length: f64,
+    /// `TABLED` values for each length of the header.
+    parts: Vec<f32>,
+    norms: Vec<f32>,
+    factor: f32,
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "candidates are found in single precision, with a margin"
+)]
+impl Saturation {
+    pub(crate) fn new(parameters: Parameters, average_length: f64, header: &Header) -> Self {
+        let norms = header
+            .lengths
+            .iter()
+            .map(|length| parameters.norm(*length, average_length));
+        let parts = norms.clone().flat_map(|norm| {
+            let frequencies = 1..=u32::try_from(TABLED).unwrap_or(0);
+            frequencies.map(move |frequency| parameters.saturated(frequency, norm) as f32)
+        });
+        Self {
+            parameters,
+            average_length,
+            parts: parts.collect(),
+            norms: norms.map(|norm| norm as f32).collect(),
+            factor: (parameters.k1 + 1.0) as f32,
+        }
+    }
+
+    /// The saturation of a frequency, given less 1, in a chunk with the length of this number.
+    #[inline]
+    pub(crate) fn part(&self, number: u16, above: u32) -> f32 {
+        let number = usize::from(number);
+        if (above as usize) < TABLED {
+            return self
+                .parts
+                .get(number * TABLED + above as usize)
+                .copied()
+                .unwrap_or(0.0);
+        }
+        let frequency = above as f32 + 1.0;
+        let norm = self.norms.get(number).copied().unwrap_or(0.0);
+        frequency * self.factor / (frequency + norm)
+    }
+
+    /// At least the saturation of each posting of the list.
+    pub(crate) fn bound(&self, list: &List) -> f32 {
+        let Some(extremes) = list.extremes() else {
+            return self.factor;
+        };
+        let parts = extremes.map(|extreme| {
+            let norm = self.parameters.norm(extreme.length, self.average_length);
+            self.parameters.saturated(extreme.frequency, norm) as f32
+        });
+        parts.fold(0.0, f32::max)
+    }
+}

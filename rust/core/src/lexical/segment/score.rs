@@ -1,0 +1,336 @@
+//! Searching one snapshot: candidates in single precision, their scores in double precision, always in the same order
+//! of terms, so that equal chunks have equal scores wherever they stand.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::SegmentError;
+use super::bitmap::Bitmap;
+use super::candidates::{Accumulator, Ground, Weighted};
+use super::list::{Cursor, List};
+use super::saturation::{Parameters, idf};
+use super::top::Top;
+use super::view::{Living, View};
+
+/// Where fewer than one chunk in this many may be found, these are looked up and no list is read in whole.
+const FEW: u32 = 64;
+
+/// The lists of one segment that a query needs.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentLists {
+    /// By number of the unit.
+    pub(crate) wanted: Vec<(usize, Arc<List>)>,
+    /// Each must hold the chunk.
+    pub(crate) required: Vec<Arc<List>>,
+    /// Whether a required term is in no chunk of the segment.
+    pub(crate) unsatisfiable: bool,
+    /// None may hold the chunk.
+    pub(crate) excluded: Vec<Arc<List>>,
+}
+
+/// A query over one snapshot of the tables, everything at hand.
+#[derive(Debug)]
+pub struct Snapshot {
+    view: Arc<View>,
+    /// For each segment of the view.
+    lists: Vec<SegmentLists>,
+    /// For each unit, in how many living chunks it occurs.
+    frequencies: Vec<u64>,
+    languages: Vec<String>,
+    missing_languages: Vec<String>,
+}
+
+/// What a search gives.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// (score, id) of the best, by score descending, then by id.
+    pub best: Vec<(f64, i64)>,
+    /// Scores of the chunks that were asked for besides; NaN for those that cannot be found.
+    pub also: Vec<f64>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(
+        view: Arc<View>,
+        units: usize,
+        lists: Vec<SegmentLists>,
+        languages: Vec<String>,
+        missing_languages: Vec<String>,
+    ) -> Self {
+        let mut frequencies = vec![0_u64; units];
+        for (segment, lists) in view.segments.iter().zip(&lists) {
+            for (unit, list) in &lists.wanted {
+                let dead = list.dead(view.number, || segment.dead_postings(list));
+                if let Some(frequency) = frequencies.get_mut(*unit) {
+                    *frequency += u64::from(list.count() - dead);
+                }
+            }
+        }
+        Self {
+            view,
+            lists,
+            frequencies,
+            languages,
+            missing_languages,
+        }
+    }
+
+    /// The languages of the snapshot's segments.
+    #[must_use]
+    pub fn languages(&self) -> &[String] {
+        &self.languages
+    }
+
+    /// Those that the plan did not name: the query must be planned for them, too, before it is searched for.
+    #[must_use]
+    pub fn missing_languages(&self) -> &[String] {
+        &self.missing_languages
+    }
+
+    /// The number of living chunks.
+    #[must_use]
+    pub fn chunks(&self) -> u64 {
+        self.view.chunks
+    }
+
+    /// The postings of the wanted terms, those of dead chunks included: what a search would read without pruning.
+    #[must_use]
+    pub fn postings(&self) -> u64 {
+        let lists = self.lists.iter().flat_map(|lists| &lists.wanted);
+        lists.map(|(_, list)| u64::from(list.count())).sum()
+    }
+
+    /// The best `k` chunks with a wanted term, and up to 1,000 more that tie with the last of them.
+    ///
+    /// `allowed` restricts the best to these ids. `also` are ids whose scores are wanted in any case.
+    ///
+    /// # Errors
+    ///
+    /// Refuses parameters out of range, and a snapshot with missing languages.
+    pub fn search(
+        &self,
+        k: usize,
+        parameters: Parameters,
+        allowed: Option<&[i64]>,
+        also: &[i64],
+    ) -> Result<Found, SegmentError> {
+        let Parameters { k1, b } = parameters;
+        if !(0.0..=1_000.0).contains(&k1) || !(0.0..=1.0).contains(&b) {
+            return Err(SegmentError::refused(
+                "k1 must be from 0 to 1,000, b from 0 to 1",
+            ));
+        }
+        if !self.missing_languages.is_empty() {
+            return Err(SegmentError::refused(
+                "the plan lacks languages of the snapshot: plan for them and take the snapshot again",
+            ));
+        }
+        let weights = self
+            .frequencies
+            .iter()
+            .map(|frequency| idf(self.view.chunks, *frequency));
+        let weights: Vec<f64> = weights.collect();
+        let saturation = self.view.saturation(parameters);
+        let allowed = allowed.map(|ids| self.allowed(ids));
+        let also = self.also(also);
+        let mut scores = vec![f64::NAN; also.len()];
+        let mut also = also.iter().peekable();
+        let mut top = Top::new(k);
+        let mut accumulator = Accumulator::default();
+
+        let segments = self
+            .view
+            .segments
+            .iter()
+            .zip(&self.lists)
+            .zip(saturation.iter());
+        for (number, ((segment, lists), saturation)) in segments.enumerate() {
+            let scorer = Scorer {
+                segment,
+                lists,
+                weights: &weights,
+                parameters,
+                average: self.view.average_length,
+            };
+            let mut eligible = lists.eligible(segment);
+            let mut asked = Vec::new();
+            while let Some((_, ordinal, place)) = also.next_if(|(of, _, _)| *of == Some(number)) {
+                if eligible
+                    .as_deref()
+                    .is_none_or(|eligible| eligible.contains(*ordinal))
+                {
+                    asked.push((*ordinal, *place));
+                }
+            }
+            scorer.each_score(asked.iter().map(|(ordinal, _)| *ordinal), |place, score| {
+                let place = asked
+                    .get(place)
+                    .and_then(|(_, place)| scores.get_mut(*place));
+                if let Some(place) = place {
+                    *place = score;
+                }
+            });
+            if let Some(allowed) = &allowed {
+                let Some(Some(allowed)) = allowed.get(number) else {
+                    continue;
+                };
+                match &mut eligible {
+                    Some(eligible) => eligible.to_mut().intersect(allowed),
+                    None => eligible = Some(Cow::Borrowed(allowed)),
+                }
+            }
+            if let Some(few) = eligible
+                .as_deref()
+                .filter(|eligible| eligible.count() < segment.header.chunks() / FEW)
+            {
+                let ordinals: Vec<_> = few.iter().collect();
+                scorer.each_match(&ordinals, &mut top);
+                continue;
+            }
+            let ground = Ground {
+                lengths: &segment.header.length_numbers,
+                saturation,
+                eligible: eligible.as_deref(),
+            };
+            let mut weighted = lists.weighted(&weights, &ground);
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "the margin covers the rounding"
+            )]
+            let threshold = top.threshold() as f32;
+            let candidates = accumulator.candidates(&ground, &mut weighted, k, threshold);
+            scorer.each_match(&candidates, &mut top);
+        }
+        Ok(Found {
+            best: top.finish(),
+            also: scores,
+        })
+    }
+
+    /// For each segment the allowed chunks; nothing where there are none.
+    fn allowed(&self, ids: &[i64]) -> Vec<Option<Bitmap>> {
+        let mut allowed: Vec<Option<Bitmap>> = vec![None; self.view.segments.len()];
+        let mut hint = 0;
+        for id in ids {
+            if let Some((number, ordinal)) = self.view.locate(*id, &mut hint)
+                && let (Some(allowed), Some(segment)) =
+                    (allowed.get_mut(number), self.view.segments.get(number))
+            {
+                allowed
+                    .get_or_insert_with(|| Bitmap::empty(segment.header.chunks()))
+                    .insert(ordinal);
+            }
+        }
+        allowed
+    }
+
+    /// (segment, ordinal, place in the call), by segment and ordinal; those in no segment last.
+    fn also(&self, ids: &[i64]) -> Vec<(Option<usize>, u32, usize)> {
+        let mut hint = 0;
+        let located =
+            ids.iter()
+                .enumerate()
+                .map(|(place, id)| match self.view.locate(*id, &mut hint) {
+                    Some((number, ordinal)) => (Some(number), ordinal, place),
+                    None => (None, 0, place),
+                });
+        let mut located: Vec<_> = located.collect();
+        located.sort_unstable_by_key(|(number, ordinal, _)| (number.is_none(), *number, *ordinal));
+        located
+    }
+}
+
+impl SegmentLists {
+    /// The living chunks with all required and no excluded terms; nothing for all chunks.
+    fn eligible<'a>(&self, segment: &'a Living) -> Option<Cow<'a, Bitmap>> {
+        let size = segment.header.chunks();
+        if self.unsatisfiable {
+            return Some(Cow::Owned(Bitmap::empty(size)));
+        }
+        let mut eligible = segment.alive.as_ref().map(Cow::Borrowed);
+        for list in &self.required {
+            let mut holding = Bitmap::empty(size);
+            list.each_ordinal(|ordinal| holding.insert(ordinal));
+            match &mut eligible {
+                Some(eligible) => eligible.to_mut().intersect(&holding),
+                None => eligible = Some(Cow::Owned(holding)),
+            }
+        }
+        for list in &self.excluded {
+            let eligible = eligible
+                .get_or_insert_with(|| Cow::Owned(Bitmap::full(size)))
+                .to_mut();
+            list.each_ordinal(|ordinal| eligible.remove(ordinal));
+        }
+        eligible
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the margin covers the rounding"
+    )]
+    fn weighted(&self, weights: &[f64], ground: &Ground<'_>) -> Vec<Weighted<'_>> {
+        let weighted = self.wanted.iter().map(|(unit, list)| {
+            let idf = weights.get(*unit).copied().unwrap_or(0.0) as f32;
+            Weighted {
+                list,
+                idf,
+                bound: idf * ground.saturation.bound(list),
+            }
+        });
+        weighted.collect()
+    }
+}
+
+/// Scores in double precision.
+struct Scorer<'a> {
+    segment: &'a Living,
+    lists: &'a SegmentLists,
+    weights: &'a [f64],
+    parameters: Parameters,
+    average: f64,
+}
+
+impl Scorer<'_> {
+    /// Offers those of the ascending ordinals that hold a wanted term.
+    fn each_match(&self, ordinals: &[u32], top: &mut Top) {
+        self.each_score(ordinals.iter().copied(), |place, score| {
+            let id = ordinals
+                .get(place)
+                .and_then(|ordinal| self.segment.header.ids.id(*ordinal));
+            if let Some(id) = id.filter(|_| score > 0.0) {
+                top.push(score, id);
+            }
+        });
+        top.settle();
+    }
+
+    /// Calls `give` with the place and the score of each of the ascending ordinals.
+    fn each_score(&self, ordinals: impl Iterator<Item = u32>, mut give: impl FnMut(usize, f64)) {
+        let cursors = self.lists.wanted.iter().map(|(unit, list)| {
+            (
+                self.weights.get(*unit).copied().unwrap_or(0.0),
+                Cursor::new(list),
+            )
+        });
+        let mut ordinals = ordinals.enumerate().peekable();
+        if ordinals.peek().is_none() {
+            return;
+        }
+        let mut cursors: Vec<_> = cursors.collect();
+        for (place, ordinal) in ordinals {
+            let norm = self
+                .parameters
+                .norm(self.segment.header.length(ordinal), self.average);
+            let parts = cursors.iter_mut().map(|(weight, cursor)| {
+                let frequency = cursor.frequency(ordinal);
+                if frequency == 0 {
+                    0.0
+                } else {
+                    *weight * self.parameters.saturated(frequency, norm)
+                }
+            });
+            give(place, parts.sum());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Tombstones: ids of chunks that were deleted, written by the transaction that deleted them.
+
+use super::ids::IdRanges;
+use super::sealed::{Kind, Reader, open, seal};
+use super::{SegmentError, SegmentId};
+
+/// The blob that holds the ids, in any order, repeated or not.
+///
+/// # Errors
+///
+/// Refuses more ids than 32 bits can count.
+pub fn encode_tombstone(id: &SegmentId, mut ids: Vec<i64>) -> Result<Vec<u8>, SegmentError> {
+    ids.sort_unstable();
+    ids.dedup();
+    let ranges = IdRanges::new(ids)
+        .ok_or_else(|| SegmentError::refused("ids: too many for one tombstone"))?;
+    let mut content = Vec::new();
+    ranges.write(&mut content);
+    Ok(seal(Kind::Tombstone, id, &[], &content))
+}
+
+/// The ids in a blob, as ranges: a few bytes may name many.
+///
+/// # Errors
+///
+/// A damaged blob.
+pub fn decode_tombstone(id: &SegmentId, blob: &[u8]) -> Result<IdRanges, SegmentError> {
+    let mut reader = Reader::new(open(Kind::Tombstone, id, &[], blob)?);
+    let read = IdRanges::read(&mut reader, u32::MAX);
+    read.and_then(|ids| reader.end().map(|()| ids))
+        .map_err(SegmentError::damaged(id))
+}

@@ -1,0 +1,182 @@
+"""The analyzer from Python: terms, queries, phrases, excerpts."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex._core import ANALYZER_LANGUAGES, ANALYZER_VERSION, Analyzer, language_named
+
+PIECES = st.one_of(
+    st.text(max_size=12),
+    st.text("abcDEF012._-/@:,'#+ \"“”„«»-", max_size=16),
+    st.sampled_from(
+        ["naïve", "ÉTÉ", "手机", "ภาษาไทย", "하나", "नमस्ते", "مُحَمَّد", "snake_case", "v1.2", '-"x y"', "e\u0301", "\u200d"]
+    ),
+)
+TEXTS = st.lists(PIECES, max_size=8).map(" ".join)
+LANGUAGES = st.sampled_from(ANALYZER_LANGUAGES)
+
+ENGLISH = Analyzer("en")
+SIMPLE = Analyzer("simple")
+
+
+def test_languages() -> None:
+    assert ANALYZER_VERSION == 1
+    assert sorted(ANALYZER_LANGUAGES) == ANALYZER_LANGUAGES
+    assert {"simple", "english", "chinese", "thai", "czech"} <= set(ANALYZER_LANGUAGES)
+    for language in ANALYZER_LANGUAGES:
+        assert Analyzer(language.upper()).language == language_named(language) == language
+    codes = {"de": "german", "es": "spanish", "ja": "japanese", "nn": "norwegian", "th": "thai"}
+    assert {code: language_named(code) for code in codes} == codes
+    assert repr(ENGLISH) == 'Analyzer("english")'
+
+
+@pytest.mark.parametrize("call", [Analyzer, language_named])
+def test_an_unknown_language_is_refused(call: type[Analyzer]) -> None:
+    with pytest.raises(ValueError, match=r"^language: unknown \"klingon\"; known are arabic, .*, yiddish"):
+        call("klingon")
+
+
+@given(language=LANGUAGES, stop_words=st.booleans(), text=TEXTS)
+def test_a_query_finds_the_text_that_it_is(language: str, stop_words: bool, text: str) -> None:
+    analyzer = Analyzer(language, stop_words)
+    document = analyzer.terms(text)
+    query = analyzer.query(text, 10_000)
+    terms = [term for _, term in query.wanted]
+    assert query.total == len(terms) == len(set(terms))
+    assert set(terms) <= set(document)
+    if not query.excluded:
+        assert terms == list(dict.fromkeys(document))
+    for phrase in query.phrases:
+        assert analyzer.contains_phrase([text], phrase) == [True]
+
+
+@given(text=TEXTS)
+def test_stop_words_only_leave_out(text: str) -> None:
+    kept = Analyzer("english", stop_words=False).terms(text)
+    for term in ENGLISH.terms(text):
+        assert term in kept
+
+
+@given(left=LANGUAGES, right=LANGUAGES, text=st.text("abcdefghi áéíSTn", max_size=60))
+def test_a_word_has_the_same_unit_in_every_language(left: str, right: str, text: str) -> None:
+    words = text.split()
+    for language in (left, right):
+        for unit, term in Analyzer(language, stop_words=False).query(text).wanted:
+            number = unit // 256
+            assert term in Analyzer(language, stop_words=False).terms(words[number])
+
+
+@given(texts=st.lists(TEXTS, max_size=4), query=TEXTS)
+def test_batches_are_maps(texts: list[str], query: str) -> None:
+    terms = [term for _, term in ENGLISH.query(query).wanted]
+    assert ENGLISH.excerpts(texts, terms, 40) == [ENGLISH.excerpts([text], terms, 40)[0] for text in texts]
+    phrase = terms[:2]
+    assert ENGLISH.contains_phrase(texts, phrase) == [ENGLISH.contains_phrase([text], phrase)[0] for text in texts]
+
+
+@given(text=st.text(st.characters(codec="utf-8", categories=("Ll", "Lo", "Zs"), max_codepoint=0x52F)))
+def test_accents_and_forms_are_one(text: str) -> None:
+    terms = SIMPLE.terms(text)
+    assert SIMPLE.terms(unicodedata.normalize("NFD", text)) == terms
+    assert SIMPLE.terms(unicodedata.normalize("NFC", text)) == terms
+
+
+def test_lone_surrogates_are_refused() -> None:
+    for call in (SIMPLE.terms, SIMPLE.query):
+        with pytest.raises(UnicodeEncodeError):
+            call("a\ud800")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "phrases", "excluded"),
+    [
+        ("", [], [], []),
+        ("--", [], [], []),
+        ("fast cars", ["fast", "cars"], [], []),
+        ('"new york" city', ["new", "york", "city"], [["new", "york"]], []),
+        ("“new york” „new york“ «new york» »new york«", ["new", "york"], [["new", "york"]] * 4, []),
+        ('an "open quote', ["an", "open", "quote"], [], []),
+        ('a 5" pipe and 6" more', ["a", "5", "pipe", "and", "6", "more"], [], []),
+        ("jaguar -car", ["jaguar"], [], [["car"]]),
+        ('jaguar -"sports car" speed', ["jaguar", "speed"], [], [["sports", "car"]]),
+        ("-car", [], [], [["car"]]),
+        ("jaguar -sports-car", ["jaguar"], [], [["sports", "car"]]),
+        ("state-of-art", ["stateofart", "state", "of", "art"], [], []),
+        ("- item -- b", ["item", "b"], [], []),
+        ("-5 degrees", ["5", "degrees"], [], []),
+        ('degrees -"5"', ["degrees"], [], [["5"]]),
+        ("a\t-b\n-c", ["a"], [], [["b"], ["c"]]),
+        ('"" "." -"!" -…', [], [], []),
+        ('"手机"', ["手机", "手", "机"], [["手机", "机"]], []),
+        ('"C++ e-mail"', ["c++", "c", "email", "e", "mail"], [["c++", "e", "mail"]], []),
+    ],
+)
+def test_queries(text: str, wanted: list[str], phrases: list[list[str]], excluded: list[list[str]]) -> None:
+    query = SIMPLE.query(text)
+    assert ([term for _, term in query.wanted], query.phrases, query.excluded) == (wanted, phrases, excluded)
+
+
+def test_units_and_the_cut() -> None:
+    query = ENGLISH.query("the getName of the names and cars")
+    assert query.wanted == [(256, "getnam"), (257, "get"), (258, "name"), (1536, "car")]
+    assert query.total == 4
+    query = SIMPLE.query("a b c a", 2)
+    assert ([term for _, term in query.wanted], query.total) == (["a", "b"], 3)
+    assert repr(query) == "Query(2 terms, 0 phrases, 0 exclusions)"
+    with pytest.raises(ValueError, match="max_terms: must be at least 0, found -1"):
+        SIMPLE.query("a", -1)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "found"),
+    [
+        ("new york", "in New York.", True),
+        ("new york", "York, new", False),
+        ("new york", "new, old York", False),
+        ("bank of america", "the Bank America", True),
+        ("state of the art", "state-of-the-art work", True),
+        ("state-of-the-art", "state of the art", True),
+        ("email server", "an e-mail server", True),
+        ("github actions", "GitHub Actions", True),
+        ("running shoes", "a runner ran in running shoe", True),
+        ("手机号", "我的手机号码", True),
+        ("手机号", "手机 号码", False),
+        ("手机 号", "手机号码", True),
+        ("手号", "手机号", False),
+        ("ภาษาไทย", "เรียนภาษาไทยกัน", True),
+    ],
+)
+def test_phrases(phrase: str, text: str, found: bool) -> None:
+    (terms,) = ENGLISH.query(f'"{phrase}"').phrases
+    assert ENGLISH.contains_phrase([text], terms) == [found]
+
+
+LOREM = " ".join(f"word{number}" for number in range(200))
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "excerpt"),
+    [
+        ("", ["a"], ""),
+        ("  The Cats sat.\n", ["cat"], "The **Cats** sat."),
+        ("**cats** and _dogs_", ["cat", "dog"], "**cats** and _**dogs**_"),
+        ("nothing here but words", ["cat"], "nothing here but words"),
+        ("the cat. " + LOREM, ["cat"], "the **cat**. word0 word1 word2 word3 word4"),
+        (LOREM, ["cat"], "word0 word1 word2 word3 word4 word5"),
+        (f"a cat {LOREM} a dog", ["cat", "dog"], "a **cat** word0 word1 … word199 a **dog**"),
+        ("我的手机号码是机密", ["手机", "手", "机"], "我的**手机**号码是机密"),
+        ("最近的飞", ["飞"], "最近的**飞**"),
+    ],
+)
+def test_excerpts(text: str, terms: list[str], excerpt: str) -> None:
+    assert ENGLISH.excerpts([text], terms, 40) == [excerpt]
+
+
+def test_an_excerpt_has_at_least_a_character() -> None:
+    with pytest.raises(ValueError, match="max_characters: must be at least 1, found 0"):
+        SIMPLE.excerpts(["a"], [], 0)

@@ -1,0 +1,350 @@
+"""The keyword index's segments, through the binding: BM25 against a plain twin over dictionaries."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import threading
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semlex import _core
+from semlex.errors import DamagedSegmentError, StoreError
+
+LANGUAGES = ("english", "german")
+
+
+@dataclass
+class Tables:
+    """What the database holds: dictionaries in the place of its tables, and its look-ups."""
+
+    segments: list[tuple[bytes, str, _core.EncodedSegment]] = field(default_factory=list)
+    tombstones: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def add(self, language: str, chunks: dict[int, list[str]]) -> None:
+        builder = _core.SegmentBuilder()
+        for lexical_id, terms in chunks.items():
+            builder.add_terms(lexical_id, terms)
+        assert len(builder) == len(chunks)
+        segment_id = uuid.uuid4().bytes
+        self.segments.append((segment_id, language, builder.finish(segment_id)))
+
+    def bury(self, ids: list[int]) -> None:
+        tombstone_id = uuid.uuid4().bytes
+        self.tombstones.append((tombstone_id, _core.encode_tombstone(tombstone_id, np.array(ids, np.int64))))
+
+    def copy(self) -> Tables:
+        return Tables(list(self.segments), list(self.tombstones))
+
+    def snapshot(self, cache: _core.PostingCache, plan: _core.PostingPlan) -> _core.PostingSnapshot:
+        known, buried = set(plan.known_segments), set(plan.known_tombstones)
+        rows = [
+            (segment_id, term, *row_of(segment, term))
+            for terms, cold in ((plan.cold, True), (plan.warm, False))
+            for language, term in terms
+            for segment_id, of, segment in self.segments
+            if of == language and (cold or segment_id not in known)
+        ]
+        return cache.snapshot(
+            plan,
+            [(of, language, None if of in known else segment.header) for of, language, segment in self.segments],
+            [(of, None if of in buried else data) for of, data in self.tombstones],
+            rows,
+        )
+
+    def search(self, cache, queries, k, **options):
+        return self.snapshot(cache, cache.plan(queries)).search(k, **options)
+
+
+def row_of(segment: _core.EncodedSegment, term: bytes) -> tuple[bytes | None, bytes | None]:
+    place = bisect.bisect_right(segment.first_terms, term) - 1
+    return (None, None) if place < 0 else (segment.first_terms[place], segment.data[place])
+
+
+def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float) -> dict[int, float]:
+    """Scores of all chunks, 0 without a match, none for those that phrases or exclusions leave out."""
+    by_language = {language: rest for language, *rest in queries}
+    average = sum(len(terms) for _, terms in chunks.values()) / max(1, len(chunks))
+    frequencies: Counter[int] = Counter()
+    for language, terms in chunks.values():
+        frequencies.update(unit for unit, term in by_language[language][0] if term in terms)
+    scores = {}
+    for lexical_id, (language, terms) in chunks.items():
+        wanted, phrases, excluded = by_language[language]
+        if any(group[0] in terms for group in excluded if len(group) == 1):
+            continue
+        if not all(term in terms for phrase in phrases for term in phrase):
+            continue
+        counts, score = Counter(terms), 0.0
+        for unit, term in wanted:
+            if counts[term]:
+                df = frequencies[unit]
+                idf = math.log(1 + (len(chunks) - df + 0.5) / (df + 0.5))
+                norm = k1 * (1 - b + b * len(terms) / average)
+                score += idf * counts[term] * (k1 + 1) / (counts[term] + norm)
+        scores[lexical_id] = score
+    return scores
+
+
+def assert_found(found, scores: dict[int, float], k: int, also: list[int], allowed: list[int] | None = None) -> None:
+    ids, values, others = found
+    assert (ids.dtype, values.dtype, others.dtype) == (np.int64, np.float64, np.float64)
+    may = {of for of, score in scores.items() if score > 0 and (allowed is None or of in allowed)}
+    expected = sorted((scores[of] for of in may), reverse=True)
+    assert min(k, len(may)) <= len(ids) <= len(may)
+    assert set(ids.tolist()) <= may
+    assert len(set(ids.tolist())) == len(ids)
+    np.testing.assert_allclose(values, expected[: len(ids)], rtol=1e-9)
+    np.testing.assert_allclose(values, [scores[of] for of in ids.tolist()], rtol=1e-9)
+    assert [*zip(-values, ids, strict=True)] == sorted(zip(-values, ids, strict=True))
+    assert k == 0 or len(set(values[max(0, k - 1) :])) <= 1
+    assert k > 0 or len(ids) == 0
+    np.testing.assert_allclose(others, [scores.get(of, math.nan) for of in also], rtol=1e-9, equal_nan=True)
+
+
+words = st.sampled_from([f"w{number}" for number in range(12)] + ["ß", "語", "x" * 128])
+texts = st.lists(words, max_size=10)
+chunk_lists = st.lists(st.tuples(st.sampled_from(LANGUAGES), texts, st.integers(0, 4), st.booleans()), max_size=40)
+groups = st.lists(st.lists(words, max_size=2), max_size=2)
+analysed = st.tuples(st.lists(words, max_size=6), groups, groups)
+
+
+@settings(deadline=None)
+@given(
+    chunks=chunk_lists,
+    questions=st.lists(st.tuples(analysed, analysed, st.integers(0, 45), st.booleans()), min_size=1, max_size=4),
+    limit=st.sampled_from([0, 500, 1 << 20]),
+    k1=st.floats(0, 3),
+    b=st.floats(0, 1),
+)
+def test_search_equals_plain_bm25(chunks, questions, limit, k1, b):
+    tables, living = Tables(), {}
+    for number in range(5):
+        for language in LANGUAGES:
+            own = {
+                3 * at: terms for at, (of, terms, place, _) in enumerate(chunks) if (of, place) == (language, number)
+            }
+            if own:
+                tables.add(language, own)
+    dead = [3 * at for at, (_, _, _, died) in enumerate(chunks) if died]
+    for part in (dead[::2], [*dead[1::2], *dead[:1]]):
+        tables.bury(part)
+    living = {3 * at: (of, terms) for at, (of, terms, _, died) in enumerate(chunks) if not died}
+    cache = _core.PostingCache(limit)
+    also = [-1, *range(3 * len(chunks) + 3)]
+    for *sides, k, restricted in questions:
+        queries = [
+            (language, [*enumerate(wanted)], phrases, excluded)
+            for language, (wanted, phrases, excluded) in zip(LANGUAGES, sides, strict=True)
+        ]
+        allowed = also[::2] if restricted else None
+        found = tables.search(
+            cache, queries, k, k1=k1, b=b, also=np.array(also),
+            allowed=None if allowed is None else np.array(allowed[::-1]),
+        )  # fmt: skip
+        assert_found(found, bm25(living, queries, k1, b), k, also, allowed)
+        assert cache.used_bytes <= limit
+
+
+@settings(deadline=None)
+@given(chunks=chunk_lists)
+def test_merging_equals_building_anew(chunks):
+    tables = Tables()
+    for number in range(5):
+        tables.add("english", {at: terms for at, (_, terms, place, _) in enumerate(chunks) if place == number})
+    dead = [at for at, (_, _, _, died) in enumerate(chunks) if died]
+    merged_id = uuid.uuid4().bytes
+    sources = [(of, part.header, [*zip(part.first_terms, part.data, strict=True)]) for of, _, part in tables.segments]
+    merged = _core.merge_segments(merged_id, sources, np.array(dead, np.int64))
+    builder = _core.SegmentBuilder()
+    for at, (_, terms, _, died) in reversed([*enumerate(chunks)]):
+        if not died:
+            builder.add_terms(at, terms)
+    built = builder.finish(merged_id)
+    assert (merged.header, merged.first_terms, merged.data) == (built.header, built.first_terms, built.data)
+    assert (merged.chunks, merged.postings, merged.total_length) == (built.chunks, built.postings, built.total_length)
+    living = [at for at, (_, _, _, died) in enumerate(chunks) if not died]
+    assert _core.segment_ids(merged_id, merged.header).tolist() == living
+
+
+@given(ids=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 30)))
+def test_tombstones_come_back(ids):
+    tombstone_id = uuid.uuid4().bytes
+    data = _core.encode_tombstone(tombstone_id, np.array(ids, np.int64))
+    assert _core.decode_tombstone(tombstone_id, data).tolist() == sorted(set(ids))
+
+
+def test_a_language_that_was_not_planned_is_named():
+    tables = Tables()
+    tables.add("english", {1: ["a"]})
+    tables.add("german", {2: ["a"]})
+    cache = _core.PostingCache()
+    snapshot = tables.snapshot(cache, cache.plan([("english", [(0, "a")], [], [])]))
+    assert (snapshot.languages, snapshot.missing_languages) == (["english", "german"], ["german"])
+    with pytest.raises(ValueError, match="languages"):
+        snapshot.search(1)
+    both = [(language, [(0, "a")], [], []) for language in LANGUAGES]
+    plan = cache.plan(both)
+    # English was read whole and is warm now; of the German segment only the header is known.
+    assert (plan.warm, plan.cold) == ([("english", b"a")], [("german", b"a")])
+    assert len(plan.known_segments) == 2
+    assert tables.snapshot(cache, plan).search(1)[0].tolist() == [1, 2]
+
+
+def test_warm_searches_read_nothing_and_new_segments_only_themselves():
+    tables = Tables()
+    tables.add("english", {1: ["a", "b"], 2: ["b"]})
+    cache, queries = _core.PostingCache(), [("english", [(0, "a"), (1, "never")], [], [])]
+    tables.search(cache, queries, 5)
+    assert (cache.hits, cache.misses) == (0, 2)
+    tables.search(cache, queries, 5)
+    assert (cache.hits, cache.misses) == (2, 2)
+    assert cache.plan(queries).cold == []
+    tables.add("english", {3: ["a"]})
+    tables.bury([1])
+    assert tables.search(cache, queries, 5)[0].tolist() == [3]
+    assert (cache.hits, cache.misses) == (4, 4)
+    del tables.segments[0]
+    tables.search(cache, queries, 5)
+    assert [*cache.plan(queries).known_segments] == [tables.segments[0][0]]
+    cache.clear()
+    assert cache.used_bytes == 0
+    assert [term for _, term in cache.plan(queries).cold] == [b"a", b"never"]
+
+
+def test_a_plan_keeps_what_it_found():
+    tables = Tables()
+    tables.add("english", {1: ["a"]})
+    cache, queries = _core.PostingCache(), [("english", [(0, "a")], [], [])]
+    tables.search(cache, queries, 5)
+    plan, old = cache.plan(queries), tables.copy()
+    tables.segments.clear()
+    tables.add("english", {2: ["a"]})
+    assert tables.search(cache, queries, 5)[0].tolist() == [2]
+    cache.clear()
+    assert old.snapshot(cache, plan).search(5)[0].tolist() == [1]
+
+
+def test_threads_share_a_cache():
+    rng = np.random.default_rng(5)
+    chunks = {of: ("english", [f"w{word}" for word in rng.zipf(1.3, 30) if word < 500]) for of in range(3000)}
+    states, living = [], {}
+    tables = Tables()
+    for first in range(0, 3000, 600):
+        part = {of: chunks[of][1] for of in range(first, first + 600)}
+        tables.add("english", part)
+        living |= {of: chunks[of] for of in part}
+        dead = list(range(first + 3, first + 600, 97))
+        tables.bury(dead)
+        living = {of: chunk for of, chunk in living.items() if of not in dead}
+        states.append((tables.copy(), dict(living)))
+    queries = [[("english", [*enumerate({f"w{word}" for word in rng.integers(1, 60, 4)})], [], [])] for _ in range(6)]
+    expected = {(at, of): bm25(states[at][1], queries[of], 1.2, 0.75) for at in range(5) for of in range(6)}
+    cache, failures = _core.PostingCache(20_000), []
+
+    def work(seed: int) -> None:
+        order = np.random.default_rng(seed)
+        try:
+            for _ in range(40):
+                at, of = int(order.integers(5)), int(order.integers(6))
+                also = [0, 3, 599, 2999]
+                found = states[at][0].search(cache, queries[of], 10, also=np.array(also))
+                assert_found(found, expected[at, of], 10, also)
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert cache.used_bytes <= 20_000
+
+
+@given(data=st.data())
+def test_damage_is_an_error_that_names_the_segment(data):
+    tables = Tables()
+    tables.add("english", {of: ["common", f"term{of}", *["often"] * of] for of in range(300)})
+    segment_id, _, segment = tables.segments[0]
+    parts = [segment.header, *segment.data]
+    number = data.draw(st.integers(0, len(parts) - 1))
+    place = data.draw(st.integers(0, len(parts[number]) - 1))
+    change = data.draw(st.binary(max_size=3))
+    damaged = parts[number][:place] + change + parts[number][place + 1 :]
+    if damaged == parts[number]:
+        return
+    parts[number] = damaged
+    source = (segment_id, parts[0], [*zip(segment.first_terms, parts[1:], strict=True)])
+    with pytest.raises(DamagedSegmentError, match="semlex reindex --lexical") as caught:
+        _core.merge_segments(bytes(16), [source], np.array([], np.int64))
+    assert caught.value.segment_id == str(uuid.UUID(bytes=segment_id))
+    assert isinstance(caught.value, StoreError)
+
+
+def test_bytes_under_another_key_are_damage():
+    tables = Tables()
+    tables.add("english", {of: ["common", f"term{of}"] for of in range(300)})
+    segment_id, _, segment = tables.segments[0]
+    cache, other = _core.PostingCache(), uuid.uuid4().bytes
+    plan = cache.plan([("english", [(0, "term7")], [], [])])
+    first, row = row_of(segment, b"term7")
+    header = [(segment_id, "english", segment.header)]
+    for rows in ([(segment_id, b"term7", b"b", row)], [(segment_id, b"term7", first, segment.header)]):
+        with pytest.raises(DamagedSegmentError):
+            cache.snapshot(plan, header, [], rows)
+    with pytest.raises(DamagedSegmentError):
+        cache.snapshot(plan, [(other, "english", segment.header)], [], [(other, b"term7", first, row)])
+    with pytest.raises(DamagedSegmentError):
+        _core.segment_ids(other, segment.header)
+    data = _core.encode_tombstone(other, np.array([1]))
+    with pytest.raises(DamagedSegmentError):
+        _core.decode_tombstone(segment_id, data)
+    with pytest.raises(DamagedSegmentError):
+        cache.snapshot(plan, header, [(segment_id, data)], [(segment_id, b"term7", first, row)])
+    assert cache.snapshot(plan, header, [], [(segment_id, b"term7", first, row)]).search(3)[0].tolist() == [7]
+
+
+def test_misuse_is_refused():
+    builder = _core.SegmentBuilder()
+    for terms in ([""], ["x" * 129]):
+        with pytest.raises(ValueError, match="1 to 128 bytes"):
+            builder.add_terms(1, terms)
+    builder.add_terms(1, ["a"])
+    builder.add_terms(1, ["a"])
+    with pytest.raises(ValueError, match="16 bytes"):
+        builder.finish(b"short")
+    with pytest.raises(ValueError, match="twice"):
+        builder.finish(bytes(16))
+    cache = _core.PostingCache()
+    with pytest.raises(ValueError, match="named twice"):
+        cache.plan([("english", [], [], [])] * 2)
+    with pytest.raises(ValueError, match="two terms"):
+        cache.plan([("english", [(0, "a"), (0, "b")], [], [])])
+    plan = cache.plan([("english", [(0, "a")], [], [])])
+    tables = Tables()
+    tables.add("english", {1: ["a"]})
+    segment_id, _, segment = tables.segments[0]
+    for segments, tombstones, rows, what in (
+        ([(segment_id, "english", None)], [], [], "header"),
+        ([], [(segment_id, None)], [], "tombstones"),
+        ([(segment_id, "english", segment.header)], [], [], "none was given"),
+        ([(segment_id, "english", segment.header)] * 2, [], [], "listed twice"),
+        ([], [], [(segment_id, b"a", None, None)], "not listed"),
+        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"b", b"")], "above the term"),
+        ([(segment_id, "english", segment.header)], [], [(segment_id, b"a", b"a", None)], "or neither"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            cache.snapshot(plan, segments, tombstones, rows)
+    snapshot = tables.snapshot(cache, plan)
+    for k, k1, b in ((-1, 1.2, 0.5), (1, -0.1, 0.5), (1, math.nan, 0.5), (1, 1.2, 1.1), (1, math.inf, 0.5)):
+        with pytest.raises(ValueError, match="k"):
+            snapshot.search(k, k1=k1, b=b)
+    with pytest.raises(ValueError, match="allowed"):
+        snapshot.search(1, allowed=np.array([1.0]))
