@@ -28,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--texts", metavar="FOLDER", help="texts of one's own for the test of tokenizers")
     parser.addoption("--tokenizer", metavar="FILE", help="the tokenizer.json to read them with")
+    parser.addoption(
+        "--bm25-server", type=Path, metavar="FOLDER", help="programs of a Postgres with the BM25 extensions, see ./x"
+    )
     parser.addoption("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
 
 
@@ -36,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("default", deadline=None, print_blob=True)
     settings.register_profile("full", settings.get_profile("default"), max_examples=10_000)
     settings.load_profile("full" if config.getoption("--full") else "default")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What needs a server with extensions is a round of its own (`./x test`), not a skipped test."""
+    apart = collection_path.name == "test_bm25_extensions.py" and config.getoption("--bm25-server") is None
+    return True if apart else None
 
 
 @pytest.fixture(scope="session")

@@ -371,6 +371,8 @@ def test_top_k_at_its_bounds(store: SyncRetriever) -> None:
         {"weights": {"vector": -1.0}},
         {"weights": {"vector": float("nan")}},
         {"weights": {"image": 1.0}},
+        {"weights": {"vector": 1.5}},
+        {"weights": {"vector": 0, "keyword": 0}},
         {"rrf_k": float("nan")},
         {"rrf_k": -1.0},
         {"rerank": True},

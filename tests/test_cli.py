@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,8 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert [hit["type"] for hit in hits] == ["hit"]
     assert hits[0]["source"] == "keys.md"
     assert hits[0]["keyword_rank"] == 1
+    assert hits[0]["fused_score"] == hits[0]["vector_contribution"] + hits[0]["keyword_contribution"]
+    assert summary["fusion"] == "completed"
     assert summary["type"] == "summary"
     assert summary["mode"] == "hybrid"
     assert summary["timings"]["total"] > 0
@@ -77,7 +80,7 @@ def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
     assert "Keys" in done.stdout
     assert "keyword #1" in done.stdout
     assert "vector #" in done.stdout
-    assert "fused" in done.stdout
+    assert re.search(r"fused \d\.\d{5} = -?\d\.\d{3} vector \+ 0\.\d{3} keyword", done.stdout)
     assert "**key**" in done.stdout
     assert "hybrid search" in done.stderr
     assert "wordllama" in done.stderr

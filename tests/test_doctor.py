@@ -1,4 +1,4 @@
-"""What the doctor finds: packages, devices, and whether a named model works."""
+"""What the doctor finds: packages, devices, whether a named model works, and what a server can do."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from huggingface_hub import constants
 
 import tiny_qwen3
 from semlex import doctor
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, UnsupportedServerError
 from semlex.models import sharing
 from semlex.models.forward import ReferenceForward
+from semlex.sync import SyncRetriever
 
 
 def with_all_positions(folder):
@@ -165,3 +166,21 @@ def test_the_command_tells_programs(embedder):
     assert found["models"][0]["problem"] is None
     assert found["packages"]["torch"]
     assert "device must be" in run("--device", "tpu", code=2).stderr
+
+
+def test_a_server(database_url):
+    found = doctor.examine_server(database_url)
+    assert found.pgvector
+    assert not found.read_only
+    assert set(found.keyword_engines) == {"pg_textsearch", "pg_search"}
+    for name, remedy in found.keyword_engines.items():
+        assert remedy.endswith(f"run: CREATE EXTENSION {name};")
+    arguments = ["doctor", "server", "--database", database_url, "--json"]
+    done = subprocess.run([sys.executable, "-m", "semlex", *arguments], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == dataclasses.asdict(found)
+
+
+@pytest.mark.parametrize("lexical", ["pg_textsearch", "pg_search"])
+def test_an_engine_whose_extension_is_missing(database_url, lexical):
+    with pytest.raises(UnsupportedServerError, match=f"run: CREATE EXTENSION {lexical};"):
+        SyncRetriever(database_url, "none", lexical=lexical).initialize()

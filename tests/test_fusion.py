@@ -1,8 +1,9 @@
-"""Fusion against slow twins, and the properties that every fusion of rankings has."""
+"""Fusion against slow twins, the properties that every fusion of rankings has, and the weights of the legs."""
 
 from __future__ import annotations
 
 import math
+import uuid
 
 import numpy as np
 import pytest
@@ -10,6 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
+from semlex.embedding.gemini import GeminiEmbedder
+from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+from semlex.embedding.static import StaticEmbedder
+from semlex.errors import ConfigurationError
+from semlex.fusion import fuse_completed, in_key_order, vector_weight
+from semlex.store.legs import LegAnswer
+from semlex.store.sampling import Spread
 
 IDS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20)
 RANKING = st.lists(IDS, max_size=30)
@@ -56,6 +65,23 @@ def slow_linear(rankings, scores, weights):
     return sorted_totals(totals)
 
 
+def slow_completed(candidates, mean, deviation, weight):
+    best = max([words for _, words in candidates if words > 0], default=None)
+    rows = []
+    for place, (near, words) in enumerate(candidates):
+        by_words = 0.0 if best is None or not words > 0 else (1 - weight) * (words / best)
+        by_vector = 0.0 if deviation == 0 or math.isnan(near) else weight * ((near - mean) / deviation / 6) + 0.0
+        rows.append((place, by_words + by_vector, by_vector, by_words))
+    return sorted(rows, key=lambda row: (-row[1], row[0]))
+
+
+def complete(candidates, mean=0.0, deviation=1.0, weight=0.5):
+    vector, keyword = (np.array([one[leg] for one in candidates], dtype=np.float64) for leg in (0, 1))
+    columns = _core.completed_fusion(vector, keyword, mean=mean, deviation=deviation, vector_weight=weight)
+    assert [column.dtype for column in columns] == [np.int64] + [np.float64] * 3
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
 def pairs(answer):
     ids, scores = answer
     assert ids.dtype == np.int64
@@ -77,6 +103,37 @@ def test_linear_is_its_twin(data, legs):
     scores = [[score for _, score in leg] for leg in legs]
     found = pairs(_core.linear_fusion(arrays(rankings), arrays(scores, np.float64), weights=weights))
     assert found == slow_linear(rankings, scores, weights)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.just(math.nan) | st.sampled_from([0.0, 0.5]) | st.floats(-1e6, 1e6),
+            st.just(math.nan) | st.sampled_from([0.0, 0.5]) | st.floats(0, 1e6),
+        ),
+        max_size=30,
+    ),
+    st.floats(-1e6, 1e6),
+    st.just(0.0) | st.floats(1e-6, 1e6),
+    st.floats(0, 1),
+)
+def test_completed_is_its_twin(candidates, mean, deviation, weight):
+    assert complete(candidates, mean, deviation, weight) == slow_completed(candidates, mean, deviation, weight)
+
+
+def test_a_worked_example_of_completed_fusion():
+    # Cosine .8 where chunks have .2 on average, .1 apart: z = 6, which counts in full.
+    found = complete([(0.8, 5.0), (0.2, 10.0), (0.5, 0.0)], mean=0.2, deviation=0.1, weight=0.6)
+    assert [row[0] for row in found] == [0, 1, 2]
+    assert [value for row in found for value in row[1:]] == pytest.approx([0.8, 0.6, 0.2, 0.4, 0.0, 0.4, 0.3, 0.3, 0.0])
+
+
+def test_completed_fusion_without_words_spread_or_vectors():
+    assert complete([(0.5, 0.0), (1.0, math.nan)]) == [(1, 1 / 12, 1 / 12, 0.0), (0, 1 / 24, 1 / 24, 0.0)]
+    assert complete([(0.5, 1.0), (1.0, 2.0)], deviation=0.0) == [(1, 0.5, 0.0, 0.5), (0, 0.25, 0.0, 0.25)]
+    # Without a vector a chunk counts as an average one: better than one that is further away than the average.
+    assert [row[0] for row in complete([(-0.5, 0.0), (math.nan, 0.0)])] == [1, 0]
+    assert complete([]) == []
 
 
 @given(RANKINGS)
@@ -183,6 +240,16 @@ HALF = [np.array([0.5, 0.25])]
         (lambda: _core.linear_fusion(ONE, [np.array([math.inf, 1])]), r"scores\[0\]\[0\]: must be finite"),
         (lambda: _core.linear_fusion(ONE, [np.float32([1, 2])]), r"scores\[0\]: .*float64.*found float32"),
         (lambda: _core.linear_fusion(ONE, HALF, weights=[-1.0]), r"weights\[0\]"),
+        (lambda: complete([(0.1, 0.0), (math.inf, 0.0)]), r"vector\[1\]: must be finite, or NaN for none"),
+        (lambda: complete([(0.1, math.inf)]), r"keyword\[0\]: .*at least 0, or NaN for none, found inf"),
+        (lambda: complete([(0.1, -1.0)]), r"keyword\[0\]: .*found -1"),
+        (lambda: complete([], mean=math.nan), "mean, deviation: must be finite.*NaN"),
+        (lambda: complete([], deviation=-1.0), "the deviation at least 0, found 0, -1"),
+        (lambda: complete([], weight=1.5), "vector_weight: must be 0 to 1, found 1.5"),
+        (
+            lambda: _core.completed_fusion(HALF[0], HALF[0][:1], mean=0, deviation=1, vector_weight=0.5),
+            "keyword: one score per candidate, expected 2, found 1",
+        ),
     ],
 )
 def test_refusals_name_the_argument(call, message):
@@ -193,3 +260,79 @@ def test_refusals_name_the_argument(call, message):
 def test_lists_of_numbers_are_refused():
     with pytest.raises(TypeError, match=r"rankings\[0\]: must be a NumPy array of int64"):
         _core.reciprocal_rank_fusion([[1, 2]])
+
+
+# --- weights, and candidates with both legs' scores -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (None, 0.25),
+        ({}, 0.25),
+        ({"vector": 0.7}, 0.7),
+        ({"keyword": 1}, 0.0),
+        ({"keyword": 0.75}, 0.25),
+        ({"vector": 3, "keyword": 1}, 0.75),
+        ({"vector": 0, "keyword": 9}, 0.0),
+        ({"vector": 1e308, "keyword": 1e308}, 0.5),
+    ],
+    ids=str,
+)
+def test_the_vectors_share(weights, expected):
+    assert vector_weight(weights, 0.25) == expected
+
+
+def test_embedders_declare_what_is_known_of_them():
+    assert (StaticEmbedder.fusion_weight, Qwen3EmbeddingEncoder.fusion_weight, GeminiEmbedder.fusion_weight) == (
+        0.3,
+        0.6,
+        0.6,
+    )
+    for model, expected in (("text-embedding-3-small", 0.6), ("Qwen/Qwen3-Embedding-0.6B", 0.6), ("nomic", None)):
+        embedder = OpenAIEmbedder(model, "http://127.0.0.1:1/v1", api_key="none")
+        assert getattr(embedder, "fusion_weight", None) == expected
+        embedder.close()
+
+
+@pytest.mark.parametrize(
+    ("weights", "declared", "message"),
+    [
+        ({"vector": 0, "keyword": 0.0}, 0.5, "a weight above 0"),
+        ({"vector": 1.5}, 0.5, "0 to 1, in completed fusion; got 1.5"),
+        (None, 7, "fusion_weight must be 0 to 1; got 7"),
+        (None, math.nan, "fusion_weight must be 0 to 1; got nan"),
+    ],
+)
+def test_shares_that_cannot_be(weights, declared, message):
+    with pytest.raises(ConfigurationError, match=message):
+        vector_weight(weights, declared)
+
+
+KEYS = in_key_order((uuid.UUID(int=number), "chunk") for number in range(4))
+
+
+def answered(keys, scores, **options):
+    return LegAnswer(keys, np.array(scores, dtype=np.float64), **options)
+
+
+def test_a_chunk_that_one_leg_knows_nothing_of():
+    """One leg knows nothing of the third chunk and the other nothing of the first."""
+    answers = {"vector": answered(KEYS[1:3], [0.9, 0.8]), "keyword": answered(KEYS[:2], [4.0, 2.0])}
+    scores = {"vector": np.array([math.nan, 0.9, 0.8]), "keyword": np.array([4.0, 2.0, math.nan])}
+    fused = fuse_completed(answers, KEYS[:3], scores, spread=Spread(0.0, 0.3), weight=0.5)
+    assert [one.key for one in fused] == [KEYS[number] for number in (0, 1, 2)]
+    first, second, third = fused
+    assert (first.vector_rank, first.vector_score, first.vector_contribution) == (None, None, 0.0)
+    assert (first.keyword_rank, first.keyword_score, first.keyword_contribution) == (1, 4.0, 0.5)
+    assert (second.vector_rank, second.keyword_rank) == (1, 2)
+    assert (third.keyword_rank, third.keyword_score) == (None, None)
+    for one in fused:
+        assert one.fused_score == one.vector_contribution + one.keyword_contribution
+
+
+def test_infinite_scores_are_refused_by_name():
+    answers = {"vector": answered(KEYS[:1], [math.inf]), "keyword": answered(KEYS[:1], [1.0])}
+    scores = {name: answer.scores for name, answer in answers.items()}
+    with pytest.raises(ConfigurationError, match=r"vector\[0\]"):
+        fuse_completed(answers, KEYS[:1], scores, spread=Spread(0.0, 1.0), weight=0.5)

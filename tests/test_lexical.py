@@ -49,12 +49,15 @@ async def test_words_are_stemmed_in_the_collections_language(database_url: str) 
 
 
 async def test_unknown_engines_and_languages_are_refused(database_url: str) -> None:
-    with pytest.raises(ConfigurationError, match="tsvector, tsvector_cd, none"):
+    with pytest.raises(ConfigurationError, match=r"bm25, .*tsvector, tsvector_cd, none"):
         async with PostgreSQLRetriever(database_url, "none", lexical="bm42"):
             pass
     with pytest.raises(ConfigurationError, match="language"):
         async with PostgreSQLRetriever(database_url, "none", language="english'; --"):
             pass
-    with pytest.raises(StoreError, match="klingon"):
+    with pytest.raises(ConfigurationError, match="klingon"):
         async with PostgreSQLRetriever(database_url, "none", language="klingon"):
+            pass
+    with pytest.raises(StoreError, match="klingon"):
+        async with PostgreSQLRetriever(database_url, "none", language="klingon", lexical="tsvector"):
             pass

@@ -348,7 +348,7 @@ def test_collections_stand_side_by_side(database_url: str) -> None:
     for name in names:
         with opened(database_url, name) as retriever:
             retriever.add_documents([Document(f"text of {name}", id=name)])
-            assert len(retriever.create_index()) == 4
+            assert len(retriever.create_index()) == 3
     for name in names:
         with opened(database_url, name) as retriever:
             assert [result.id for result in retriever.search("text")] == [name]

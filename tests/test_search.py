@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -181,9 +182,10 @@ def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
     scores = [one.keyword_score or 0.0 for one in keyword]
     assert scores == sorted(scores, reverse=True)
 
-    hybrid = library.search(query, 100)
+    hybrid = library.search(query, 100, fusion="rrf")
     assert (hybrid.mode, hybrid.requested_mode, hybrid.fusion) == ("hybrid", "hybrid", "rrf")
     for one in hybrid:
+        assert (one.vector_contribution, one.keyword_contribution) == (None, None)
         ranks = [rank for rank in (one.vector_rank, one.keyword_rank) if rank is not None]
         assert one.fused_score == pytest.approx(sum(1 / (60 + rank) for rank in ranks), rel=1e-12)
         if one.vector_score is not None:
@@ -201,7 +203,7 @@ def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) 
     @settings(max_examples=2_500 if full else 25)
     def search(weights: tuple[float, float], rrf_k: float) -> None:
         named = dict(zip(("vector", "keyword"), weights, strict=True))
-        for one in library.search("river wind", 50, weights=named, rrf_k=rrf_k):
+        for one in library.search("river wind", 50, fusion="rrf", weights=named, rrf_k=rrf_k):
             wanted = sum(
                 weight / (rrf_k + rank)
                 for weight, rank in zip(weights, (one.vector_rank, one.keyword_rank), strict=True)
@@ -311,8 +313,8 @@ def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
     @settings(max_examples=100_000 if full else 1_000, database=None)
     def search(text: str) -> None:
         results = library.search(text, 3)
-        assert len(results) == 3
-        assert [warning for warning in results.warnings if "terms" not in warning] == []
+        assert len(results) == 3 or re.search(r'["“”„«»]|(^|\s)-', text)  # phrases and exclusions leave texts out
+        assert [told for told in results.warnings if not re.search("terms|no word", told)] == []
         library.search(text, 3, mode="keyword")
 
     search()

@@ -100,7 +100,7 @@ async def retriever(
         embedder.error = embedder.answer = None
         with psycopg.connect(database_url) as connection:
             row = connection.execute(
-                "SELECT count(*) FROM information_schema.columns WHERE column_name = 'text_search'"
+                "SELECT count(*) FROM information_schema.tables WHERE table_name = 'default_collection_posting'"
             ).fetchone()
         results = await opened.search("text number 7", 3, rerank=False, mode=None if row == (1,) else "vector")
         assert (len(results), results.warnings) == (3, [])
@@ -229,13 +229,13 @@ async def test_a_keyword_leg_that_fails(
     retriever: PostgreSQLRetriever, embedder: FailingEmbedder, database_url: str
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(f"ALTER TABLE {CHUNK} DROP COLUMN text_search")
+        connection.execute("DROP TABLE semlex.default_collection_posting")
     results = await retriever.search("text number 7", 3, rerank=False)
     assert (results.mode, len(results)) == ("vector", 3)
     assert "the keyword leg did not answer" in results.warnings[0]
     with pytest.raises(StoreError) as caught:
         await retriever.search("text number 7", mode="keyword", rerank=False)
-    assert caught.value.sqlstate == "42703"
+    assert caught.value.sqlstate == "42P01"
     embedder.error = RuntimeError(SECRET)
     with pytest.raises((StoreError, ModelError)) as failure:
         await retriever.search(f"text number 7 {SECRET}", rerank=False)
@@ -298,7 +298,7 @@ async def test_a_users_connection_is_usable_after_a_leg_failed(database_url: str
         await retriever.add_documents([Document("text", id="a")])
         async with connection.transaction():
             await connection.execute("CREATE TABLE own (n int)")
-            await connection.execute(f"ALTER TABLE {CHUNK} DROP COLUMN text_search")
+            await connection.execute("DROP TABLE semlex.default_collection_posting")
             results = await retriever.search("text")
             assert (results.mode, [one.id for one in results]) == ("vector", ["a"])
             await connection.execute("INSERT INTO own VALUES (1)")

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, SemlexError, StoreError, ValidationError
+from semlex.evaluation_commands import evaluation_app
 from semlex.model_commands import EXIT_MODEL, doctor_app, models_app
 from semlex.presentation import (
     messages,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 app.add_typer(models_app, name="models")
 app.add_typer(doctor_app, name="doctor")
+app.add_typer(evaluation_app, name="eval")
 
 Database = Annotated[
     str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
@@ -281,6 +283,41 @@ def embed(
         print_json({"embedded": written})
     else:
         messages.print(f"{written} chunks embedded")
+
+
+@app.command()
+def optimize(
+    *, collection: CollectionName = None, database: Database = None, data_dir: DataDir = None, as_json: AsJson = False
+) -> None:
+    """Merge a collection's keyword index to few, full segments; worth its time after a large load."""
+    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    with _opened(settings, create=False, quiet=True) as retriever, progress_bar(shown=not as_json) as progress:
+        merged = retriever.optimize(progress=progress)
+    if as_json:
+        print_json({"merged": merged})
+    else:
+        messages.print(f"{merged} segments merged")
+
+
+@app.command()
+def reindex(
+    *,
+    lexical: Annotated[bool, typer.Option("--lexical", help="The keyword index (engine bm25).")] = False,
+    collection: CollectionName = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild an index from the stored texts, while the collection is searched and written."""
+    if not lexical:
+        raise ConfigurationError("say which index: --lexical")
+    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    with _opened(settings, create=False, quiet=True) as retriever, progress_bar(shown=not as_json) as progress:
+        rebuilt = retriever.reindex_lexical(progress=progress)
+    if as_json:
+        print_json({"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation})
+    else:
+        messages.print(f"{rebuilt.chunks} chunks indexed anew, {rebuilt.segments} segments")
 
 
 @app.command()

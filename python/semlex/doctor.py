@@ -1,7 +1,8 @@
-"""What this machine offers to models, and whether a named one works here: found, read, tested, asked once."""
+"""What this machine offers to models, whether a named one works here, and what a database server can do."""
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import time
 from dataclasses import dataclass
@@ -17,11 +18,15 @@ from semlex.models.tokenizing import open_tokenizer
 from semlex.models.weights import find_cached, find_model
 from semlex.reranking.qwen3 import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
 from semlex.reranking.selection import choose_reranker
+from semlex.store.connection import Database, describe
+from semlex.store.lexical.extension import OLDEST, read_extension
+from semlex.store.server import read_server_info
 
 if TYPE_CHECKING:
     from semlex.models.device import Placement
     from semlex.models.transformer import RuntimeReport
     from semlex.models.weights import ModelFolder
+    from semlex.store.connection import Connection
 
 # Packages of models by their names on the package index, and the extra that brings them.
 PACKAGES = {
@@ -93,6 +98,61 @@ class ModelsExamination:
     precision_reason: str
     defaults: dict[str, str]
     models: tuple[ModelExamination, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerExamination:
+    """What a database offers.
+
+    Attributes:
+        server: Host, port, database and user.
+        postgres: Major version.
+        pgvector: Version of pgvector, or None when it is not installed in the database.
+        read_only: Whether it takes no writes.
+        keyword_engines: For each engine that stands on an extension, the extension's version, or why it cannot be used
+            and what helps.
+    """
+
+    server: str
+    postgres: int
+    pgvector: str | None
+    read_only: bool
+    keyword_engines: dict[str, str]
+
+
+def examine_server(url: str) -> ServerExamination:
+    """Looks at a database: versions, and which keyword engines could be used in it.
+
+    Args:
+        url: Connection string for libpq.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ConnectionFailedError: It cannot be reached.
+        UnsupportedServerError: Postgres or pgvector is too old.
+    """
+
+    async def work(connection: Connection) -> ServerExamination:
+        info = await read_server_info(connection)
+        engines = {}
+        for name in OLDEST:
+            extension = await read_extension(connection, name)
+            if extension is not None:
+                engines[name] = extension.problem or f"{extension.installed} in schema {extension.schema}"
+        pgvector = None if info.pgvector is None else ".".join(map(str, info.pgvector))
+        return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines)
+
+    async def examine() -> ServerExamination:
+        database = Database(url, max_size=1)
+        await database.open()
+        try:
+            return await database.read("look at the server", work)
+        finally:
+            await database.close()
+
+    return asyncio.run(examine())
 
 
 def examine_models(

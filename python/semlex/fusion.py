@@ -1,10 +1,10 @@
-"""One ranking out of two: the legs' answers are fused by rank (or by score), and every leg's rank and score is kept."""
+"""One ranking out of two: the legs' answers are fused by scores or ranks, and every leg's rank and score is kept."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -12,17 +12,27 @@ from semlex import _core
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from semlex.store.legs import Key, LegAnswer
+    from semlex.store.sampling import Spread
 
-FusionMethod = Literal["rrf", "linear"]
+FusionMethod = Literal["completed", "rrf", "linear"]
+LEGS = ("vector", "keyword")
+# Weight of the vector leg in completed fusion where the embedder declares none: with it a model that does not fit the
+# texts costs least (at most 0.02 of nDCG@10 against the keyword leg alone, measured on nine collections).
+DEFAULT_VECTOR_WEIGHT = 0.5
 RRF_K = 60.0  # Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet …", SIGIR 2009
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A chunk that at least one leg found; ranks count from 1, None where a leg did not find it."""
+    """A chunk that at least one leg found; ranks count from 1, None where a leg did not find it.
+
+    Completed fusion adds the scores of the legs that did not find it, and what each leg contributed to the fused score.
+    """
 
     key: Key
     vector_rank: int | None = None
@@ -30,35 +40,84 @@ class Candidate:
     keyword_rank: int | None = None
     keyword_score: float | None = None
     fused_score: float | None = None
+    vector_contribution: float | None = None
+    keyword_contribution: float | None = None
 
 
 def check_fusion(method: str, weights: Mapping[str, float] | None, rrf_k: float) -> None:
     """Refuses parameters of the fusion, before anything is searched.
 
     Raises:
-        ConfigurationError: Unknown method or leg, or a weight or constant that is negative or not finite.
+        ConfigurationError: Unknown method or leg, a weight or constant that is negative or not finite, or weights that
+            completed fusion cannot use (see `vector_weight`).
     """
-    if method not in ("rrf", "linear"):
-        raise ConfigurationError(f"fusion must be 'rrf' or 'linear'; got {method!r}")
-    unknown = set(weights or {}) - {"vector", "keyword"}
+    if method not in get_args(FusionMethod):
+        raise ConfigurationError(f"fusion must be 'completed', 'rrf' or 'linear'; got {method!r}")
+    unknown = set(weights or {}) - set(LEGS)
     if unknown:
         raise ConfigurationError(f"weights are given by leg, 'vector' and 'keyword'; got {sorted(map(str, unknown))}")
     for name, value in {**(weights or {}), "rrf_k": rrf_k}.items():
         if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
             what = name if name == "rrf_k" else f"the weight of the {name} leg"
             raise ConfigurationError(f"{what} must be a number from 0; got {value!r}")
+    if method == "completed":
+        vector_weight(weights, DEFAULT_VECTOR_WEIGHT)
+
+
+def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float:
+    """The weight of the vector leg in completed fusion, 0 to 1; the keyword leg has the rest.
+
+    Args:
+        weights: Leg name -> weight. Of two, each counts by its share of their sum; one alone is that leg's share.
+        declared: The embedder's own (`fusion_weight`), for when none is given.
+
+    Raises:
+        ConfigurationError: Both are 0, one alone is above 1, or `declared` lies outside 0 to 1.
+    """
+    given = {name: float(weight) for name, weight in (weights or {}).items()}
+    if not given:
+        if not 0 <= declared <= 1:
+            raise ConfigurationError(f"an embedder's fusion_weight must be 0 to 1; got {declared!r}")
+        return declared
+    greatest = max(given.values())
+    if len(given) == len(LEGS):
+        if greatest == 0:
+            raise ConfigurationError("completed fusion needs a weight above 0")
+        shares = {name: weight / greatest for name, weight in given.items()}  # their sum may be beyond float64
+        return shares["vector"] / (shares["vector"] + shares["keyword"])
+    if greatest > 1:
+        raise ConfigurationError(f"one weight alone is that leg's share, 0 to 1, in completed fusion; got {greatest!r}")
+    return given["vector"] if "vector" in given else 1 - given["keyword"]
+
+
+def candidates_of(answers: Mapping[str, LegAnswer]) -> dict[Key, Candidate]:
+    """Every chunk that a leg found, with its rank and score there; of one leg in its own order.
+
+    Args:
+        answers: Leg name (``vector``, ``keyword``) -> its answer.
+    """
+    found: dict[Key, Candidate] = {}
+    for name, answer in answers.items():
+        for rank, (key, score) in enumerate(zip(answer.keys, answer.scores.tolist(), strict=True), start=1):
+            candidate = found.setdefault(key, Candidate(key))
+            setattr(candidate, f"{name}_rank", rank)
+            setattr(candidate, f"{name}_score", score)
+    return found
+
+
+def in_key_order(keys: Iterable[Key]) -> list[Key]:
+    """Keys by (document_id, chunk_id). Fusions break ties by the smaller number: that of a key's place in this list."""
+    return sorted(keys, key=lambda key: (key[0].bytes, key[1].encode()))
 
 
 def fuse(
     answers: Mapping[str, LegAnswer],
     *,
-    method: FusionMethod = "rrf",
+    method: Literal["rrf", "linear"],
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
 ) -> list[Candidate]:
-    """Candidates of all legs, best first; ties by (document_id, chunk_id).
-
-    With one leg its own order stands and there is no fused score.
+    """Candidates of both legs by what each leg knows of its own, best first; ties by (document_id, chunk_id).
 
     Args:
         answers: Leg name (``vector``, ``keyword``) -> its answer.
@@ -68,19 +127,10 @@ def fuse(
         rrf_k: Constant of RRF: the larger, the less the first ranks stand out.
 
     Raises:
-        ConfigurationError: As `check_fusion`.
+        ConfigurationError: The weights' sum is not finite, or a score is not.
     """
-    check_fusion(method, weights, rrf_k)
-    found: dict[Key, Candidate] = {}
-    for name, answer in answers.items():
-        for rank, (key, score) in enumerate(zip(answer.keys, answer.scores.tolist(), strict=True), start=1):
-            candidate = found.setdefault(key, Candidate(key))
-            setattr(candidate, f"{name}_rank", rank)
-            setattr(candidate, f"{name}_score", score)
-    if len(answers) < 2:  # noqa: PLR2004 - nothing to fuse
-        return list(found.values())
-    # Candidates are numbered in the order of their keys, which makes the fusion's tie rule (smaller number first) ours.
-    ordered = sorted(found, key=lambda key: (key[0].bytes, key[1].encode()))
+    found = candidates_of(answers)
+    ordered = in_key_order(found)
     numbers = {key: number for number, key in enumerate(ordered)}
     rankings = [np.array([numbers[key] for key in answer.keys], dtype=np.int64) for answer in answers.values()]
     chosen = [float((weights or {}).get(name, 1.0)) for name in answers]
@@ -96,5 +146,46 @@ def fuse(
     for number, score in zip(ids.tolist(), scores.tolist(), strict=True):
         candidate = found[ordered[number]]
         candidate.fused_score = score
+        fused.append(candidate)
+    return fused
+
+
+def fuse_completed(
+    answers: Mapping[str, LegAnswer],
+    keys: Sequence[Key],
+    scores: Mapping[str, NDArray[np.float64]],
+    *,
+    spread: Spread,
+    weight: float,
+) -> list[Candidate]:
+    """Candidates by the exact scores of both legs, best first; ties by (document_id, chunk_id).
+
+    The score is (1 - weight) * keyword score / greatest keyword score + weight * z / 6, with
+    z = (vector score - mean) / deviation over a sample of the stored vectors.
+
+    Args:
+        answers: Both legs' answers, ``vector`` and ``keyword``.
+        keys: Every chunk that one of them found, `in_key_order`.
+        scores: Leg name -> its score of every one of `keys`, float64, shape (n,); NaN for none.
+        spread: Of the sample's vector scores.
+        weight: The vector leg's, 0 to 1.
+
+    Raises:
+        ConfigurationError: A score is infinite, or a keyword score negative.
+    """
+    found = candidates_of(answers)
+    vector, keyword = scores["vector"], scores["keyword"]
+    try:
+        order, fused_scores, by_vector, by_words = _core.completed_fusion(
+            vector, keyword, mean=spread.mean, deviation=spread.deviation, vector_weight=weight
+        )
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    fused = []
+    columns = (order, fused_scores, by_vector, by_words, vector[order], keyword[order])
+    for place, *row in zip(*(column.tolist() for column in columns), strict=True):
+        candidate = found[keys[place]]
+        candidate.fused_score, candidate.vector_contribution, candidate.keyword_contribution = row[:3]
+        candidate.vector_score, candidate.keyword_score = (None if math.isnan(score) else score for score in row[3:])
         fused.append(candidate)
     return fused

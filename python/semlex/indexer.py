@@ -11,30 +11,36 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from semlex import preparation
 from semlex.documents.chunking import Chunker, TokenCounter, WordCounter
-from semlex.documents.loading import FileProblem, FoundFile, find_files
+from semlex.documents.loading import FileProblem, FoundFile
 from semlex.errors import (
+    ConfigurationError,
     EmbeddingsMissingError,
     ModelMismatchError,
     ReadOnlyError,
     StoreError,
 )
+from semlex.progress import IndexReport, Progress
 from semlex.store import ingestion
-from semlex.store.bulk import ChunkRows, write_chunks, write_documents, write_embeddings
+from semlex.store.bulk import ChunkRows, write_chunks, write_embeddings
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.indexes import HnswIndex, ensure_indexes, indexes_wanted
+from semlex.store.lexical.merging import merge_wanted, merge_where_wanted, optimize
+from semlex.store.lexical.rebuilding import Rebuilt, rebuild
+from semlex.store.rows import delete_chunks
+from semlex.store.sampling import VectorSample
 from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -47,6 +53,8 @@ if TYPE_CHECKING:
     from semlex.store.legs import Key
     from semlex.types import Document
 
+T = TypeVar("T")
+
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
 EMBED_PAGE_ROWS = 1_000
@@ -55,48 +63,6 @@ EMBED_PAGE_ROWS = 1_000
 FIRST_SLICE_TEXTS = 32
 SLICE_TEXTS = (8, 2_048)
 SLICE_SECONDS = (2.0, 8.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a long piece of work has come.
-
-    Attributes:
-        stage: ``read``, ``embed``, ``write`` or ``build indexes``.
-        done: Units done.
-        total: Units in all, or None while unknown.
-        unit: ``files``, ``chunks`` or ``rows``.
-    """
-
-    stage: str
-    done: int
-    total: int | None
-    unit: str
-
-
-@dataclass(slots=True)
-class IndexReport:
-    """What a run did.
-
-    Attributes:
-        added: New documents.
-        changed: Documents whose text changed.
-        unchanged: Documents that were skipped.
-        failed: Files that could not be read; each is in `problems`.
-        chunks: Chunks written.
-        embedded: Vectors computed.
-        seconds: Wall time.
-        problems: One per failed file.
-    """
-
-    added: int = 0
-    changed: int = 0
-    unchanged: int = 0
-    failed: int = 0
-    chunks: int = 0
-    embedded: int = 0
-    seconds: float = 0.0
-    problems: list[FileProblem] = field(default_factory=list)
 
 
 class Indexer:
@@ -128,6 +94,7 @@ class Indexer:
         self._bulk = bulk
         self._storage = storage
         self._slice_texts = FIRST_SLICE_TEXTS
+        self.sample = VectorSample()
 
     async def add_documents(
         self,
@@ -158,6 +125,7 @@ class Indexer:
                 batch = whole = rows.whole()
                 await self._embed_rows(whole, await self._changed_rows(whole, on_duplicate))
             await self._write(batch, mode, on_duplicate=on_duplicate)
+            self.sample.note_written(len(part))
             if progress is not None:
                 progress(Progress("write", min(start + size, len(numbers)), len(numbers), "rows"))
         await self._build_indexes(progress)
@@ -179,7 +147,7 @@ class Indexer:
         started, begun = time.perf_counter(), utc_now()
         chunker = Chunker(self._token_counter(), chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         await self._ensure_version(None)
-        found, problems = await asyncio.to_thread(_list_files, paths, include, exclude, recursive)
+        found, problems = await asyncio.to_thread(preparation.list_files, paths, include, exclude, recursive)
         report = IndexReport(problems=problems, failed=len(problems))
         run_id = uuid.uuid4()
 
@@ -246,6 +214,7 @@ class Indexer:
                 return await write_embeddings(connection, self.collection, keys, [row[2] for row in page], vectors)
 
             written += await self.database.write("write embeddings", write)
+            self.sample.note_written(len(page))
             after = (page[-1][0], page[-1][1])
             done += len(page)
         await self._build_indexes(progress)
@@ -254,6 +223,40 @@ class Indexer:
     async def create_index(self, hnsw: HnswIndex | None = None) -> list[str]:
         """Builds the indexes now, whatever the collection's size; returns the names of those that were missing."""
         return await ensure_indexes(self.database, self.collection, hnsw)
+
+    async def delete_documents(self, ids: Sequence[str]) -> int:
+        """Deletes chunks by id; returns how many were there."""
+        deleted = await self._write_and_merge("delete documents", lambda c: delete_chunks(c, self.collection, ids))
+        self.sample.note_written(deleted)
+        return deleted
+
+    async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
+        """Merges the segments of the keyword index; see `PostgreSQLRetriever.optimize`."""
+        self._refuse_read_only()
+        if self.collection.lexical.analyzer_version is None:
+            return 0
+
+        def tell(done: int, total: int) -> None:
+            if progress is not None:
+                progress(Progress("merge", done, total, "segments"))
+
+        return await optimize(self.database, self.collection, tell)
+
+    async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
+        """Rebuilds the keyword index; see `PostgreSQLRetriever.reindex_lexical`."""
+        self._refuse_read_only()
+        if self.database.joins_transaction:
+            raise ConfigurationError(
+                "an index is rebuilt in several transactions: open the retriever without connection="
+            )
+
+        def tell(done: int, total: int) -> None:
+            if progress is not None:
+                progress(Progress("rebuild", done, total, "chunks"))
+
+        rebuilt = await rebuild(self.database, self.collection, tell)
+        await merge_where_wanted(self.database, self.collection)
+        return rebuilt
 
     # --- one stage each ---------------------------------------------------------------------------------------------
 
@@ -330,12 +333,25 @@ class Indexer:
         self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[None]]
     ) -> None:
         try:
-            await self.database.write(doing, lambda connection: work(connection, mode))
+            await self._write_and_merge(doing, lambda connection: work(connection, mode))
         except StoreError as error:
             # Somebody else wrote the same id into the empty collection first: merge with it.
             if mode != "direct" or error.sqlstate != "23505":
                 raise
-            await self.database.write(doing, lambda connection: work(connection, "merge"))
+            await self._write_and_merge(doing, lambda connection: work(connection, "merge"))
+
+    async def _write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Writes, and merges segments of the keyword index when there are many of them now."""
+
+        async def looking(connection: Connection) -> tuple[T, bool]:
+            done = await work(connection)
+            # A caller's transaction is not committed yet.
+            return done, not self.database.joins_transaction and await merge_wanted(connection, self.collection)
+
+        done, wanted = await self.database.write(doing, looking)
+        if wanted:
+            await merge_where_wanted(self.database, self.collection)
+        return done
 
     async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> None:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
@@ -432,30 +448,14 @@ class Indexer:
             report.embedded += len(wanted)
 
         async def work(connection: Connection, mode: WriteMode) -> None:
-            await write_documents(connection, self.collection, [prepared.row for prepared in batch], utc_now())
-            replaced = [prepared.row.document_id for prepared in batch]
-            if mode == "direct":
-                await write_chunks(connection, self.collection, rows, mode="direct", bulk=self._bulk)
-            else:
-                await write_chunks(connection, self.collection, rows, replaced_documents=replaced, bulk=self._bulk)
+            documents = [prepared.row for prepared in batch]
+            await write_chunks(connection, self.collection, rows, mode=mode, documents=documents, bulk=self._bulk)
 
         await self._write_batch("index files", mode, work)
+        self.sample.note_written(len(rows))
         report.chunks += len(rows)
         report.changed += len(changed)
         report.added += len(batch) - len(changed)
-
-
-def _list_files(
-    paths: Iterable[Path], include: Sequence[str] | None, exclude: Sequence[str], recursive: bool
-) -> tuple[list[FoundFile], list[FileProblem]]:
-    found: list[FoundFile] = []
-    problems: list[FileProblem] = []
-    options: dict[str, Any] = {"exclude": exclude, "recursive": recursive}
-    if include is not None:
-        options["include"] = include
-    for entry in find_files(list(paths), **options):
-        (problems if isinstance(entry, FileProblem) else found).append(entry)  # type: ignore[arg-type]
-    return found, problems
 
 
 def next_slice(texts: int, seconds: float) -> int:

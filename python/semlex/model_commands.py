@@ -1,4 +1,4 @@
-"""The commands about models: ``semlex models pull`` and ``semlex doctor models``."""
+"""The commands about models and what works here: ``semlex models pull``, ``semlex doctor models`` and ``server``."""
 
 from __future__ import annotations
 
@@ -106,6 +106,35 @@ def doctor_models(
             _print_model(examined)
     if any(examined.problem is not None for examined in examination.models):
         raise typer.Exit(EXIT_MODEL)
+
+
+@doctor_app.command("server")
+def doctor_server(
+    *,
+    database: Annotated[
+        str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the versions of Postgres and pgvector, and which keyword engines of extensions could be used."""
+    from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+    from semlex.doctor import examine_server  # noqa: PLC0415 - as above
+    from semlex.store.embedded import EmbeddedServer  # noqa: PLC0415 - as above
+
+    settings = load_settings(database_url=database)
+    if settings.database_url is not None:
+        examination = examine_server(settings.database_url.get_secret_value())
+    else:
+        with EmbeddedServer(settings.server_folder) as server:
+            examination = examine_server(server.url)
+    if as_json:
+        print_json(dataclasses.asdict(examination))
+        return
+    _line("server", examination.server)
+    _line("postgres", f"{examination.postgres}{' (read only)' if examination.read_only else ''}")
+    _line("pgvector", examination.pgvector or "not installed in this database")
+    for name, found in examination.keyword_engines.items():
+        _line(name, found)
 
 
 def _print_machine(examination: ModelsExamination) -> None:

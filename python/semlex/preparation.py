@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
-from semlex.documents.loading import FileProblem, load_file
+from semlex.documents.loading import FileProblem, find_files, load_file
 from semlex.errors import FieldError, ModelMismatchError, ValidationError
-from semlex.store.bulk import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows, DocumentRow
+from semlex.store.bulk import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
+from semlex.store.ingestion import DocumentRow
 from semlex.store.rows import added_document_keys, indexed_chunk_id, indexed_document_id
 from semlex.store.schema import EmbeddingVersion
 from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from uuid import UUID
 
     import numpy as np
@@ -30,6 +33,7 @@ PIPELINE_VERSION = b"1"
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
 CONTEXT_SEPARATOR = " > "
+SHOWN_ID_CHARACTERS = 80
 
 
 # What a collection remembers as the model of vectors that somebody else made.
@@ -134,9 +138,32 @@ def check_documents(
     # An empty id is one to be made below, once content and metadata are known to be good.
     fields.append(("id", "text", given_ids, {"max_bytes": MAX_ID_BYTES}))
     errors = [FieldError(*error) for error in _core.validate_rows(fields, given_ids)]
+    unusable = {error.row for error in errors if error.field == "id"}
+    errors += [
+        FieldError(row, None if row in unusable else document.id[:SHOWN_ID_CHARACTERS] or None, "language", code)
+        for row, document in enumerate(documents)
+        if (code := _language_code(document.language)) is not None
+    ]
     if errors:
-        raise ValidationError(errors)
+        raise ValidationError(sorted(errors, key=lambda error: error.row))
     return [document.id or default_id(document) for document in documents]
+
+
+def _language_code(language: object) -> str | None:
+    """The rule that a document's language breaks, if any."""
+    if language is not None and not isinstance(language, str):
+        return "wrong_type"
+    try:
+        language_named(language)
+    except ValueError:
+        return "unknown_language"
+    return None
+
+
+@lru_cache(maxsize=256)
+def language_named(name: str | None) -> str | None:
+    """The language by its full name; None, which stands for the collection's, stays None."""
+    return None if name is None else _core.language_named(name)
 
 
 def last_of_each(ids: Sequence[str]) -> list[int]:
@@ -210,6 +237,7 @@ class DocumentRows:
             "metadata": metadata,
             "created_at": [row.created_at for row in rows],
             "updated_at": [row.updated_at for row in rows],
+            "language": [language_named(row.language) for row in rows],
         }
         columns |= _named_in_metadata(metadata, with_context=self.with_context)
         columns["content_hash"] = text_hashes(columns["context"], columns["chunk_text"])
@@ -273,6 +301,20 @@ def given_version(embeddings: NDArray[np.float32], embedder: Embedder | None) ->
             "pass embedding_model='none' when the vectors come from elsewhere"
         )
     return version
+
+
+def list_files(
+    paths: Sequence[Path], include: Sequence[str] | None, exclude: Sequence[str], recursive: bool
+) -> tuple[list[FoundFile], list[FileProblem]]:
+    """The files to read, and what cannot be one; `include` of None is what `find_files` takes by itself."""
+    found: list[FoundFile] = []
+    problems: list[FileProblem] = []
+    options: dict[str, Any] = {"exclude": exclude, "recursive": recursive}
+    if include is not None:
+        options["include"] = include
+    for entry in find_files(list(paths), **options):
+        (problems if isinstance(entry, FileProblem) else found).append(entry)  # type: ignore[arg-type]
+    return found, problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +401,7 @@ def _chunk_columns(
             "char_end": chunk.char_end,
             "line": chunk.line,
             "content_hash": identity,
+            "language": None,
             "metadata": {},
             "created_at": now,
             "updated_at": now,

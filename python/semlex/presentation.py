@@ -24,8 +24,8 @@ from rich.progress import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from semlex.indexer import IndexReport
-    from semlex.indexer import Progress as Step
+    from semlex.progress import IndexReport
+    from semlex.progress import Progress as Step
     from semlex.types import SearchResult, SearchResults
 
 # Results go to stdout, everything else to stderr, so that a pipe carries results only.
@@ -97,12 +97,16 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
 
 def _scores(result: SearchResult) -> str:
     parts = []
-    if result.vector_rank is not None:
-        parts.append(f"vector #{result.vector_rank} ({result.vector_score:.3f})")
-    if result.keyword_rank is not None:
-        parts.append(f"keyword #{result.keyword_rank} ({result.keyword_score:.4f})")
+    for name, rank, score, digits in (
+        ("vector", result.vector_rank, result.vector_score, 3),
+        ("keyword", result.keyword_rank, result.keyword_score, 4),
+    ):
+        if score is not None:
+            parts.append(name + (f" #{rank}" if rank is not None else "") + f" ({score:.{digits}f})")
     if result.fused_score is not None:
-        parts.append(f"fused {result.fused_score:.5f}")
+        by_vector, by_words = result.vector_contribution, result.keyword_contribution
+        sum_of = f" = {by_vector:.3f} vector + {by_words:.3f} keyword" if by_vector is not None else ""
+        parts.append(f"fused {result.fused_score:.5f}{sum_of}")
     if result.rerank_score is not None:
         parts.append(f"rerank {result.rerank_score:.3f}")
     return " · ".join(parts)

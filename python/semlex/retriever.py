@@ -7,29 +7,29 @@ query -> vector -> vector leg   \
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from semlex.choosing import ModelOptions, OpenModels, choose_models
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
-from semlex.errors import ConfigurationError, SemlexError
-from semlex.indexer import Indexer, IndexReport, Progress
+from semlex.errors import ConfigurationError
+from semlex.indexer import Indexer
 from semlex.models.calling import ModelCaller
 from semlex.preparation import documents_from_texts
+from semlex.reporting import collection_status, server_health
 from semlex.request import Request, check_ids, checked_array
 from semlex.searching import Search
-from semlex.store import ingestion, rows, schema
+from semlex.store import rows, schema
 from semlex.store.connection import Database, describe
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.distance import storage_named
 from semlex.store.embedded import EmbeddedServer
 from semlex.store.filters import parse_filters
+from semlex.store.lexical.bm25 import DEFAULT_BM25, Bm25Engine, Bm25Options
 from semlex.store.names import Names
 from semlex.store.schema import Collection, CollectionSettings, check_same_model
-from semlex.store.server import read_server_info
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.fusion import FusionMethod
+    from semlex.progress import IndexReport, Progress
     from semlex.reranking.base import Reranker
     from semlex.store.bulk import OnDuplicate
     from semlex.store.connection import Connection
     from semlex.store.distance import DistanceName, StorageName
     from semlex.store.indexes import HnswIndex
+    from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import Document, SearchMode, SearchResults
 
 
@@ -81,7 +83,10 @@ class PostgreSQLRetriever(DocumentRetriever):
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
         language: Text-search language of a new collection.
-        lexical: Keyword engine of a new collection: ``tsvector``, ``tsvector_cd`` or ``none``.
+        lexical: Keyword engine of a new collection: ``bm25``, ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
+            extension which the server has: ``pg_textsearch``, ``pg_search``.
+        stop_words: Whether words that every text has are left out of the keyword index, in a new collection (``bm25``).
+        bm25: Constants of ``bm25``, and how much of its index is kept in memory.
         distance: ``cosine``, ``l2`` or ``inner_product``, of a new collection.
         vector_storage: ``vector`` (float32), or ``halfvec`` (float16: half the size, and indexes up to 4,000 dimensions
             where float32 has them up to 2,000), of a new collection.
@@ -108,7 +113,9 @@ class PostgreSQLRetriever(DocumentRetriever):
         schema: str = "semlex",
         create: bool = True,
         language: str = "english",
-        lexical: str = "tsvector",
+        lexical: str = "bm25",
+        stop_words: bool = True,
+        bm25: Bm25Options = DEFAULT_BM25,
         distance: DistanceName = "cosine",
         vector_storage: StorageName = "vector",
         with_context: bool = True,
@@ -130,8 +137,13 @@ class PostgreSQLRetriever(DocumentRetriever):
         self._models = OpenModels()
         self._storage = storage_named(vector_storage)
         self._settings = CollectionSettings(
-            distance=distance, language=language, lexical_engine=lexical, with_context=with_context
+            distance=distance,
+            language=language,
+            lexical_engine=lexical,
+            with_context=with_context,
+            stop_words=stop_words,
         )
+        self._bm25 = bm25
         self._create, self._bulk = create, bulk
         self._max_connections, self._timeout = max_connections, timeout
         self._server: EmbeddedServer | None = None
@@ -180,6 +192,8 @@ class PostgreSQLRetriever(DocumentRetriever):
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
         collection = await schema.open_collection(database, self.names, settings, create=self._create)
+        if isinstance(collection.lexical, Bm25Engine):
+            collection.lexical.configure(self._bm25)
         if models.version is not None:
             check_same_model(collection, models.version)
         return collection
@@ -335,7 +349,24 @@ class PostgreSQLRetriever(DocumentRetriever):
     async def delete_documents(self, ids: Sequence[str]) -> int:
         """Deletes chunks by id, with their vectors; returns how many were there."""
         check_ids(ids)
-        return await self._write("delete documents", lambda c: rows.delete_chunks(c, self.collection, ids))
+        return await self._opened.delete_documents(ids)
+
+    async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
+        """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
+
+        Writers merge a little after each write. This goes on to the end, for example after a large load.
+        """
+        return await self._opened.optimize(progress)
+
+    async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
+        """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
+
+        It is the way to another version of the analyzer, and the way out of a damaged index.
+
+        Raises:
+            ConfigurationError: The collection has another keyword engine.
+        """
+        return await self._opened.reindex_lexical(progress)
 
     async def drop_collection(self) -> bool:
         """Drops the collection with everything in it, and closes this retriever."""
@@ -355,7 +386,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "rrf",
+        fusion: FusionMethod = "completed",
         weights: Mapping[str, float] | None = None,
         rrf_k: float = 60.0,
         candidates: int | None = None,
@@ -374,8 +405,9 @@ class PostgreSQLRetriever(DocumentRetriever):
             vector: A query vector of your own, shape (d,); the model is not asked then.
             mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
-            fusion: ``rrf`` or ``linear``.
-            weights: Weight per leg, ``{"vector": 1.0, "keyword": 1.0}``.
+            fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
+            weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
+                0.5) for ``vector``; the others: factors, by default 1.
             rrf_k: Constant of RRF.
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
@@ -391,7 +423,8 @@ class PostgreSQLRetriever(DocumentRetriever):
         indexer = self._opened
         if indexer.collection.embedding is None and (self.embedder is not None or vector is not None):
             # Another process may have stored the first vectors in the meantime.
-            indexer.collection = await schema.open_collection(indexer.database, self.names, None, create=False)
+            found = await schema.open_collection(indexer.database, self.names, None, create=False)
+            indexer.collection = replace(found, lexical=indexer.collection.lexical)
         request = Request.checked(
             query=query,
             vector=vector,
@@ -413,6 +446,7 @@ class PostgreSQLRetriever(DocumentRetriever):
             reranker,
             caller=indexer.caller,
             query_cache=self._query_cache,
+            sample=indexer.sample,
         )
         return await session.run(request)
 
@@ -429,26 +463,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def status(self) -> dict[str, Any]:
         """Figures of the collection: counts, model, indexes, the last run."""
-        collection = self.collection
-        figures = await self._read("count", lambda c: rows.collection_figures(c, collection))
-        cache = self._query_cache.figures
-        run = await self._read("read the log", lambda c: ingestion.last_run(c, collection))
-        embedding = collection.embedding
-        return {
-            "collection": self.names.collection,
-            "schema": self.names.schema,
-            "postgres": collection.server.postgres,
-            "pgvector": ".".join(map(str, collection.server.pgvector or ())),
-            "lexical": collection.settings.lexical_engine,
-            "language": collection.settings.language,
-            "token_counter": collection.settings.token_counter,
-            "embedding_model": embedding.model if embedding else None,
-            "dimensions": embedding.dimensions if embedding else None,
-            "distance": collection.settings.distance,
-            **figures,
-            "query_cache": asdict(cache) | {"hit_rate": cache.hit_rate},
-            "last_run": run,
-        }
+        return await collection_status(self._opened.database, self.collection, self._query_cache)
 
     async def collections(self) -> list[dict[str, Any]]:
         """Every collection of the schema, by name."""
@@ -461,23 +476,13 @@ class PostgreSQLRetriever(DocumentRetriever):
         Returns:
             ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` or ``error``.
         """
-        started = time.perf_counter()
-        try:
-            server = await self._opened.database.read("look at the server", read_server_info)
-        except SemlexError as error:
-            return {"ok": False, "milliseconds": (time.perf_counter() - started) * 1000, "error": str(error)}
-        return {
-            "ok": server.pgvector is not None,
-            "milliseconds": (time.perf_counter() - started) * 1000,
-            "postgres": server.postgres,
-            "pgvector": ".".join(map(str, server.pgvector or ())),
-            "read_only": server.read_only,
+        health = await server_health(self._opened.database)
+        if "error" in health:
+            return health
+        return health | {
             "embedding_model": self.embedder.identity.model if self.embedder else None,
             "reranker_model": self.reranker.identity if self.reranker else None,
         }
 
     async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._opened.database.read(doing, work)
-
-    async def _write(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        return await self._opened.database.write(doing, work)

@@ -18,10 +18,27 @@ from semlex.errors import (
     SearchTimeoutError,
     SemlexError,
 )
-from semlex.fusion import Candidate, fuse
-from semlex.request import vector_faults
-from semlex.store.connection import set_local
-from semlex.store.legs import Leg, LegAnswer, failed, run_legs, run_remaining_legs
+from semlex.fusion import (
+    DEFAULT_VECTOR_WEIGHT,
+    LEGS,
+    Candidate,
+    candidates_of,
+    fuse,
+    fuse_completed,
+    in_key_order,
+    vector_weight,
+)
+from semlex.request import MAX_CANDIDATES, vector_faults
+from semlex.store.connection import in_time, set_local
+from semlex.store.legs import (
+    Leg,
+    LegAnswer,
+    completed_scores,
+    failed,
+    run_legs,
+    run_remaining_legs,
+    without_excluded,
+)
 from semlex.store.rows import load_results
 from semlex.store.vector import register_vector_parameter, vector_leg
 from semlex.types import SearchMode, SearchResult, SearchResults
@@ -31,19 +48,24 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.embedding.cache import QueryEmbeddingCache
+    from semlex.fusion import FusionMethod
     from semlex.models.calling import ModelCaller
     from semlex.request import Request
     from semlex.reranking.base import Reranker
     from semlex.store.connection import Connection, Database
+    from semlex.store.sampling import VectorSample
     from semlex.store.schema import Collection
 
 MINIMUM_CANDIDATES = 30
+DEEPER = 4  # times the candidates, when those that were found are not enough
 OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion sees what both legs nearly agree on
 RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
 # Share of a deadline that embedding the query may take; the rest is the database's.
 EMBEDDING_SHARE = 0.7
 # Share of what is left then that all legs together may take; the rest is for loading the rows of what they found.
 LEGS_SHARE = 0.8
+# Share of the rest that completing the scores may take.
+COMPLETION_SHARE = 0.5
 
 
 @dataclass(slots=True)
@@ -51,8 +73,10 @@ class _Found:
     """What the database part of a search brings."""
 
     answers: dict[str, LegAnswer]
+    fusion: FusionMethod
     hits: list[tuple[Candidate, SearchResult]]
     short_of_rows: bool
+    words_left_out: bool
 
 
 class Search:
@@ -65,6 +89,7 @@ class Search:
         reranker: Orders the best candidates, or None.
         caller: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
+        sample: Stored vectors, for completed fusion.
     """
 
     def __init__(
@@ -76,6 +101,7 @@ class Search:
         *,
         caller: ModelCaller,
         query_cache: QueryEmbeddingCache,
+        sample: VectorSample,
     ) -> None:
         self._database = database
         self._collection = collection
@@ -83,6 +109,7 @@ class Search:
         self._reranker = reranker
         self._caller = caller
         self._query_cache = query_cache
+        self._sample = sample
         self._query_cached = False
         self._timings: dict[str, float] = {}
         self._warnings: list[str] = []
@@ -103,12 +130,16 @@ class Search:
         if found.short_of_rows:
             # Rows were deleted behind our back: their vectors still stand. Look again past them, exactly.
             found = await self._find(request, wanted, vector, answers, depth, exact=True)
+        while found.words_left_out and len(found.hits) < request.top_k and depth < MAX_CANDIDATES:
+            # The nearest chunks hold words that the query excludes: look among more of them.
+            depth = min(depth * DEEPER, MAX_CANDIDATES)
+            found = await self._find(request, wanted, vector, answers, depth)
         hits = found.hits
         reranked = None
         if self._reranker is not None and request.text is not None and hits:
             hits, reranked = await self._rerank(request, self._reranker, hits)
-        results = [_complete(hit, candidate, rank) for rank, (candidate, hit) in enumerate(hits[: request.top_k], 1)]
-        return self._results(request, wanted, found.answers, results, reranked)
+        results = [_scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(hits[: request.top_k], 1)]
+        return self._results(request, wanted, found, results, reranked)
 
     # --- which legs -------------------------------------------------------------------------------------------------
 
@@ -222,7 +253,7 @@ class Search:
                 if complete["vector"].error is not None:
                     return answers  # out of time: what the index found stands
                 answers |= complete
-            return await self._load(connection, request, failures | answers)
+            return await self._load(connection, request, vector, failures | answers)
 
         started = time.perf_counter()
         outcome = await self._database.read("search", work, deadline=request.remaining())
@@ -230,16 +261,23 @@ class Search:
             answers = dict(outcome)
             await run_remaining_legs(self._database, legs, answers, lambda c: _limit(c, leg_seconds))
             complete = failures | answers
-            outcome = await self._database.read("search", lambda c: self._load(c, request, complete))
+            outcome = await self._database.read("search", lambda c: self._load(c, request, vector, complete))
         self._timings["database"] = self._timings.get("database", 0.0) + (time.perf_counter() - started) * 1000
         return outcome
 
-    async def _load(self, connection: Connection, request: Request, answers: dict[str, LegAnswer]) -> _Found:
+    async def _load(
+        self,
+        connection: Connection,
+        request: Request,
+        vector: NDArray[np.float32] | None,
+        answers: dict[str, LegAnswer],
+    ) -> _Found:
         good = {name: answer for name, answer in answers.items() if answer.error is None}
         if not good:
             raise next(answer.error for answer in answers.values() if answer.error is not None)
+        good, words_left_out = await without_excluded(connection, good)
+        fused, fusion = await self._fuse(connection, request, vector, good)
         await _limit(connection, request.remaining())
-        fused = fuse(good, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k)
         wanted = request.top_k * (RERANK_OVERSAMPLING if self._reranker is not None else 1)
         hits: list[tuple[Candidate, SearchResult]] = []
         dropped = position = 0
@@ -250,7 +288,43 @@ class Search:
             loaded = await load_results(connection, self._collection, [c.key for c in batch], request.text)
             hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
             dropped += len(batch) - len(loaded)
-        return _Found(answers, hits, short_of_rows=dropped > 0 and len(hits) < wanted)
+        short = dropped > 0 and len(hits) < wanted
+        return _Found(answers, fusion, hits, short_of_rows=short, words_left_out=words_left_out)
+
+    async def _fuse(
+        self,
+        connection: Connection,
+        request: Request,
+        vector: NDArray[np.float32] | None,
+        answers: dict[str, LegAnswer],
+    ) -> tuple[list[Candidate], FusionMethod]:
+        """Candidates, best first, and the fusion that ordered them; one leg's own order stands."""
+        if len(answers) < len(LEGS):
+            return list(candidates_of(answers).values()), request.fusion
+        if request.fusion != "completed":
+            return fuse(answers, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k), request.fusion
+        query = _not_none(vector)
+        remaining = request.remaining()
+        if remaining is None:
+            return await self._complete(connection, request, query, answers), "completed"
+
+        async def complete() -> list[Candidate]:
+            await _limit(connection, remaining * COMPLETION_SHARE)
+            return await self._complete(connection, request, query, answers)
+
+        completed = await in_time(connection, complete)
+        return (fuse(answers, method="rrf"), "rrf") if completed is None else (completed, "completed")
+
+    async def _complete(
+        self, connection: Connection, request: Request, vector: NDArray[np.float32], answers: dict[str, LegAnswer]
+    ) -> list[Candidate]:
+        """Candidates by both legs' scores of all that either found."""
+        declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
+        weight = vector_weight(request.weights, declared)
+        keys = in_key_order(candidates_of(answers))
+        scores = {name: await completed_scores(connection, answer, keys) for name, answer in answers.items()}
+        spread = await self._sample.spread(connection, self._collection, vector)
+        return fuse_completed(answers, keys, scores, spread=spread, weight=weight)
 
     async def _rerank(
         self, request: Request, reranker: Reranker, hits: list[tuple[Candidate, SearchResult]]
@@ -278,15 +352,18 @@ class Search:
         self,
         request: Request,
         wanted: list[str],
-        answers: dict[str, LegAnswer],
+        found: _Found,
         results: list[SearchResult],
         reranked: str | None,
     ) -> SearchResults:
+        answers = found.answers
         answered = [name for name in wanted if name in answers and answers[name].error is None]
         for name in wanted:
             error = answers[name].error if name in answers else None
             if error is not None:
                 self._warnings.append(f"the {name} leg did not answer: {error}")
+        if found.fusion != request.fusion:
+            self._warnings.append("the legs' scores were not completed in time; the order is that of rrf")
         for name in answered:
             self._warnings += answers[name].warnings
             self._timings[f"{name}_leg"] = answers[name].milliseconds
@@ -298,7 +375,7 @@ class Search:
             requested_mode=request.mode or _mode(wanted),
             embedding_model=embedding.model if embedding is not None and "vector" in answered else None,
             reranker_model=reranked,
-            fusion=request.fusion if len(answered) > 1 else None,
+            fusion=found.fusion if len(answered) > 1 else None,
             leg_hits={name: len(answers[name].keys) for name in answered},
             timings=self._timings,
             query_cached=self._query_cached,
@@ -345,11 +422,12 @@ def _not_none(vector: NDArray[np.float32] | None) -> NDArray[np.float32]:
     return vector
 
 
-def _complete(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
+def _scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
     """The loaded row with the scores of every stage; the older names stand in the metadata unless the user's do."""
     hit.rank = rank
     hit.vector_rank, hit.vector_score = candidate.vector_rank, candidate.vector_score
     hit.keyword_rank, hit.keyword_score = candidate.keyword_rank, candidate.keyword_score
     hit.fused_score = candidate.fused_score
+    hit.vector_contribution, hit.keyword_contribution = candidate.vector_contribution, candidate.keyword_contribution
     hit.metadata = {"similarity": hit.vector_score, "rerank_score": hit.rerank_score} | hit.metadata
     return hit

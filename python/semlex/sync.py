@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from pathlib import Path
 
-    from semlex.indexer import IndexReport
+    from semlex.progress import IndexReport
+    from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import Document, SearchResults
 
 T = TypeVar("T")
@@ -116,6 +117,14 @@ class SyncRetriever:
     def create_index(self, hnsw: Any = None) -> list[str]:
         """As `PostgreSQLRetriever.create_index`."""
         return self._run(self._retriever.create_index(hnsw))
+
+    def optimize(self, **options: Any) -> int:
+        """As `PostgreSQLRetriever.optimize`."""
+        return self._run(self._retriever.optimize(**options))
+
+    def reindex_lexical(self, **options: Any) -> Rebuilt:
+        """As `PostgreSQLRetriever.reindex_lexical`."""
+        return self._run(self._retriever.reindex_lexical(**options))
 
     def search(self, query: str | None = None, top_k: int = 5, filters: Any = None, **options: Any) -> SearchResults:
         """As `PostgreSQLRetriever.search`."""

@@ -38,6 +38,8 @@ class Document:
         child_ids: Ids of its parts.
         created_at: When it was made.
         updated_at: When it was last changed.
+        language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
+            collection's.
     """
 
     content: str
@@ -47,6 +49,7 @@ class Document:
     child_ids: list[str] = field(default_factory=list)
     created_at: datetime = field(default_factory=utc_now)
     updated_at: datetime = field(default_factory=utc_now)
+    language: str | None = None
 
 
 @dataclass(slots=True)
@@ -55,11 +58,14 @@ class SearchResult(Document):
 
     Attributes:
         rank: Place in the answer, from 1.
-        vector_rank: Place in the vector leg, from 1.
-        vector_score: Cosine similarity, -1 to 1 (or minus the distance for other metrics).
-        keyword_rank: Place in the keyword leg, from 1.
-        keyword_score: The lexical engine's own score; comparable only within one query.
+        vector_rank: Place in the vector leg, from 1; None where it is not among that leg's candidates.
+        vector_score: Cosine similarity, -1 to 1 (or minus the L2 distance, or the inner product).
+        keyword_rank: Place in the keyword leg, from 1; None where it is not among that leg's candidates.
+        keyword_score: The lexical engine's own score; comparable only within one query. Completed fusion gives both
+            scores to every hit: 0 where no word matches, None where there is no vector.
         fused_score: Score of the fusion; not a similarity.
+        vector_contribution: What the vector leg adds to the fused score of completed fusion.
+        keyword_contribution: What the keyword leg adds to it.
         rerank_score: The reranker's probability of relevance, 0 to 1.
         source: File or address that the text came from.
         heading_path: Titles above the text, outermost first.
@@ -75,6 +81,8 @@ class SearchResult(Document):
     keyword_rank: int | None = None
     keyword_score: float | None = None
     fused_score: float | None = None
+    vector_contribution: float | None = None
+    keyword_contribution: float | None = None
     rerank_score: float | None = None
     source: str = ""
     heading_path: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from semlex.embedding.base import FITTED_FUSION_WEIGHT
 from semlex.embedding.server import ServerEmbedder, find_key, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models.server import ModelServer
@@ -46,6 +47,8 @@ class GeminiEmbedder(ServerEmbedder):
     Raises:
         ConfigurationError: A parameter cannot be used, or the key is missing.
     """
+
+    fusion_weight = FITTED_FUSION_WEIGHT
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semlex.embedding.base import FITTED_FUSION_WEIGHT
 from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
 from semlex.embedding.server import REFUSED_STATUSES, ServerEmbedder, find_key, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
@@ -30,6 +31,8 @@ ACCOUNTS = {
 OTHER_KEY_VARIABLE = "SEMLEX_EMBEDDING_API_KEY"
 # Servers add no prompt by themselves, and without it Qwen3-Embedding loses 1 to 5 % of retrieval quality.
 PROMPTED_MODELS = "qwen3-embedding"
+# Models of which is known that they were trained for retrieval in many languages; names of others promise nothing.
+MULTILINGUAL_MODELS = (PROMPTED_MODELS, "text-embedding-3")
 
 
 class OpenAIEmbedder(ServerEmbedder):
@@ -104,6 +107,8 @@ class OpenAIEmbedder(ServerEmbedder):
             batch_size=batch_size,
             tokenizer=tokenizer,
         )
+        if any(known in model.lower() for known in MULTILINGUAL_MODELS):
+            self.fusion_weight = FITTED_FUSION_WEIGHT
         self._sent_dimensions = {"dimensions": dimensions} if send_dimensions else {}
         self._encoding: str | None = None  # what the server is known to understand
 

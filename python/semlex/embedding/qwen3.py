@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import FITTED_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.models.device import require_torch
 from semlex.models.prefetching import prefetched
@@ -70,6 +70,8 @@ class Qwen3EmbeddingEncoder:
         ModelNotFoundError: The model is not on this machine.
         MissingExtraError: torch or transformers is not installed.
     """
+
+    fusion_weight = FITTED_FUSION_WEIGHT
 
     def __init__(  # noqa: PLR0917 (the order that callers know: all six may be positional)
         self,

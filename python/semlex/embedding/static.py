@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import STATIC_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
 from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
 from semlex.models.weights import ModelFolder, find_model
@@ -61,6 +61,8 @@ class StaticEmbedder:
         ModelError: The installed wheel is of another version.
         ModelNotFoundError: The model is not on this machine.
     """
+
+    fusion_weight = STATIC_FUSION_WEIGHT
 
     def __init__(self, model_name: str = "static", *, revision: str | None = None) -> None:
         for package in ("model2vec", WHEEL) if model_name == "static" else ("model2vec",):

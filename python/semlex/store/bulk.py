@@ -10,7 +10,7 @@ Three ways in, same result:
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
@@ -20,16 +20,21 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig, copy_rows
+from semlex.store.ingestion import write_documents
+from semlex.store.lexical.segments import NO_IDS, ids_of, joined
+from semlex.store.lexical.writing import batch_index
+from semlex.types import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
 
     import numpy as np
     from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
+    from semlex.store.ingestion import DocumentRow
     from semlex.store.legs import Key
+    from semlex.store.lexical.writing import BatchIndex
     from semlex.store.schema import Collection
 
 OnDuplicate = Literal["update", "skip"]
@@ -57,6 +62,7 @@ CHUNK_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("char_end", "int4", "int4"),
     ("line", "int4", "int4"),
     ("content_hash", "bytea", "bytea"),
+    ("language", "text", "text"),
     ("metadata", "jsonb", "text"),
     ("created_at", "timestamptz", "timestamptz"),
     ("updated_at", "timestamptz", "timestamptz"),
@@ -67,9 +73,10 @@ FROM_ARRAY = {
     "metadata": sql.SQL("{}::jsonb"),
 }
 CHUNK_COLUMN_NAMES = tuple(name for name, *_ in CHUNK_COLUMNS)
+# Of the rows' own making only where the keyword index has to know it.
+LEXICAL_ID = ("lexical_id", "int8", "bigint")
 # A changed text keeps the time it was first made.
 UPDATED_COLUMNS = tuple(name for name in CHUNK_COLUMN_NAMES if name not in ("document_id", "chunk_id", "created_at"))
-_COLUMN_LIST = sql.SQL(", ").join(map(sql.Identifier, CHUNK_COLUMN_NAMES))
 
 
 @dataclass(slots=True)
@@ -127,19 +134,34 @@ class RowSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentRow:
-    """What was read from a source."""
+class _Batch:
+    """What is written, and where to.
 
-    document_id: UUID
-    source_id: UUID
-    uri: str
-    title: str
-    format: str
-    content_hash: bytes
-    size_bytes: int
-    modified_at: datetime
-    chunk_count: int
-    metadata: dict[str, Any] = field(default_factory=dict)
+    Attributes:
+        connection: In a transaction.
+        collection: As opened.
+        index: The keyword index's share, or None.
+        columns: Those of the chunk table that are written: name, type on the wire, type in an array.
+    """
+
+    connection: Connection
+    collection: Collection
+    index: BatchIndex | None
+    columns: tuple[tuple[str, str, str], ...]
+
+    @property
+    def column_list(self) -> sql.Composed:
+        return sql.SQL(", ").join(sql.Identifier(name) for name, *_ in self.columns)
+
+    def numbered(self, part: ChunkRows) -> ChunkRows:
+        """The rows with their ids, if they need any; the index begins to read them."""
+        if self.index is None:
+            return part
+        ids = self.index.number(part.columns).tolist()
+        return ChunkRows(part.columns | {"lexical_id": ids}, part.embeddings)
+
+    def wire_columns(self, part: ChunkRows) -> list[tuple[str, str, object]]:
+        return [(name, kind, part.columns[name]) for name, kind, _ in self.columns]
 
 
 async def write_chunks(
@@ -149,10 +171,13 @@ async def write_chunks(
     *,
     mode: WriteMode = "merge",
     on_duplicate: OnDuplicate = "update",
-    replaced_documents: Sequence[UUID] = (),
+    documents: Sequence[DocumentRow] = (),
     bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
     """Writes a batch inside the caller's transaction.
+
+    Locks are taken in one order by all writers, so that none waits for another in a circle: the collection's row of the
+    registry (where there is a keyword index of ours), documents, chunks, vectors; each table's in the order of its key.
 
     Args:
         connection: In a transaction.
@@ -160,43 +185,49 @@ async def write_chunks(
         rows: Without repeated keys.
         mode: ``direct`` when the collection was empty; a key that exists after all fails the transaction (23505).
         on_duplicate: Whether a chunk that exists is updated or left as it is.
-        replaced_documents: Documents whose chunks are exactly the given ones afterwards.
+        documents: What the rows were read from: written first, and their chunks are exactly the given ones afterwards.
         bulk: From which size on rows are copied, and in which blocks.
 
     Returns:
         The number of chunks inserted or updated.
+
+    Raises:
+        AnalyzerVersionError: The keyword index is made by another version of the analyzer.
+        CollectionNotFoundError: The collection was dropped.
     """
-    if not len(rows) and not replaced_documents:
+    if not len(rows) and not documents:
         return 0
-    if mode == "direct":
-        return await _copy_direct(connection, collection, rows, bulk)
-    parameters: dict[str, Any] = {}
-    if len(rows) <= bulk.small_batch_rows:
-        few = rows.whole()
-        source, parameters = _arrays_source(collection, few)
-        every_vector = few.has_every_vector
-    else:
-        source, every_vector = await _staged_source(connection, collection, rows, bulk)
-    if replaced_documents:
-        await _delete_others(connection, collection, source, parameters, replaced_documents)
-    return await _merge(connection, collection, source, parameters, on_duplicate, every_vector=every_vector)
+    async with batch_index(connection, collection, len(rows)) as index:
+        columns = CHUNK_COLUMNS if index is None else (*CHUNK_COLUMNS, LEXICAL_ID)
+        batch = _Batch(connection, collection, index, columns)
+        if documents:
+            await write_documents(connection, collection, documents, utc_now())
+        if mode == "direct":
+            return await _copy_direct(batch, rows, bulk)
+        parameters: dict[str, Any] = {}
+        if len(rows) <= bulk.small_batch_rows:
+            few = batch.numbered(rows.whole())
+            source, parameters = _arrays_source(batch, few)
+            every_vector = few.has_every_vector
+        else:
+            source, every_vector = await _staged_source(batch, rows, bulk)
+        gone = NO_IDS
+        if documents:
+            gone = await _delete_others(batch, source, parameters, [row.document_id for row in documents])
+        return await _merge(batch, source, parameters, on_duplicate, gone, every_vector=every_vector)
 
 
-def _copy_columns(rows: ChunkRows) -> list[tuple[str, str, object]]:
-    return [(name, kind, rows.columns[name]) for name, kind, *_ in CHUNK_COLUMNS]
-
-
-async def _copy_direct(connection: Connection, collection: Collection, rows: RowSource, bulk: BulkIngestConfig) -> int:
+async def _copy_direct(batch: _Batch, rows: RowSource, bulk: BulkIngestConfig) -> int:
+    connection, collection = batch.connection, batch.collection
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)")
     made: list[ChunkRows] = []
 
     def chunks() -> Iterator[_core.CopyEncoder]:
         for part in rows.parts():
             made.append(part)
-            yield _core.CopyEncoder(_copy_columns(part), part.columns["chunk_id"])
+            yield _core.CopyEncoder(batch.wire_columns(batch.numbered(part)), part.columns["chunk_id"])
 
-    # Chunk before vector, as every writer takes its locks.
-    target = copy.format(collection.names.chunk, _COLUMN_LIST)
+    target = copy.format(collection.names.chunk, batch.column_list)
     written = await copy_rows(connection, target, chunks(), bulk.copy_block_bytes)
     if collection.embedding is not None:
         storage = collection.embedding.storage
@@ -204,6 +235,8 @@ async def _copy_direct(connection: Connection, collection: Collection, rows: Row
         table = collection.names.embedding(collection.embedding.version)
         target = copy.format(table, sql.SQL("document_id, chunk_id, embedding"))
         await copy_rows(connection, target, vectors, bulk.copy_block_bytes)
+    if batch.index is not None:
+        await batch.index.write(connection, None)
     return written
 
 
@@ -219,10 +252,9 @@ def _vector_encoder(part: ChunkRows, storage: str) -> _core.CopyEncoder:
     return _core.CopyEncoder(columns, keys[1])
 
 
-async def _staged_source(
-    connection: Connection, collection: Collection, rows: RowSource, bulk: BulkIngestConfig
-) -> tuple[sql.Composed, bool]:
+async def _staged_source(batch: _Batch, rows: RowSource, bulk: BulkIngestConfig) -> tuple[sql.Composed, bool]:
     """Copies rows into a temporary table; returns its name, and whether every row has a vector."""
+    connection, collection = batch.connection, batch.collection
     # The name is random because a caller's transaction may hold the table of an earlier batch.
     name = f"semlex_{secrets.token_hex(8)}"
     staging = sql.Identifier("pg_temp", name)
@@ -231,7 +263,7 @@ async def _staged_source(
     await connection.execute(
         sql.SQL(
             "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {}, NULL::{} AS embedding FROM {} WITH NO DATA"
-        ).format(sql.Identifier(name), _COLUMN_LIST, vector_type, collection.names.chunk)
+        ).format(sql.Identifier(name), batch.column_list, vector_type, collection.names.chunk)
     )
     every_vector = True
 
@@ -239,12 +271,12 @@ async def _staged_source(
         nonlocal every_vector
         for part in rows.parts():
             every_vector = every_vector and part.has_every_vector
-            columns = _copy_columns(part)
+            columns = batch.wire_columns(batch.numbered(part))
             if embedding is not None:
                 columns.append(("embedding", embedding.storage, _vectors(part)))
             yield _core.CopyEncoder(columns, part.columns["chunk_id"])
 
-    column_list = _COLUMN_LIST if embedding is None else sql.SQL("{}, embedding").format(_COLUMN_LIST)
+    column_list = batch.column_list if embedding is None else sql.SQL("{}, embedding").format(batch.column_list)
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(staging, column_list)
     await copy_rows(connection, copy, parts(), bulk.copy_block_bytes)
     return sql.SQL("{}").format(staging), every_vector
@@ -263,8 +295,9 @@ def _vector_type(collection: Collection) -> sql.Composed:
     )
 
 
-def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Composed, dict[str, Any]]:
-    parameters: dict[str, Any] = dict(rows.columns)
+def _arrays_source(batch: _Batch, rows: ChunkRows) -> tuple[sql.Composed, dict[str, Any]]:
+    collection = batch.collection
+    parameters: dict[str, Any] = {name: rows.columns[name] for name, *_ in batch.columns}
     parameters["document_id"] = [UUID(bytes=document_id) for document_id in rows.columns["document_id"]]
     for name in ("subsection_title", "metadata"):
         parameters[name] = [_core.to_json(value).decode() for value in rows.columns[name]]
@@ -276,11 +309,11 @@ def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Compose
     if embedding is not None and rows.embeddings is not None:
         as_text = HalfVector if embedding.storage == "halfvec" else Vector
         parameters["embedding"] = [None if row is None else as_text(row).to_text() for row in rows.embeddings]
-    arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind in CHUNK_COLUMNS]
+    arrays = [sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind)) for name, _, kind in batch.columns]
     as_is = sql.SQL("{}")
     values = [
         sql.SQL("{} AS {}").format(FROM_ARRAY.get(name, as_is).format(sql.Identifier("a", name)), sql.Identifier(name))
-        for name in CHUNK_COLUMN_NAMES
+        for name, *_ in batch.columns
     ]
     source = sql.SQL(
         "(SELECT {values}, a.embedding::{vector_type} AS embedding FROM unnest({arrays}, %(embedding)s::text[]) "
@@ -289,54 +322,61 @@ def _arrays_source(collection: Collection, rows: ChunkRows) -> tuple[sql.Compose
         values=sql.SQL(", ").join(values),
         vector_type=vector_type,
         arrays=sql.SQL(", ").join(arrays),
-        names=_COLUMN_LIST,
+        names=batch.column_list,
     )
     return source, parameters
 
 
 async def _delete_others(
-    connection: Connection,
-    collection: Collection,
-    source: sql.Composed,
-    parameters: dict[str, Any],
-    documents: Sequence[UUID],
-) -> None:
-    """Deletes the chunks of these documents that are not among the given ones."""
-    tables = [collection.names.chunk]
-    if collection.embedding is not None:
-        tables.append(collection.names.embedding(collection.embedding.version))
-    for table in tables:
-        await connection.execute(
-            sql.SQL(
-                "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
-                "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
-            ).format(table, source),
-            {**parameters, "replaced": list(documents)},
-        )
+    batch: _Batch, source: sql.Composed, parameters: dict[str, Any], documents: Sequence[UUID]
+) -> NDArray[np.int64]:
+    """Deletes the chunks of these documents that are not among the given ones; returns their lexical ids."""
+    names, embedding = batch.collection.names, batch.collection.embedding
+    others = sql.SQL(
+        "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
+        "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
+    )
+    values = {**parameters, "replaced": list(documents)}
+    cursor = batch.connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL("WITH gone AS ({} RETURNING t.lexical_id) SELECT array_send(array_agg(lexical_id)) FROM gone").format(
+            others.format(names.chunk, source)
+        ),
+        values,
+    )
+    row = await cursor.fetchone()
+    if embedding is not None:
+        await batch.connection.execute(others.format(names.embedding(embedding.version), source), values)
+    return ids_of(row and row[0])
 
 
 async def _merge(
-    connection: Connection,
-    collection: Collection,
+    batch: _Batch,
     source: sql.Composed,
     parameters: dict[str, Any],
     on_duplicate: OnDuplicate,
+    gone: NDArray[np.int64],
     *,
     every_vector: bool,
 ) -> int:
+    connection, collection = batch.connection, batch.collection
     names = collection.names
     vectors = names.embedding(collection.embedding.version) if collection.embedding is not None else None
     action: sql.Composable = sql.SQL("NOTHING")
     if on_duplicate == "update":
         assignments = [
-            sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name))
-            for name in (*UPDATED_COLUMNS, "lexical_id")
+            sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in UPDATED_COLUMNS
         ]
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(assignments))
+        # A text that did not change keeps its id, and with it what the keyword index has of it.
+        new_id = sql.SQL(
+            "previous_id = c.lexical_id, lexical_id = CASE WHEN c.content_hash = excluded.content_hash "
+            "AND c.language IS NOT DISTINCT FROM excluded.language THEN c.lexical_id ELSE excluded.lexical_id END"
+        )
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join([*assignments, new_id]))
     insert = sql.SQL(
-        "INSERT INTO {} ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
+        "INSERT INTO {} AS c ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
         "ON CONFLICT (document_id, chunk_id) DO "
-    ).format(names.chunk, _COLUMN_LIST, _COLUMN_LIST, source)
+    ).format(names.chunk, batch.column_list, batch.column_list, source)
     if vectors is not None and on_duplicate == "update" and not every_vector:
         # A text that changed and came without a vector must not keep the old one. Whether it changed is known only
         # once the row is locked, and rows are locked in key order, old and new ones alike: without that, two writers
@@ -350,7 +390,8 @@ async def _merge(
             ).format(vectors, source, names.chunk),
             parameters,
         )
-    merged = sql.SQL("WITH merged AS ({}{} RETURNING document_id, chunk_id)").format(insert, action)
+    returned = sql.SQL("document_id, chunk_id, lexical_id, previous_id")
+    merged = sql.SQL("WITH merged AS ({}{} RETURNING {})").format(insert, action, returned)
     if vectors is not None:
         merged += sql.SQL(
             ", embedded AS (INSERT INTO {} SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
@@ -358,46 +399,17 @@ async def _merge(
             "ORDER BY s.document_id, s.chunk_id ON CONFLICT (document_id, chunk_id) "
             "DO UPDATE SET embedding = excluded.embedding)"
         ).format(vectors, source)
-    merged += sql.SQL(" SELECT count(*) FROM merged")
-    cursor = await connection.execute(merged, parameters)
-    row = await cursor.fetchone()
-    return int(row[0]) if row else 0
-
-
-async def write_documents(
-    connection: Connection, collection: Collection, rows: Sequence[DocumentRow], now: datetime
-) -> None:
-    """Writes the rows of documents, in key order.
-
-    They are the first locks that a writer takes, so that two writers of one document come one after the other.
-    """
-    ordered = sorted(rows, key=lambda row: row.document_id.bytes)
-    await connection.execute(
-        sql.SQL(
-            "INSERT INTO {} (document_id, source_id, uri, title, format, content_hash, size_bytes, modified_at, "
-            "chunk_count, metadata, created_at, updated_at) "
-            "SELECT d.*, %(now)s, %(now)s FROM unnest(%(document_id)s::uuid[], %(source_id)s::uuid[], %(uri)s::text[], "
-            "%(title)s::text[], %(format)s::text[], %(content_hash)s::bytea[], %(size_bytes)s::bigint[], "
-            "%(modified_at)s::timestamptz[], %(chunk_count)s::int[], %(metadata)s::jsonb[]) AS d "
-            "ON CONFLICT (document_id) DO UPDATE SET title = excluded.title, format = excluded.format, "
-            "content_hash = excluded.content_hash, size_bytes = excluded.size_bytes, "
-            "modified_at = excluded.modified_at, chunk_count = excluded.chunk_count, metadata = excluded.metadata, "
-            "updated_at = excluded.updated_at"
-        ).format(collection.names.document),
-        {
-            "document_id": [row.document_id for row in ordered],
-            "source_id": [row.source_id for row in ordered],
-            "uri": [row.uri for row in ordered],
-            "title": [row.title for row in ordered],
-            "format": [row.format for row in ordered],
-            "content_hash": [row.content_hash for row in ordered],
-            "size_bytes": [row.size_bytes for row in ordered],
-            "modified_at": [row.modified_at for row in ordered],
-            "chunk_count": [row.chunk_count for row in ordered],
-            "metadata": [_core.to_json(row.metadata).decode() for row in ordered],
-            "now": now,
-        },
+    merged += sql.SQL(
+        " SELECT count(*), array_send(array_agg(lexical_id)), "
+        "array_send(array_agg(previous_id) FILTER (WHERE previous_id <> lexical_id)) FROM merged"
     )
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(merged, parameters)
+    row = await cursor.fetchone()
+    count, stored, replaced = row or (0, None, None)
+    if batch.index is not None:
+        await batch.index.write(connection, ids_of(stored), joined([gone, ids_of(replaced)]))
+    return int(count)
 
 
 async def write_embeddings(

@@ -243,7 +243,8 @@ class Database:
                     result = await work(connection)
                     raise psycopg.Rollback(savepoint)
                 return result
-            async with connection.transaction():
+            # Pipelined: the server gets the beginning together with the first statement whose rows are waited for.
+            async with connection.pipeline(), connection.transaction():
                 await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 await set_local(connection, **READ_SETTINGS)
                 return await work(connection)
@@ -276,15 +277,27 @@ class Database:
         task.cancel()
         raise SearchTimeoutError(f"{doing}: the server did not answer within {deadline:g} s")
 
-    async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
         """Runs `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
 
         `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
+
+        Args:
+            doing: What it is for, for error messages.
+            work: Gets the connection.
+            one_snapshot: Whether all statements see one state (REPEATABLE READ).
+
+        Raises:
+            ConfigurationError: `one_snapshot` inside a transaction that has begun.
         """
 
         async def transaction(connection: Connection) -> T:
             joined = self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE
+            if joined and one_snapshot:
+                raise ConfigurationError(f"{doing}: this needs a transaction of its own; end yours first")
             async with connection.transaction():
+                if one_snapshot:
+                    await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 previous = await _search_path(connection) if joined else None
                 await set_local(connection, search_path=SEARCH_PATH)
                 result = await work(connection)
@@ -334,6 +347,18 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
         for name, value in settings.items()
     )
     await connection.execute(sql.SQL("SELECT {}").format(calls))
+
+
+async def in_time(connection: Connection, work: Callable[[], Awaitable[T]]) -> T | None:
+    """What `work` returns, or None when a statement of it took longer than its time limit.
+
+    The transaction goes on either way, with the settings that it had.
+    """
+    try:
+        async with connection.transaction():
+            return await work()
+    except psycopg.errors.QueryCanceled:
+        return None
 
 
 async def _search_path(connection: Connection) -> str:

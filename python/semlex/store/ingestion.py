@@ -1,9 +1,10 @@
-"""What the indexer asks of the store beside writing chunks: sources, what is already there, the log."""
+"""What the indexer asks of the store beside writing chunks: sources, documents, what is already there, the log."""
 
 from __future__ import annotations
 
 import getpass
 import socket
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -22,6 +23,22 @@ if TYPE_CHECKING:
 
 # document_id, chunk_id, content_hash, context, chunk_text
 Unembedded = tuple[UUID, str, bytes, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """What was read from a source."""
+
+    document_id: UUID
+    source_id: UUID
+    uri: str
+    title: str
+    format: str
+    content_hash: bytes
+    size_bytes: int
+    modified_at: datetime
+    chunk_count: int
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 def source_id(uri: str) -> UUID:
@@ -49,6 +66,42 @@ async def write_source(connection: Connection, collection: Collection, uri: str,
         {"key": key, "uri": uri, "kind": kind, "now": now},
     )
     return key
+
+
+async def write_documents(
+    connection: Connection, collection: Collection, rows: Sequence[DocumentRow], now: datetime
+) -> None:
+    """Writes the rows of documents, in key order.
+
+    They are the first locks that a writer takes, so that two writers of one document come one after the other.
+    """
+    ordered = sorted(rows, key=lambda row: row.document_id.bytes)
+    await connection.execute(
+        sql.SQL(
+            "INSERT INTO {} (document_id, source_id, uri, title, format, content_hash, size_bytes, modified_at, "
+            "chunk_count, metadata, created_at, updated_at) "
+            "SELECT d.*, %(now)s, %(now)s FROM unnest(%(document_id)s::uuid[], %(source_id)s::uuid[], %(uri)s::text[], "
+            "%(title)s::text[], %(format)s::text[], %(content_hash)s::bytea[], %(size_bytes)s::bigint[], "
+            "%(modified_at)s::timestamptz[], %(chunk_count)s::int[], %(metadata)s::jsonb[]) AS d "
+            "ON CONFLICT (document_id) DO UPDATE SET title = excluded.title, format = excluded.format, "
+            "content_hash = excluded.content_hash, size_bytes = excluded.size_bytes, "
+            "modified_at = excluded.modified_at, chunk_count = excluded.chunk_count, metadata = excluded.metadata, "
+            "updated_at = excluded.updated_at"
+        ).format(collection.names.document),
+        {
+            "document_id": [row.document_id for row in ordered],
+            "source_id": [row.source_id for row in ordered],
+            "uri": [row.uri for row in ordered],
+            "title": [row.title for row in ordered],
+            "format": [row.format for row in ordered],
+            "content_hash": [row.content_hash for row in ordered],
+            "size_bytes": [row.size_bytes for row in ordered],
+            "modified_at": [row.modified_at for row in ordered],
+            "chunk_count": [row.chunk_count for row in ordered],
+            "metadata": [_core.to_json(row.metadata).decode() for row in ordered],
+            "now": now,
+        },
+    )
 
 
 async def known_documents(connection: Connection, collection: Collection, source: UUID) -> dict[UUID, bytes]:

@@ -66,6 +66,7 @@ class LegAnswer:
         error: What went wrong, or None.
         scores_of: Gives the leg's exact scores of other chunks in the same transaction, float64, shape (n,); NaN for
             one that has none.
+        filters: Whether NaN of `scores_of` means that the query's own words leave the chunk out.
         warnings: What the user should know of this answer.
     """
 
@@ -74,7 +75,39 @@ class LegAnswer:
     milliseconds: float = 0.0
     error: BaseException | None = None
     scores_of: Callable[[Connection, Sequence[Key]], Awaitable[NDArray[np.float64]]] | None = None
+    filters: bool = False
     warnings: tuple[str, ...] = ()
+
+
+def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
+    """Keys as the values of two arrays, ``document_ids`` and ``chunk_ids``."""
+    return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
+
+
+async def scores_by_key(connection: Connection, statement: Statement, keys: Sequence[Key]) -> NDArray[np.float64]:
+    """Scores by a statement that takes `key_arrays` and returns one score a key, in their order; NULL is NaN."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement.text, {**statement.parameters, **key_arrays(keys)})
+    return np.array([row[0] for row in await cursor.fetchall()], dtype=np.float64)
+
+
+async def completed_scores(connection: Connection, answer: LegAnswer, keys: Sequence[Key]) -> NDArray[np.float64]:
+    """A leg's scores of chunks: of those it found as found, of the others as it gives them when asked, else NaN."""
+    found = dict(zip(answer.keys, answer.scores.tolist(), strict=True))
+    others = [key for key in keys if key not in found]
+    if others and answer.scores_of is not None:
+        found |= zip(others, (await answer.scores_of(connection, others)).tolist(), strict=True)
+    return np.array([found.get(key, np.nan) for key in keys], dtype=np.float64)
+
+
+async def without_excluded(connection: Connection, answers: dict[str, LegAnswer]) -> tuple[dict[str, LegAnswer], bool]:
+    """The answers without the nearest chunks that the query's own words leave out, and whether there were any."""
+    keyword, vector = answers.get("keyword"), answers.get("vector")
+    if keyword is None or vector is None or not keyword.filters or keyword.scores_of is None:
+        return answers, False
+    kept = np.flatnonzero(~np.isnan(await keyword.scores_of(connection, vector.keys)))
+    left = replace(vector, keys=[vector.keys[place] for place in kept], scores=vector.scores[kept])
+    return answers | {"vector": left}, len(left.keys) < len(vector.keys)
 
 
 def ranked_rows(rows: list[Any]) -> tuple[list[Key], NDArray[np.float64]]:

@@ -8,6 +8,10 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex import _core
+from semlex.store.legs import key_arrays
+from semlex.store.lexical.figures import index_figures
+from semlex.store.lexical.segments import ids_of
+from semlex.store.lexical.writing import lock_for_writing, write_tombstones
 from semlex.types import Document, SearchResult
 
 if TYPE_CHECKING:
@@ -64,10 +68,6 @@ def possible_keys(chunk_ids: Sequence[str]) -> list[Key]:
     return keys
 
 
-def _key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
-    return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
-
-
 async def load_results(
     connection: Connection, collection: Collection, keys: Sequence[Key], query: str | None
 ) -> dict[Key, SearchResult]:
@@ -75,17 +75,22 @@ async def load_results(
     if not keys:
         return {}
     statement = sql.SQL(
-        "SELECT {columns}, {excerpt} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "SELECT {columns}, {excerpt}, c.language FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(columns=COLUMNS, excerpt=collection.lexical.excerpt(query), chunk=collection.names.chunk)
     cursor = connection.cursor(binary=True)
-    await cursor.execute(statement, {**_key_arrays(keys), "query": query})
-    return {(row[0], row[1]): _result(row) for row in await cursor.fetchall()}
+    await cursor.execute(statement, {**key_arrays(keys), "query": query})
+    rows = await cursor.fetchall()
+    results = [_result(row) for row in rows]
+    made = collection.lexical.excerpts(query, [hit.content for hit in results], [row[-1] for row in rows])
+    for hit, excerpt in zip(results, made or (), strict=False):
+        hit.excerpt = excerpt
+    return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
 
 
 def _result(row: Sequence[Any]) -> SearchResult:
     _, chunk_id, text, metadata, parent, created, updated, source, chapter, section, subsections, *rest = row
-    start, end, line, excerpt = rest
+    start, end, line, excerpt, language = rest
     return SearchResult(
         content=text,
         metadata=metadata,
@@ -99,6 +104,7 @@ def _result(row: Sequence[Any]) -> SearchResult:
         char_end=end,
         line=line,
         excerpt=excerpt,
+        language=language,
     )
 
 
@@ -107,13 +113,14 @@ async def fetch_documents(
 ) -> dict[str, Document]:
     """Chunks by id; missing ones are left out."""
     statement = sql.SQL(
-        "SELECT {columns} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+        "SELECT {columns}, c.language "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
         "JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(columns=COLUMNS, chunk=collection.names.chunk)
     cursor = connection.cursor(binary=True)
-    await cursor.execute(statement, _key_arrays(possible_keys(chunk_ids)))
+    await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
     return {
-        row[1]: Document(row[2], row[3], row[1], row[4], created_at=row[5], updated_at=row[6])
+        row[1]: Document(row[2], row[3], row[1], row[4], created_at=row[5], updated_at=row[6], language=row[-1])
         for row in await cursor.fetchall()
     }
 
@@ -130,15 +137,15 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
     """Deletes chunks and their vectors by id; missing ones are fine.
 
     An indexed document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken
-    as every writer takes them, documents before chunks before vectors and each in key order, so that none waits for
-    another in a circle.
+    as `write_chunks` takes them, so that none waits for another in a circle.
 
     Returns:
         How many chunks were there.
     """
+    generations, _ = await lock_for_writing(connection, collection)
     keys = sorted(possible_keys(chunk_ids), key=lambda key: (key[0].bytes, key[1]))
     names = collection.names
-    arrays = _key_arrays(keys)
+    arrays = key_arrays(keys)
     await connection.execute(
         sql.SQL(
             "SELECT FROM {} WHERE document_id = ANY(%(document_ids)s::uuid[]) ORDER BY document_id FOR UPDATE"
@@ -152,13 +159,21 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
         "WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
     )
     statement = delete.format(table=names.chunk, condition=sql.SQL("TRUE"))
-    deleted = await connection.execute(statement, arrays)
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "WITH gone AS ({} RETURNING t.lexical_id) SELECT count(*), array_send(array_agg(lexical_id)) FROM gone"
+        ).format(statement),
+        arrays,
+    )
+    row = await cursor.fetchone()
+    count, gone = row or (0, None)
     if collection.embedding is not None:
         # A chunk that somebody else has made since keeps its vector.
-        gone = sql.SQL(
+        orphaned = sql.SQL(
             "NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id AND c.chunk_id = d.chunk_id)"
         ).format(names.chunk)
-        statement = delete.format(table=names.embedding(collection.embedding.version), condition=gone)
+        statement = delete.format(table=names.embedding(collection.embedding.version), condition=orphaned)
         await connection.execute(statement, arrays)
     await connection.execute(
         sql.SQL(
@@ -167,11 +182,12 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
         ).format(names.document, names.chunk),
         arrays,
     )
-    return deleted.rowcount
+    await write_tombstones(connection, collection, generations, ids_of(gone))
+    return int(count)
 
 
-async def collection_figures(connection: Connection, collection: Collection) -> dict[str, int]:
-    """Counts for ``status``: documents, chunks, embedded chunks, and vectors whose chunk is gone."""
+async def collection_figures(connection: Connection, collection: Collection) -> dict[str, Any]:
+    """Counts for ``status``: documents, chunks, embedded chunks, vectors whose chunk is gone, the keyword index."""
     names = collection.names
     embedding = collection.embedding
     parts: list[sql.Composable] = [
@@ -193,5 +209,8 @@ async def collection_figures(connection: Connection, collection: Collection) -> 
         ]
     cursor = await connection.execute(sql.Composed(parts))
     row = await cursor.fetchone()
-    figures = {column.name: int(value) for column, value in zip(cursor.description or (), row or (), strict=True)}
-    return {"embedded": 0, "orphaned_vectors": 0} | figures
+    figures: dict[str, Any] = {
+        column.name: int(value) for column, value in zip(cursor.description or (), row or (), strict=True)
+    }
+    index = {} if collection.lexical.analyzer_version is None else await index_figures(connection, collection)
+    return {"embedded": 0, "orphaned_vectors": 0} | figures | index

@@ -25,6 +25,7 @@ from semlex.store import migrations
 from semlex.store.connection import set_local, translate
 from semlex.store.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
 from semlex.store.lexical import lexical_engine
+from semlex.store.lexical.extension import read_extension
 from semlex.store.server import read_server_info
 from semlex.types import utc_now
 
@@ -71,7 +72,7 @@ class CollectionSettings:
     Attributes:
         distance: cosine, l2 or inner_product.
         language: Text-search language, a Snowball name such as ``english``.
-        lexical_engine: ``tsvector``, ``tsvector_cd`` or ``none``.
+        lexical_engine: ``bm25``, ``tsvector``, ``tsvector_cd``, ``pg_textsearch``, ``pg_search`` or ``none``.
         token_counter: Name of what counts tokens.
         with_context: Whether titles and heading path are analysed and embedded with the text.
         stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
@@ -79,7 +80,7 @@ class CollectionSettings:
 
     distance: DistanceName = "cosine"
     language: str = "english"
-    lexical_engine: str = "tsvector"
+    lexical_engine: str = "bm25"
     token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
     with_context: bool = True
     stop_words: bool = True
@@ -197,8 +198,16 @@ async def _find(connection: Connection, names: Names) -> tuple[Collection, int] 
     embedding = EmbeddingVersion(*rest[6:]) if rest[6] is not None else None
     # Read in the same transaction: whoever made the collection may have made the extension a moment before.
     server = await read_server_info(connection)
-    engine = lexical_engine(settings.lexical_engine, settings.language, stop_words=settings.stop_words)
+    engine = await _lexical_engine(connection, settings)
     return Collection(names, server, collection_id, settings, embedding, engine), schema_version
+
+
+async def _lexical_engine(connection: Connection, settings: CollectionSettings) -> LexicalEngine:
+    """The engine of the keyword leg, which may stand on an extension of this server."""
+    extension = await read_extension(connection, settings.lexical_engine)
+    return lexical_engine(
+        settings.lexical_engine, settings.language, stop_words=settings.stop_words, extension=extension
+    )
 
 
 async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> None:
@@ -219,7 +228,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
             sql.SQL(update).format(names.registry), [len(migrations.COLLECTION), now, names.collection]
         )
         return
-    engine = lexical_engine(settings.lexical_engine, settings.language, stop_words=settings.stop_words)
+    engine = await _lexical_engine(connection, settings)
     for statement in engine.create(names):
         await connection.execute(statement)
     values = {
@@ -321,7 +330,7 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
         now_open = found[0]
         if now_open.embedding is not None:
             check_same_model(now_open, wanted)
-            return now_open
+            return replace(now_open, lexical=collection.lexical)
         version = replace(wanted, version=1)
         vector_type = sql.SQL("{}.{}({})").format(
             collection.server.extension, sql.Identifier(version.storage), sql.Literal(version.dimensions)
@@ -353,7 +362,7 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
             sql.SQL("UPDATE {} SET embedding_version = %s, updated_at = %s WHERE name = %s").format(names.registry),
             [version.version, utc_now(), names.collection],
         )
-        return replace(now_open, embedding=version)
+        return replace(now_open, embedding=version, lexical=collection.lexical)
 
     if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
         raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")

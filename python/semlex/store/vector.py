@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pgvector import HalfVector, Vector
@@ -10,14 +11,17 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows
+from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows, scores_by_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
     from semlex.store.filters import Filter
+    from semlex.store.legs import Key
     from semlex.store.schema import Collection
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
@@ -86,7 +90,14 @@ def vector_leg(
         "chunk": names.chunk,
         "condition": condition.expression,
     }
-    parameters = {"vector": vector_parameter(query, embedding.storage), "limit": limit, **condition.parameters}
+    vector = vector_parameter(query, embedding.storage)
+    parameters = {"vector": vector, "limit": limit, **condition.parameters}
+    by_key = sql.SQL(
+        "SELECT {offset}::float8 - ({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "WITH ORDINALITY AS k(document_id, chunk_id, number) "
+        "LEFT JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY k.number"
+    ).format(**parts)
+    finish = partial(_answer, Statement(by_key, {"vector": vector}))
     if exact or not condition.is_empty:
         # Adding zero keeps the planner off the HNSW index, which would stop after ef_search rows.
         statement = sql.SQL(
@@ -96,7 +107,7 @@ def vector_leg(
             "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s) AS n "
             "ORDER BY n.distance, n.document_id, n.chunk_id"
         ).format(**parts)
-        return Leg("vector", (Statement(statement, parameters),), _answer)
+        return Leg("vector", (Statement(statement, parameters),), finish)
     # relaxed_order may return rows slightly out of order: the outer query sorts them again. The key is part of the
     # inner order, too, so that it decides among equal distances where the candidates end; Postgres sorts the index's
     # rows incrementally for that, and looks at one row more than it returns.
@@ -108,8 +119,12 @@ def vector_leg(
     ).format(**parts)
     candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or DEFAULT_EF_SEARCH))
     settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
-    return Leg("vector", (Statement(statement, parameters),), _answer, settings)
+    return Leg("vector", (Statement(statement, parameters),), finish, settings)
 
 
-async def _answer(_: Connection, rows: list[list[Any]]) -> LegAnswer:
-    return LegAnswer(*ranked_rows(rows[0]))
+async def _answer(by_key: Statement, _: Connection, rows: list[list[Any]]) -> LegAnswer:
+    async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
+        register_vector_parameter(connection)
+        return await scores_by_key(connection, by_key, keys)
+
+    return LegAnswer(*ranked_rows(rows[0]), scores_of=scores_of)

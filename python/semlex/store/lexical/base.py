@@ -50,3 +50,7 @@ class LexicalEngine(Protocol):
     def excerpt(self, query: str | None) -> sql.Composed:
         """SQL expression over a chunk (alias ``c``): a short part of its text, matched words between ``**``."""
         ...
+
+    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str] | None:
+        """Excerpts of loaded texts by an engine that makes them itself; None when `excerpt` makes them."""
+        ...

@@ -47,3 +47,7 @@ class NoEngine:
         """The beginning of the text; nothing is marked."""
         del query
         return plain_excerpt()
+
+    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
+        """None: the statement makes them."""
+        del query, texts, languages

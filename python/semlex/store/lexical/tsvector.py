@@ -6,20 +6,25 @@ This is not BM25 (no inverse document frequency, no saturation), and its score i
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows
+from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows, scores_by_key
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
 from semlex.store.lexical.none import plain_excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from semlex.store.connection import Connection
     from semlex.store.filters import Filter
+    from semlex.store.legs import Key
     from semlex.store.names import Names
 
 # Name of the engine -> the rank function that scores it, as a name and as SQL.
@@ -89,25 +94,39 @@ class TsvectorEngine:
 
     def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
         """Chunks that contain any of the words, best rank first; ties by key."""
+        parts = {
+            "asked": sql.SQL("WITH asked AS MATERIALIZED (SELECT {} AS terms)").format(self._tsquery()),
+            "score": sql.SQL("{}(c.text_search, asked.terms, {})::float8").format(
+                self._rank, sql.Literal(LENGTH_NORMALISATION)
+            ),
+            "chunk": names.chunk,
+            "condition": condition.expression,
+        }
         statement = sql.SQL(
-            "WITH asked AS MATERIALIZED (SELECT {tsquery} AS terms) "
-            "SELECT c.document_id, c.chunk_id, {rank}(c.text_search, asked.terms, {normalisation})::float8 AS score "
+            "{asked} SELECT c.document_id, c.chunk_id, {score} AS score "
             "FROM {chunk} AS c, asked WHERE c.text_search @@ asked.terms AND {condition} "
             "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
-        ).format(
-            tsquery=self._tsquery(),
-            rank=self._rank,
-            normalisation=sql.Literal(LENGTH_NORMALISATION),
-            chunk=names.chunk,
-            condition=condition.expression,
-        )
+        ).format(**parts)
+        by_key = sql.SQL(
+            "{asked} SELECT CASE WHEN c.text_search @@ asked.terms THEN {score} WHEN c.chunk_id IS NOT NULL THEN 0 END "
+            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
+            "CROSS JOIN asked LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
+        ).format(**parts)
         count = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
         parameters = {"query": query, "limit": limit, **condition.parameters}
-        return Leg("keyword", (Statement(count, {"query": query}), Statement(statement, parameters)), self._answer)
+        finish = partial(self._answer, Statement(by_key, {"query": query}), limit)
+        return Leg("keyword", (Statement(count, {"query": query}), Statement(statement, parameters)), finish)
 
-    async def _answer(self, _: Connection, rows: list[list[Any]]) -> LegAnswer:
+    async def _answer(self, by_key: Statement, limit: int, _: Connection, rows: list[list[Any]]) -> LegAnswer:
         counted, found = rows
-        return LegAnswer(*ranked_rows(found), warnings=terms_cut(counted[0][0]))
+
+        async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
+            if len(found) < limit:  # all that match were found
+                return np.zeros(len(keys), dtype=np.float64)
+            return await scores_by_key(connection, by_key, keys)
+
+        return LegAnswer(*ranked_rows(found), scores_of=scores_of, warnings=terms_cut(counted[0][0]))
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
@@ -116,3 +135,7 @@ class TsvectorEngine:
         return sql.SQL("ts_headline({}, c.chunk_text, {}, {})").format(
             self._config, self._tsquery(), sql.Literal(HEADLINE)
         )
+
+    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
+        """None: the statement makes them."""
+        del query, texts, languages

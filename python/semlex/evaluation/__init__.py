@@ -1,0 +1,22 @@
+"""Measuring a search with judged queries: how good each leg, each fusion and the reranker is on one's own data.
+
+judged = read_judged_set(Path("my-set"))
+report = await evaluate(retriever, judged.queries, judged.judgements)
+print(report.systems["rrf"].mean("ndcg@10"))
+"""
+
+from semlex.evaluation.evaluating import Report, System, evaluate
+from semlex.evaluation.judged_sets import JudgedSet, read_judged_set, read_judgements, read_queries
+from semlex.evaluation.tuning import TuningReport, tune
+
+__all__ = [
+    "JudgedSet",
+    "Report",
+    "System",
+    "TuningReport",
+    "evaluate",
+    "read_judged_set",
+    "read_judgements",
+    "read_queries",
+    "tune",
+]

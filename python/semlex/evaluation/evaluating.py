@@ -1,0 +1,235 @@
+"""Every way of searching, measured on the same judged queries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from semlex.errors import ConfigurationError
+from semlex.evaluation.measures import measure_named
+from semlex.evaluation.rankings import judged_unit, ranked_scores, searchable
+from semlex.evaluation.significance import randomisation_p
+from semlex.fusion import FusionMethod
+from semlex.progress import Progress
+from semlex.types import MAX_TOP_K
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.evaluation.measures import Judgements, Run
+    from semlex.evaluation.rankings import Unit
+    from semlex.retriever import PostgreSQLRetriever
+    from semlex.types import SearchResult
+
+FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
+RERANKED = "reranked"
+DEEP = 100  # depth of the recall that tells what a reranker, or a reader who pages on, could still find
+CONCURRENCY = 4  # searches under way at once: enough to keep the server and the model busy
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One way of searching, measured.
+
+    Attributes:
+        name: ``vector``, ``keyword``, the name of a fusion, or ``reranked``.
+        values: Measure -> one value a query, shape (queries,).
+        run: Query id -> document id -> score, best first: what a search for k results returns, then what a search for
+            100 has besides. All values are measured on it.
+        p: Two-sided p of a paired randomisation test of the report's main measure against the better leg; None for that
+            leg itself.
+    """
+
+    name: str
+    values: dict[str, NDArray[np.float64]]
+    run: Run
+    p: float | None
+
+    def mean(self, measure: str) -> float | None:
+        """Mean over the queries, or None when this system was not measured so."""
+        return float(self.values[measure].mean()) if measure in self.values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an evaluation found.
+
+    Attributes:
+        queries: Ids of the measured queries: the order of all values.
+        measures: Names of the measures; the first is the main one, which is tested.
+        systems: Name -> system.
+        baseline: Name of the better leg, against which is tested.
+        embedding_model: Model of the vectors, or None.
+        reranker_model: The reranker, or None.
+        judged: Whether ``chunk`` or ``document`` ids were judged.
+        warnings: What a reader of the figures must know.
+    """
+
+    queries: list[str]
+    measures: list[str]
+    systems: dict[str, System]
+    baseline: str
+    embedding_model: str | None
+    reranker_model: str | None
+    judged: Unit
+    warnings: list[str]
+
+    def best(self, measure: str) -> float | None:
+        """The greatest mean of a measure."""
+        means = [mean for system in self.systems.values() if (mean := system.mean(measure)) is not None]
+        return max(means, default=None)
+
+
+async def evaluate(
+    retriever: PostgreSQLRetriever,
+    queries: Mapping[str, str],
+    judgements: Judgements,
+    *,
+    k: int = 10,
+    fusions: Sequence[FusionMethod] = FUSIONS,
+    rerank: bool | None = None,
+    judged: Unit | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Searches every query in every way and compares with the judgements.
+
+    Everything at k is that of a search for k results as a user makes it, so the fusions see the candidates that they
+    see then. For recall at 100 a second search, for 100 results, adds what it has besides; the reranker is not asked
+    for that many.
+
+    Args:
+        retriever: An open retriever. Legs that it does not have are left out.
+        queries: Query id -> text.
+        judgements: Query id -> document id -> relevance, from 1 relevant.
+        k: Depth of the measures, 1 to 1,000.
+        fusions: Which fusions to measure.
+        rerank: Whether to measure the reranker; None: when there is one.
+        judged: Whether the ids are those of chunks or of documents; None finds out. A document's id is its source as
+            hits show it, and its best chunk counts; of a text that was added whole it is the text's id.
+        progress: Called after every search.
+
+    Returns:
+        The report.
+
+    Raises:
+        ConfigurationError: No query is judged, k is out of range, or `rerank` without a reranker.
+        SemlexError: A search failed.
+    """
+    if not 1 <= k <= MAX_TOP_K:
+        raise ConfigurationError(f"k must be 1 to {MAX_TOP_K}; got {k}")
+    texts = {query: text for query, text in queries.items() if judgements.get(query)}
+    if not texts:
+        raise ConfigurationError("no query is judged: the ids of queries and judgements have nothing in common")
+    if rerank and retriever.reranker is None:
+        raise ConfigurationError("measuring the reranker needs one: name it with reranker_model=")
+    considered = {query: judgements[query] for query in texts}
+    ways = ways_to_search(retriever, fusions, rerank=rerank)
+    unit = judged or await judged_unit(retriever, considered)
+    deep = max(k, DEEP)
+    runs: dict[str, dict[str, dict[str, float]]] = {name: {query: {} for query in texts} for name in ways}
+    warnings: Counter[str] = Counter()
+    done = 0
+
+    async def ask(query: str) -> None:
+        nonlocal done
+        text, cut = searchable(texts[query])
+        found = {"the query is longer than a search accepts; its beginning was searched"} if cut else set()
+        for name, options in ways.items():
+            hits: list[SearchResult] = []
+            for depth in (k,) if name == RERANKED or deep == k else (k, deep):
+                answer = await retriever.search(text, depth, **options)
+                found.update(f"{name}: {warning}" for warning in answer.warnings)
+                hits += answer
+            runs[name][query] = ranked_scores(hits, unit)
+        warnings.update(found)  # each once a query
+        done += 1
+        if progress is not None:
+            progress(Progress("search", done, len(texts), "queries"))
+
+    await each(texts, ask)
+    systems = _measured(runs, considered, k, deep)
+    seen = {document for system in systems.values() for scores in system.run.values() for document in scores}
+    notes = [f"{count} of {len(texts)} queries: {text}" for text, count in warnings.items()]
+    if not any(document in seen for judged_ids in considered.values() for document in judged_ids):
+        notes.append(
+            "none of the judged documents was ever found: are their ids those of the collection's chunks or sources?"
+        )
+    embedding = retriever.collection.embedding
+    return Report(
+        queries=list(texts),
+        measures=measure_names(k, deep),
+        systems=systems,
+        baseline=next(name for name, system in systems.items() if system.p is None),
+        embedding_model=embedding.model if embedding is not None and "vector" in systems else None,
+        reranker_model=retriever.reranker.identity if retriever.reranker is not None and RERANKED in systems else None,
+        judged=unit,
+        warnings=notes,
+    )
+
+
+def ways_to_search(
+    retriever: PostgreSQLRetriever, fusions: Sequence[FusionMethod], *, rerank: bool | None
+) -> dict[str, dict[str, Any]]:
+    """Name -> options of `PostgreSQLRetriever.search`, for every way that the collection allows."""
+    legs = []
+    if retriever.collection.embedding is not None and retriever.embedder is not None:
+        legs.append("vector")
+    if retriever.collection.settings.lexical_engine != "none":
+        legs.append("keyword")
+    if not legs:
+        raise ConfigurationError("there is nothing to measure: no embedding model is open, and no keyword engine")
+    ways: dict[str, dict[str, Any]] = {leg: {"mode": leg, "rerank": False} for leg in legs}
+    if len(legs) > 1:
+        ways |= {name: {"mode": "hybrid", "fusion": name, "rerank": False} for name in fusions}
+    if rerank or (rerank is None and retriever.reranker is not None):
+        ways[RERANKED] = {"rerank": True}
+    return ways
+
+
+def measure_names(k: int, deep: int = DEEP) -> list[str]:
+    """Measures of a report, the main one first."""
+    names = [f"ndcg@{k}", f"recall@{k}", f"mrr@{k}", f"success@{min(3, k)}"]
+    return [*names, f"recall@{deep}"] if deep > k else names
+
+
+def _measured(runs: Mapping[str, Run], judgements: Judgements, k: int, deep: int) -> dict[str, System]:
+    values: dict[str, dict[str, NDArray[np.float64]]] = {name: {} for name in runs}
+    for name, run in runs.items():
+        for measure in measure_names(k, deep):
+            function, depth = measure_named(measure)
+            if depth <= k or name != RERANKED:
+                values[name][measure] = function(run, judgements, depth)
+    main = measure_names(k)[0]
+    legs = [name for name in runs if name in ("vector", "keyword")]
+    baseline = max(legs, key=lambda name: values[name][main].mean())
+    return {
+        name: System(
+            name,
+            values[name],
+            run,
+            None if name == baseline else randomisation_p(values[name][main], values[baseline][main]),
+        )
+        for name, run in runs.items()
+    }
+
+
+async def each(queries: Mapping[str, str], work: Callable[[str], Awaitable[None]]) -> None:
+    """Runs the work on every query, a few at a time; the first failure ends it."""
+    waiting = iter(list(queries))
+
+    async def worker() -> None:
+        for query in waiting:
+            await work(query)
+
+    workers = [asyncio.create_task(worker()) for _ in range(CONCURRENCY)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for task in workers:
+            task.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)

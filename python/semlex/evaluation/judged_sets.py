@@ -1,0 +1,195 @@
+"""Judged sets on disk: BEIR's layout, or the files of TREC; every file may be gzipped.
+
+::
+
+    corpus.jsonl      {"_id": "d1", "title": "…", "text": "…"}, one a line
+    queries.jsonl     {"_id": "q1", "text": "…"}, one a line; or queries.tsv / topics.tsv: id, tab, text
+    qrels/test.tsv    query id, document id, relevance (a header is skipped); or TREC's four columns: query id, 0,
+                      document id, relevance. Also read: qrels.tsv, qrels.txt
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from semlex.errors import ConfigurationError
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CORPUS = ("corpus.jsonl",)
+QUERIES = ("queries.jsonl", "queries.tsv", "topics.jsonl", "topics.tsv", "topics.txt")
+QRELS = ("qrels.tsv", "qrels/test.tsv", "qrels.txt", "qrels")
+_ID_NAMES = ("_id", "id", "doc_id", "docid", "docno", "query_id", "qid")
+_TEXT_NAMES = ("text", "contents", "content", "body", "query", "title")
+_SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedSet:
+    """Queries with the documents that answer them.
+
+    Attributes:
+        queries: Query id -> text; only queries that have a relevant document.
+        judgements: Query id -> document id -> relevance (from 1: relevant), for the same queries in the same order.
+        left_out: Why queries or judgements were left out, one line each.
+    """
+
+    queries: dict[str, str]
+    judgements: dict[str, dict[str, int]]
+    left_out: tuple[str, ...] = ()
+
+    def limited(self, count: int | None) -> JudgedSet:
+        """A random choice of `count` queries, the same one every time; all for None."""
+        if count is None or count >= len(self.queries):
+            return self
+        if count < 1:
+            raise ConfigurationError(f"the number of queries must be from 1; got {count}")
+        chosen = set(random.Random(_SEED).sample(sorted(self.queries), count))  # noqa: S311 - no secret
+        queries = {query: text for query, text in self.queries.items() if query in chosen}
+        return replace(self, queries=queries, judgements={query: self.judgements[query] for query in queries})
+
+
+def read_judged_set(
+    folder: Path | None = None, *, queries: Path | None = None, judgements: Path | None = None
+) -> JudgedSet:
+    """Reads queries and judgements.
+
+    Args:
+        folder: Folder of the set.
+        queries: File of the queries; by default found in the folder.
+        judgements: File of the judgements; by default found in the folder.
+
+    Returns:
+        The queries that can be measured.
+
+    Raises:
+        ConfigurationError: A file is missing or cannot be read, or no query has both a text and a relevant document.
+    """
+    texts = read_queries(queries or _find(folder, QUERIES, "queries"))
+    judged = read_judgements(judgements or _find(folder, QRELS, "judgements"))
+    answerable = {query for query, documents in judged.items() if any(value > 0 for value in documents.values())}
+    usable = {query: text for query, text in texts.items() if query in answerable}
+    left_out = [
+        f"{count} queries {why}"
+        for count, why in (
+            (sum(query not in judged for query in texts), "have no judgement and were left out"),
+            (sum(query in judged and query not in answerable for query in texts), "have no relevant document"),
+            (sum(query not in texts for query in answerable), "are judged, but their text is missing"),
+        )
+        if count
+    ]
+    if not usable:
+        raise ConfigurationError(
+            f"no query has both a text and a relevant document: {len(texts)} texts and judgements of {len(judged)} "
+            "queries were read; are the ids the same in both files?"
+        )
+    return JudgedSet(usable, {query: judged[query] for query in usable}, tuple(left_out))
+
+
+def read_corpus(folder: Path) -> Iterator[Document]:
+    """The documents of a set, title and text together, in the order of the file; empty ones are left out.
+
+    Raises:
+        ConfigurationError: The file is missing, or a line cannot be read.
+    """
+    path = _find(folder, CORPUS, "corpus")
+    for number, entry in _objects(path):
+        identifier = _field(entry, _ID_NAMES, path, number)
+        parts = (entry.get("title"), next((entry[name] for name in _TEXT_NAMES[:-1] if name in entry), None))
+        content = "\n".join(part for part in parts if isinstance(part, str) and part.strip())
+        if content:
+            yield Document(content, id=identifier)
+
+
+def read_queries(path: Path) -> dict[str, str]:
+    """Query id -> text, from JSON lines, or from lines of id, tab, text.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or a line is not of that form.
+    """
+    if ".json" in path.name:
+        return {
+            _field(entry, _ID_NAMES, path, number): _field(entry, _TEXT_NAMES, path, number)
+            for number, entry in _objects(path)
+        }
+    found = {}
+    for number, line in _lines(path):
+        identifier, tab, text = line.partition("\t")
+        if not tab or not text.strip():
+            raise ConfigurationError(f"{path.name}, line {number}: expected a query's id, a tab and its text")
+        found[identifier.strip()] = text.strip()
+    return found
+
+
+def read_judgements(path: Path) -> dict[str, dict[str, int]]:
+    """Query id -> document id -> relevance, from BEIR's three columns or TREC's four.
+
+    Columns are split at tabs where a line has any, else at white space.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or a line is not of that form.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for number, line in _lines(path):
+        columns = line.split("\t") if "\t" in line else line.split()
+        shape_known = len(columns) in (3, 4)
+        try:
+            relevance = int(columns[-1]) if shape_known else None
+        except ValueError:
+            if number == 1:
+                continue  # the header
+            relevance = None
+        if relevance is None:
+            raise ConfigurationError(
+                f"{path.name}, line {number}: expected query id, document id and relevance (a whole number), or TREC's "
+                "four columns"
+            )
+        found.setdefault(columns[0].strip(), {})[columns[-2].strip()] = relevance
+    return found
+
+
+def _find(folder: Path | None, names: tuple[str, ...], what: str) -> Path:
+    if folder is None:
+        raise ConfigurationError(f"the {what} are missing: give a folder, or the file")
+    for name in names:
+        for candidate in (folder / name, folder / f"{name}.gz"):
+            if candidate.is_file():
+                return candidate
+    raise ConfigurationError(f"{folder} holds no {what}: looked for {', '.join(names)}, also with .gz")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, from 1; blank ones are left out."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.strip():
+                    yield number, line.rstrip("\r\n")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {type(error).__name__}") from None
+
+
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in _lines(path):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict):
+            raise ConfigurationError(f"{path.name}, line {number}: expected a JSON object")
+        yield number, entry
+
+
+def _field(entry: dict[str, Any], names: tuple[str, ...], path: Path, number: int) -> str:
+    for name in names:
+        value = entry.get(name)
+        if isinstance(value, (str, int)) and str(value).strip():
+            return str(value)
+    raise ConfigurationError(f"{path.name}, line {number}: expected one of the fields {', '.join(names)}")

@@ -1,0 +1,134 @@
+"""Measures of rankings, equal to those of trec_eval, one value a query.
+
+A run maps query id -> document id -> score; judgements map query id -> document id -> relevance, where from 1 on a
+document is relevant. As in trec_eval, documents of equal score are ordered by their id, descending; documents that
+nobody judged count as not relevant; a judged query that the run lacks gets 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    Run = Mapping[str, Mapping[str, float]]
+    Judgements = Mapping[str, Mapping[str, int]]
+
+
+def ranking(scores: Mapping[str, float]) -> list[str]:
+    """Document ids, best first: by score, descending, then by id, descending.
+
+    Scores are compared in float32, which is what trec_eval keeps.
+    """
+    with np.errstate(over="ignore"):
+        rounded = np.array(list(scores.values()), dtype=np.float64).astype(np.float32).tolist()
+    return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
+
+
+def gains(run: Run, judgements: Judgements, k: int) -> NDArray[np.float64]:
+    """Relevance of the first k documents of every judged query's ranking.
+
+    Args:
+        run: The rankings.
+        judgements: The queries, in the order of the result.
+        k: Depth, from 1.
+
+    Returns:
+        Shape (queries, k); 0 for documents that are not relevant or not judged, and behind a ranking's end.
+
+    Raises:
+        ConfigurationError: ``k`` is below 1.
+    """
+    if k < 1:
+        raise ConfigurationError(f"the depth of a measure must be from 1; got {k}")
+    found = np.zeros((len(judgements), k))
+    for row, (query, judged) in enumerate(judgements.items()):
+        for place, document in enumerate(ranking(run.get(query, {}))[:k]):
+            found[row, place] = max(0, judged.get(document, 0))
+    return found
+
+
+def ideal_gains(judgements: Judgements, k: int) -> NDArray[np.float64]:
+    """`gains` of the best ranking there can be."""
+    best = np.zeros((len(judgements), k))
+    for row, judged in enumerate(judgements.values()):
+        values = sorted((relevance for relevance in judged.values() if relevance > 0), reverse=True)[:k]
+        best[row, : len(values)] = values
+    return best
+
+
+def discounts(k: int) -> NDArray[np.float64]:
+    """Weight of each rank in nDCG, shape (k,): 1 / log2(rank + 1)."""
+    ranks = np.arange(1, k + 1, dtype=np.float64)
+    return np.reciprocal(np.log2(ranks + 1.0))
+
+
+def relevant(judgements: Judgements) -> NDArray[np.float64]:
+    """Number of relevant documents of every query, shape (queries,)."""
+    return np.array([sum(value > 0 for value in judged.values()) for judged in judgements.values()], dtype=np.float64)
+
+
+def ndcg(run: Run, judgements: Judgements, k: int = 10) -> NDArray[np.float64]:
+    """Normalised discounted cumulative gain: the relevance found early, as a share of what there was to find.
+
+    Jarvelin and Kekalainen, "Cumulated gain-based evaluation of IR techniques", 2002, with linear gains and the
+    discount 1 / log2(rank + 1): trec_eval's ``ndcg_cut``.
+
+    Args:
+        run: The rankings.
+        judgements: What is relevant.
+        k: Depth.
+
+    Returns:
+        Shape (queries,), 0 to 1, in the order of `judgements`; 0 where nothing is relevant.
+    """
+    weights = discounts(k)
+    return _share(gains(run, judgements, k) @ weights, ideal_gains(judgements, k) @ weights)
+
+
+def recall(run: Run, judgements: Judgements, k: int = 100) -> NDArray[np.float64]:
+    """Share of the relevant documents among the first k: trec_eval's ``recall``. Arguments and shape as for `ndcg`."""
+    return _share((gains(run, judgements, k) > 0).sum(axis=1), relevant(judgements))
+
+
+def reciprocal_rank(run: Run, judgements: Judgements, k: int = 10) -> NDArray[np.float64]:
+    """1 / rank of the first relevant document, 0 when it is not among the first k: trec_eval's ``recip_rank``.
+
+    Arguments and shape as for `ndcg`. Its mean over queries is MRR.
+    """
+    found = np.sign(gains(run, judgements, k))
+    return _share(found.max(axis=1), found.argmax(axis=1) + 1.0)
+
+
+def success(run: Run, judgements: Judgements, k: int = 3) -> NDArray[np.float64]:
+    """1 where a relevant document is among the first k, else 0: trec_eval's ``success``. Arguments as for `ndcg`."""
+    found: NDArray[np.float64] = np.sign(gains(run, judgements, k)).max(axis=1)
+    return found
+
+
+def measure_named(name: str) -> tuple[Callable[[Run, Judgements, int], NDArray[np.float64]], int]:
+    """The function and the depth of a measure such as ``ndcg@10``, ``recall@100``, ``mrr@10`` or ``success@3``.
+
+    Raises:
+        ConfigurationError: There is no such measure.
+    """
+    kind, _, depth = name.partition("@")
+    functions = {"ndcg": ndcg, "recall": recall, "mrr": reciprocal_rank, "success": success}
+    if kind not in functions or not (depth.isascii() and depth.isdigit() and int(depth) > 0):
+        raise ConfigurationError(
+            f"a measure is one of {', '.join(functions)} with its depth, as in ndcg@10; got {name!r}"
+        )
+    return functions[kind], int(depth)
+
+
+def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    share = np.zeros(len(whole))
+    np.divide(part, whole, out=share, where=whole > 0)
+    return share

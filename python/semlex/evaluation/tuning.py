@@ -1,0 +1,328 @@
+"""Which share of the vector leg suits one's own judgements, and how far that can be trusted.
+
+The fused score is a weighted sum of a keyword part and a vector part, so each query is searched once and fused again
+for every weight without the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from semlex.errors import ConfigurationError
+from semlex.evaluation.evaluating import FUSIONS, each
+from semlex.evaluation.measures import discounts, ideal_gains
+from semlex.evaluation.rankings import judged_id, judged_unit, searchable
+from semlex.evaluation.significance import bootstrap_interval, randomisation_p
+from semlex.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.evaluation.measures import Judgements
+    from semlex.evaluation.rankings import Unit
+    from semlex.retriever import PostgreSQLRetriever
+    from semlex.types import SearchMode, SearchResults
+
+WeightedFusion = Literal["completed", "linear"]
+DEFAULT_WEIGHT = 0.5
+GRID = np.round(np.arange(21) * 0.05, 2)
+CANDIDATES = 200  # deep enough that the first ten of every weight are among them
+FOLDS = 5
+# With fewer queries a weight that looks better by a few points is as likely luck; the advice is then not to change it.
+LEAST_QUERIES = 30
+GREATEST_P = 0.05
+LEGS: tuple[SearchMode, ...] = ("keyword", "vector")
+_SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TuningReport:
+    """What the judgements say of the weight.
+
+    Attributes:
+        queries: Number of judged queries.
+        k: Depth of nDCG.
+        fusion: The fusion that was tuned.
+        suggested: The weight to use: the best on all queries, or the default when that is not shown to be worse.
+        best: The weight with the greatest mean nDCG on all queries.
+        default: The default weight.
+        keep_default: Whether the advice is to change nothing.
+        reason: Why, in one line.
+        curve: Weight -> mean nDCG on all queries; these are not held out.
+        held_out: Mean nDCG of queries under the weight that was chosen without them.
+        default_ndcg: Mean nDCG of the default weight.
+        leg_ndcg: Mean nDCG of the better leg alone.
+        better_leg: ``vector`` or ``keyword``.
+        gain: `held_out` minus `default_ndcg`.
+        interval: 95 % bootstrap interval of the gain.
+        p: Two-sided p of the gain, by a paired randomisation test.
+        p_against_leg: The same of `held_out` against the better leg.
+        fold_weights: The weight that each fold chose without its own queries.
+    """
+
+    queries: int
+    k: int
+    fusion: WeightedFusion
+    suggested: float
+    best: float
+    default: float
+    keep_default: bool
+    reason: str
+    curve: dict[float, float]
+    held_out: float
+    default_ndcg: float
+    leg_ndcg: float
+    better_leg: str
+    gain: float
+    interval: tuple[float, float]
+    p: float
+    p_against_leg: float
+    fold_weights: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One query's candidates in two parts: the fused score at weight w is (1 - w) * keyword + w * vector.
+
+    Attributes:
+        ids: Judged id of each candidate.
+        keyword: Shape (n,).
+        vector: Shape (n,).
+        ranks: Place in the keyword leg and in the vector leg, shape (2, n); NaN where the leg did not find it.
+    """
+
+    ids: list[str]
+    keyword: NDArray[np.float64]
+    vector: NDArray[np.float64]
+    ranks: NDArray[np.float64]
+
+
+async def tune(
+    retriever: PostgreSQLRetriever,
+    queries: Mapping[str, str],
+    judgements: Judgements,
+    *,
+    fusion: WeightedFusion | None = None,
+    k: int = 10,
+    default: float | None = None,
+    candidates: int = CANDIDATES,
+    folds: int = FOLDS,
+    judged: Unit | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> TuningReport:
+    """Suggests the vector leg's share of the fused score.
+
+    Args:
+        retriever: An open retriever with both legs.
+        queries: Query id -> text.
+        judgements: Query id -> document id -> relevance, from 1 relevant.
+        fusion: ``completed`` or ``linear``; None is the first of them that there is.
+        k: Depth of nDCG.
+        default: The weight that is compared with; None is the embedder's own, or 0.5.
+        candidates: Candidates per leg, from k to 1,000.
+        folds: Parts of the queries, each of which is measured with the weight that suits the other parts.
+        judged: As for `semlex.evaluation.evaluate`.
+        progress: Called after every query.
+
+    Returns:
+        The report.
+
+    Raises:
+        ConfigurationError: A leg is missing, fewer than two queries are judged, or a parameter is out of range.
+        SemlexError: A search failed.
+    """
+    chosen = fusion or ("completed" if "completed" in FUSIONS else "linear")
+    texts = {query: text for query, text in queries.items() if judgements.get(query)}
+    if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
+        raise ConfigurationError(f"tuning needs at least 2 folds and 2 judged queries; got {folds} and {len(texts)}")
+    if not 1 <= k <= candidates:
+        raise ConfigurationError(f"k must be 1 to the number of candidates ({candidates}); got {k}")
+    if retriever.embedder is None or retriever.collection.embedding is None:
+        raise ConfigurationError("tuning needs both legs; no embedding model is open, or no vectors are stored")
+    if retriever.collection.settings.lexical_engine == "none":
+        raise ConfigurationError("tuning needs both legs; the collection was made without a keyword engine")
+    # Some embedders declare what suits them.
+    usual = getattr(retriever.embedder, "fusion_weight", DEFAULT_WEIGHT) if default is None else default
+    considered = {query: judgements[query] for query in texts}
+    unit = judged or await judged_unit(retriever, considered)
+    found: dict[str, Parts] = {}
+
+    async def ask(query: str) -> None:
+        found[query] = await search_parts(retriever, searchable(texts[query])[0], chosen, candidates, unit)
+        if progress is not None:
+            progress(Progress("search", len(found), len(texts), "queries"))
+
+    await each(texts, ask)
+    values = np.array([ndcg_by_weight(found[query], considered[query], k) for query in texts])
+    legs = np.array([ndcg_of_legs(found[query], considered[query], k) for query in texts])
+    return choose_weight(values, legs, fusion=chosen, k=k, default=usual, folds=folds)
+
+
+async def search_parts(
+    retriever: PostgreSQLRetriever, text: str, fusion: WeightedFusion, candidates: int, unit: Unit
+) -> Parts:
+    """One query's candidates with the two parts of their fused scores."""
+    if fusion == "linear":
+        legs = [await retriever.search(text, candidates, mode=mode, rerank=False) for mode in LEGS]
+        judged = {hit.id: judged_id(hit, unit) for leg in legs for hit in leg}
+        parts = linear_parts([_leg_scores(leg) for leg in legs])
+        return replace(parts, ids=[judged[chunk] for chunk in parts.ids])
+    hits = await retriever.search(
+        text,
+        candidates,
+        mode="hybrid",
+        fusion=fusion,
+        candidates=candidates,
+        weights={"vector": DEFAULT_WEIGHT, "keyword": 1 - DEFAULT_WEIGHT},
+        rerank=False,
+    )
+    ids = [judged_id(hit, unit) for hit in hits]
+    keyword = np.array([hit.keyword_score or 0.0 for hit in hits], dtype=np.float64)
+    places = [[hit.keyword_rank for hit in hits], [hit.vector_rank for hit in hits]]
+    ranks = np.array(places, dtype=np.float64)  # None becomes NaN
+    keyword /= max(keyword.max(initial=0.0), np.finfo(np.float64).tiny)
+    # The vector part is what the fused score holds beside the keyword part; it needs no knowledge of the sample that
+    # the z-score was made with. Without a fused score one leg answered alone.
+    if any(hit.fused_score is None for hit in hits):
+        return Parts(ids, keyword, np.array([hit.vector_score or 0.0 for hit in hits], dtype=np.float64), ranks)
+    fused = np.array([hit.fused_score for hit in hits], dtype=np.float64)
+    return Parts(ids, keyword, (fused - (1 - DEFAULT_WEIGHT) * keyword) / DEFAULT_WEIGHT, ranks)
+
+
+def _leg_scores(leg: SearchResults) -> dict[str, float]:
+    """Chunk id -> the leg's own score."""
+    scores = ((hit.id, hit.keyword_score if leg.mode == "keyword" else hit.vector_score) for hit in leg)
+    return {chunk: score for chunk, score in scores if score is not None}
+
+
+def linear_parts(legs: Sequence[Mapping[str, float]]) -> Parts:
+    """Parts of linear fusion: each leg's scores scaled to 0..1, 0 for what it did not find.
+
+    Args:
+        legs: Chunk id -> score, best first, of the keyword leg, then of the vector leg.
+    """
+    ids = sorted(set().union(*legs))
+    parts = []
+    for leg in legs:
+        least, greatest = min(leg.values(), default=0.0), max(leg.values(), default=0.0)
+        width = greatest - least
+        parts.append(
+            np.array(
+                [((leg[name] - least) / width if width else 1.0) if name in leg else 0.0 for name in ids],
+                dtype=np.float64,
+            )
+        )
+    keyword, vector = parts
+    places = [{name: rank for rank, name in enumerate(leg, start=1)} for leg in legs]
+    ranks = np.array([[found.get(name, np.nan) for name in ids] for found in places], dtype=np.float64)
+    return Parts(ids, keyword, vector, ranks)
+
+
+def ndcg_by_weight(parts: Parts, judged: Mapping[str, int], k: int) -> NDArray[np.float64]:
+    """Value of nDCG at every weight of the grid, shape (21,). Of several chunks of a document the best one counts."""
+    weights = GRID[:, None]
+    return _ndcg(parts, judged, k, (1 - weights) * parts.keyword + weights * parts.vector)
+
+
+def ndcg_of_legs(parts: Parts, judged: Mapping[str, int], k: int) -> NDArray[np.float64]:
+    """Value of nDCG of the keyword leg and of the vector leg alone, shape (2,)."""
+    return _ndcg(parts, judged, k, -parts.ranks)
+
+
+def _ndcg(parts: Parts, judged: Mapping[str, int], k: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Value of nDCG for each row of scores, shape (rows, n); what has no score (NaN) was not found."""
+    names: dict[str, int] = {}
+    numbers = np.array([names.setdefault(name, len(names)) for name in parts.ids], dtype=np.int64)
+    gains = np.array([max(0, judged.get(name, 0)) for name in names], dtype=np.float64)
+    weights = discounts(k)
+    ideal = float((ideal_gains({"": judged}, k) @ weights)[0])
+    values = np.zeros(len(scores))
+    if not ideal:
+        return values
+    for row, of_row in enumerate(scores):
+        order = np.argsort(-of_row, kind="stable")
+        ranked = numbers[order[~np.isnan(of_row[order])]]
+        first = np.sort(np.unique(ranked, return_index=True)[1])[:k]
+        values[row] = gains[ranked[first]] @ weights[: len(first)] / ideal
+    return values
+
+
+def choose_weight(
+    values: NDArray[np.float64],
+    legs: NDArray[np.float64],
+    *,
+    fusion: WeightedFusion,
+    k: int,
+    default: float = DEFAULT_WEIGHT,
+    folds: int = FOLDS,
+) -> TuningReport:
+    """Chooses a weight by cross-validation over the queries.
+
+    Args:
+        values: nDCG, shape (queries, 21): a row a query, a column a weight of the grid.
+        legs: nDCG of the keyword leg and of the vector leg, shape (queries, 2).
+        fusion: For the report.
+        k: For the report.
+        default: The weight that is compared with; the nearest of the grid is taken.
+        folds: Number of parts; at most one a query.
+
+    Returns:
+        The report.
+    """
+    count = len(values)
+    usual = int(np.abs(GRID - default).argmin())
+    parts = np.array_split(np.random.default_rng(_SEED).permutation(count), min(folds, count))
+    held_out = np.zeros(count)
+    chosen = []
+    for part in parts:
+        rest = np.setdiff1d(np.arange(count), part)
+        weight = _best(values[rest], usual)
+        held_out[part] = values[part, weight]
+        chosen.append(float(GRID[weight]))
+    means = values.mean(axis=0)
+    best = _best(values, usual)
+    leg = int(legs.mean(axis=0).argmax())
+    gain = float((held_out - values[:, usual]).mean())
+    p = randomisation_p(held_out, values[:, usual])
+    if count < LEAST_QUERIES:
+        reason = f"{count} judged queries are too few to choose a weight: judge {LEAST_QUERIES} or more"
+    elif best == usual:
+        reason = "no other weight is better on these queries"
+    elif gain <= 0:
+        reason = "a weight that was chosen on some of the queries is not better on the others"
+    elif p >= GREATEST_P:
+        reason = f"the gain may be chance (p {p:.2f})"
+    else:
+        reason = ""
+    return TuningReport(
+        queries=count,
+        k=k,
+        fusion=fusion,
+        suggested=float(GRID[usual if reason else best]),
+        best=float(GRID[best]),
+        default=float(GRID[usual]),
+        keep_default=bool(reason),
+        reason=reason or f"queries that did not choose it gain {gain:+.3f} (p {p:.3f})",
+        curve={float(weight): float(mean) for weight, mean in zip(GRID, means, strict=True)},
+        held_out=float(held_out.mean()),
+        default_ndcg=float(means[usual]),
+        leg_ndcg=float(legs[:, leg].mean()),
+        better_leg=LEGS[leg],
+        gain=gain,
+        interval=bootstrap_interval(held_out, values[:, usual]),
+        p=p,
+        p_against_leg=randomisation_p(held_out, legs[:, leg]),
+        fold_weights=chosen,
+    )
+
+
+def _best(values: NDArray[np.float64], usual: int) -> int:
+    """Column of the greatest mean; of equal ones the nearest to the usual weight."""
+    means = values.mean(axis=0)
+    equal = np.flatnonzero(means >= means.max() - 1e-12)  # equal but for the order of the sums
+    return int(equal[np.abs(equal - usual).argmin()])

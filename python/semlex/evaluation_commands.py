@@ -1,0 +1,319 @@
+"""The commands that measure a search: ``semlex eval`` and ``semlex eval tune``."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+from semlex.errors import ConfigurationError
+from semlex.presentation import messages, output, print_json, progress_bar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from semlex.evaluation import JudgedSet, Report, TuningReport
+    from semlex.progress import Progress
+    from semlex.retriever import PostgreSQLRetriever
+
+DEFAULT_COMMAND = "run"
+
+
+class _DefaultCommand(TyperGroup):
+    """A group whose first command needs no name: ``semlex eval DIR`` is ``semlex eval run DIR``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [DEFAULT_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+
+evaluation_app = typer.Typer(
+    help="Measure the search with judged queries: `semlex eval DIR`, or choose the fusion's weight: `semlex eval tune "
+    "DIR`. `semlex eval run --help` has the options.",
+    cls=_DefaultCommand,
+    no_args_is_help=True,
+)
+
+Folder = Annotated[
+    Path | None,
+    typer.Argument(help="Folder of a judged set: corpus.jsonl, queries.jsonl, qrels.tsv (BEIR), or TREC's files."),
+]
+ExistingCollection = Annotated[
+    str | None,
+    typer.Option("--collection", "-c", help="Measure this collection; nothing is written, the corpus is not read."),
+]
+Queries = Annotated[Path | None, typer.Option("--queries", help="File of the queries, instead of the folder's.")]
+Qrels = Annotated[Path | None, typer.Option("--qrels", help="File of the judgements, instead of the folder's.")]
+K = Annotated[int, typer.Option("--k", "-k", help="Depth of the measures.")]
+LimitQueries = Annotated[int | None, typer.Option("--limit-queries", help="Measure a random choice of this many.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that was made of the corpus.")]
+Database = Annotated[str | None, typer.Option("--database", help="libpq URL of the server; default: as elsewhere.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
+Model = Annotated[str | None, typer.Option("--model", help="Embedding model, or 'none' for keywords only.")]
+Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
+Dimensions = Annotated[int | None, typer.Option("--dimensions", help="Length of the vectors.")]
+Language = Annotated[str | None, typer.Option("--language", help="Text-search language of the corpus.")]
+Reranker = Annotated[str | None, typer.Option("--reranker", help="Name or folder of a reranker.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is measured, and with what."""
+
+    folder: Path | None
+    collection: str | None
+    queries: Path | None
+    qrels: Path | None
+    limit_queries: int | None
+    keep: bool
+    as_json: bool
+    settings: dict[str, Any]
+
+    def judged_set(self) -> JudgedSet:
+        """Queries and judgements."""
+        from semlex.evaluation import read_judged_set  # noqa: PLC0415 - `--help` should not load it
+
+        if self.folder is None and (self.collection is None or self.queries is None or self.qrels is None):
+            raise ConfigurationError("give the folder of a judged set, or --collection with --queries and --qrels")
+        return read_judged_set(self.folder, queries=self.queries, judgements=self.qrels).limited(self.limit_queries)
+
+    @asynccontextmanager
+    async def opened(self, progress: Callable[[Progress], None] | None) -> AsyncIterator[PostgreSQLRetriever]:
+        """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
+        from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+        from semlex.retriever import PostgreSQLRetriever  # noqa: PLC0415 - loads the driver
+
+        name = self.collection or f"eval_{secrets.token_hex(6)}"
+        settings = load_settings(collection=name, **self.settings)
+        url = settings.database_url.get_secret_value() if settings.database_url is not None else None
+        retriever = PostgreSQLRetriever(
+            url,
+            settings.embedding_model,
+            settings.reranker_model,
+            settings.use_reranking,
+            device=settings.device,
+            dimensions=settings.dimensions,
+            collection=name,
+            schema=settings.schema_name,
+            create=self.collection is None,
+            language=settings.language,
+            vector_storage=settings.vector_storage,
+            data_folder=settings.server_folder if url is None else None,
+        )
+        async with retriever:
+            if not self.as_json:
+                messages.print(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
+            if self.collection is not None or self.folder is None:
+                yield retriever
+                return
+            try:
+                await _load(retriever, self.folder, progress)
+                yield retriever
+            finally:
+                if self.keep:
+                    messages.print(f"[dim]kept: --collection {name}[/dim]")
+                else:
+                    await retriever.drop_collection()
+
+
+async def _load(retriever: PostgreSQLRetriever, folder: Path, progress: Callable[[Progress], None] | None) -> None:
+    from semlex.evaluation.judged_sets import read_corpus  # noqa: PLC0415 - as above
+
+    await retriever.add_documents(list(read_corpus(folder)), progress=progress)
+
+
+@evaluation_app.command(DEFAULT_COMMAND)
+def measure(
+    folder: Folder = None,
+    *,
+    collection: ExistingCollection = None,
+    queries: Queries = None,
+    qrels: Qrels = None,
+    k: K = 10,
+    fusion: Annotated[
+        list[str] | None, typer.Option("--fusion", help="Fusion to measure; repeatable; default: all.")
+    ] = None,
+    rerank: Annotated[
+        bool | None, typer.Option("--rerank/--no-rerank", help="Measure the reranker; default: when there is one.")
+    ] = None,
+    reranker: Reranker = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Write TREC run files: this name, the system's before the suffix.")
+    ] = None,
+    limit_queries: LimitQueries = None,
+    keep: Keep = False,
+    database: Database = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    device: Device = None,
+    dimensions: Dimensions = None,
+    language: Language = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure every leg, every fusion and the reranker with judged queries.
+
+    The corpus of DIR is loaded into a collection of its own, which is dropped afterwards. With --collection an existing
+    one is measured: its chunk ids, or the sources of its files, are what is judged.
+    """
+    from semlex.evaluation.evaluating import FUSIONS, evaluate  # noqa: PLC0415 - `--help` should not load it
+    from semlex.evaluation.rankings import write_run  # noqa: PLC0415 - as above
+
+    unknown = sorted(set(fusion or ()) - set(FUSIONS))
+    if unknown:
+        raise ConfigurationError(f"--fusion must be one of {', '.join(FUSIONS)}; got {', '.join(unknown)}")
+    fusions = [name for name in FUSIONS if not fusion or name in fusion]
+    settings = {
+        "database_url": database,
+        "data_dir": data_dir,
+        "embedding_model": model,
+        "reranker_model": reranker,
+        "use_reranking": rerank,
+        "device": device,
+        "dimensions": dimensions,
+        "language": language,
+    }
+    target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings)
+    judged = target.judged_set()
+
+    async def work() -> Report:
+        with progress_bar(shown=not as_json) as progress:
+            async with target.opened(progress) as retriever:
+                return await evaluate(
+                    retriever, judged.queries, judged.judgements, k=k, fusions=fusions, rerank=rerank, progress=progress
+                )
+
+    report = asyncio.run(work())
+    if run is not None:
+        for name, system in report.systems.items():
+            write_run(run.with_name(f"{run.stem}.{name}{run.suffix}"), system.run, name)
+    _print_report(report, judged.left_out, as_json=as_json)
+
+
+@evaluation_app.command("tune")
+def tune_weight(
+    folder: Folder = None,
+    *,
+    collection: ExistingCollection = None,
+    queries: Queries = None,
+    qrels: Qrels = None,
+    k: K = 10,
+    folds: Annotated[int, typer.Option("--folds", help="Parts of the queries for cross-validation.")] = 5,
+    limit_queries: LimitQueries = None,
+    keep: Keep = False,
+    database: Database = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    device: Device = None,
+    dimensions: Dimensions = None,
+    language: Language = None,
+    as_json: AsJson = False,
+) -> None:
+    """Suggest the vector leg's share in the fusion, and say how far to trust that.
+
+    Every query is searched once. The weight is chosen on some of the queries and measured on the others; unless the
+    gain is significant, the advice is to keep the default.
+    """
+    from semlex.evaluation import tune  # noqa: PLC0415 - `--help` should not load it
+
+    settings = {
+        "database_url": database,
+        "data_dir": data_dir,
+        "embedding_model": model,
+        "use_reranking": False,
+        "device": device,
+        "dimensions": dimensions,
+        "language": language,
+    }
+    target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings)
+    judged = target.judged_set()
+
+    async def work() -> TuningReport:
+        with progress_bar(shown=not as_json) as progress:
+            async with target.opened(progress) as retriever:
+                return await tune(retriever, judged.queries, judged.judgements, k=k, folds=folds, progress=progress)
+
+    report = asyncio.run(work())
+    if as_json:
+        print_json(asdict(report))
+    else:
+        _print_tuning(report)
+
+
+def _print_report(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
+    if as_json:
+        for place, query in enumerate(report.queries):
+            systems = {
+                name: {measure: float(values[place]) for measure, values in system.values.items()}
+                for name, system in report.systems.items()
+            }
+            print_json({"type": "query", "query_id": query, "systems": systems})
+        figures = {
+            name: {measure: system.mean(measure) for measure in report.measures} | {"p": system.p}
+            for name, system in report.systems.items()
+        }
+        print_json(
+            {
+                "type": "summary",
+                "queries": len(report.queries),
+                "systems": figures,
+                "baseline": report.baseline,
+                "judged": report.judged,
+                "embedding_model": report.embedding_model,
+                "reranker_model": report.reranker_model,
+                "warnings": [*left_out, *report.warnings],
+            }
+        )
+        return
+    table = Table("search", *report.measures, "p", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, system in report.systems.items():
+        cells = [_cell(system.mean(measure), report.best(measure)) for measure in report.measures]
+        table.add_row(name, *cells, "baseline" if system.p is None else f"{system.p:.4f}")
+    output.print(table)
+    models = " · ".join(escape(model) for model in (report.embedding_model, report.reranker_model) if model)
+    messages.print(f"[dim]{len(report.queries)} queries · * best · {models or 'keywords only'}[/dim]")
+    if len(report.systems) > 1:
+        messages.print(
+            f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
+            "if there were none (paired randomisation, two-sided)[/dim]"
+        )
+    for warning in (*left_out, *report.warnings):
+        messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
+
+
+def _cell(mean: float | None, best: float | None) -> str:
+    if mean is None:
+        return "-"
+    return f"[bold]{mean:.4f}*[/bold]" if mean == best else f"{mean:.4f} "
+
+
+def _print_tuning(report: TuningReport) -> None:
+    low, high = report.interval
+    measure = f"ndcg@{report.k}"
+    if report.keep_default:
+        output.print(f"[bold]keep the default weight {report.default:g}[/bold]: {escape(report.reason)}")
+    else:
+        output.print(f"[bold]weight {report.suggested:g} for the vector leg[/bold]: {escape(report.reason)}")
+    lines = {
+        "queries": str(report.queries),
+        "fusion": report.fusion,
+        f"{measure}, default": f"{report.default_ndcg:.4f}  (weight {report.default:g})",
+        f"{measure}, better leg": f"{report.leg_ndcg:.4f}  ({report.better_leg})",
+        f"{measure}, held out": f"{report.held_out:.4f}  (p {report.p_against_leg:.4f} against the better leg)",
+        "gain over the default": f"{report.gain:+.4f}  (95 % interval {low:+.4f} to {high:+.4f}, p {report.p:.4f})",
+        "weights of the folds": ", ".join(f"{weight:g}" for weight in sorted(report.fold_weights)),
+        "best on all queries": f"{report.best:g}  ({measure} {report.curve[report.best]:.4f}, not held out)",
+    }
+    for name, value in lines.items():
+        output.print(f"{name:24} {value}")

@@ -1,0 +1,60 @@
+"""What ``status`` tells of a keyword index of our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from psycopg import sql
+
+from semlex.errors import DamagedSegmentError
+from semlex.store.lexical.generations import read_state
+from semlex.store.lexical.segments import chunk_ids, live_ids
+
+if TYPE_CHECKING:
+    from semlex.store.connection import Connection
+    from semlex.store.schema import Collection
+
+
+async def index_figures(connection: Connection, collection: Collection) -> dict[str, Any]:
+    """Size and state of the index.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        collection: As opened; its keyword engine has an index of ours.
+
+    Returns:
+        ``index_generation`` and ``index_building`` (the one in the making, or None); ``index_segments``,
+        ``index_tombstones`` and ``index_postings`` of the one that answers; ``index_bytes`` of the tables;
+        ``chunks_not_indexed``, which were written without semlex; ``index_problem``, None or what is damaged.
+    """
+    names = collection.names
+    state = await read_state(connection, collection)
+    tables = [names.segment, names.posting, names.tombstone]
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT count(*), coalesce(sum(postings), 0)::bigint, "
+            "(SELECT count(*) FROM {tombstone} WHERE generation = %(generation)s), "
+            "(SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%(tables)s::text[]) AS name) "
+            "FROM {segment} WHERE generation = %(generation)s"
+        ).format(segment=names.segment, tombstone=names.tombstone),
+        {"generation": state.generation, "tables": [table.as_string(connection) for table in tables]},
+    )
+    row = await cursor.fetchone()
+    segments, postings, tombstones, size = row or (0, 0, 0, 0)
+    problem, missing = None, None
+    try:
+        held, _ = await live_ids(connection, names, state.generation)
+        missing = len(np.setdiff1d(await chunk_ids(connection, names), held))
+    except DamagedSegmentError as error:
+        problem = str(error)
+    return {
+        "index_generation": state.generation,
+        "index_building": state.building,
+        "index_segments": segments,
+        "index_tombstones": tombstones,
+        "index_postings": postings,
+        "index_bytes": size,
+        "chunks_not_indexed": missing,
+        "index_problem": problem,
+    }

@@ -1,0 +1,331 @@
+"""Merging segments: many small ones become few large ones, and tombstones are done with.
+
+Whoever ends a write looks whether there is something to merge. It happens in a transaction of its own, under a lock
+that is only ever tried; writers and readers are not involved. If somebody else was faster, the server refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import SemlexError, StoreError
+from semlex.store.lexical.generations import merging_lock, read_state
+from semlex.store.lexical.segments import (
+    SEGMENT_CHUNKS,
+    NewSegment,
+    joined,
+    posting_rows,
+    segment_headers,
+    segment_sizes,
+    tombstone_ids,
+    write_segments,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from numpy.typing import NDArray
+
+    from semlex.store.connection import Connection, Database
+    from semlex.store.lexical.segments import Source
+    from semlex.store.schema import Collection
+
+logger = logging.getLogger("semlex")
+
+# Segments of like size are merged once there are so many of them; a size is like another of the same power of it. So a
+# text is rewritten once a power, and few segments of each size stand about.
+TIER = 8
+# From this power on (4,096 chunks) segments wait until a full one can be made of them.
+PACKED_TIER = 4
+# A segment that is so full stays as it is.
+FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
+# A segment is rewritten when more than a quarter of it is dead.
+DEAD_SHARE = 0.25
+# Tombstones are put together, and the dead counted, once there are so many.
+MOST_TOMBSTONES = 32
+SERIALIZATION_FAILURE = "40001"
+BUSY_SECONDS = 0.1
+# One writer does not merge for all the others for ever; the next one goes on.
+MOST_MERGES = 16
+
+
+def tier(chunks: int) -> int:
+    """The power of `TIER` that a size belongs to."""
+    power = 0
+    while chunks >= TIER:
+        chunks //= TIER
+        power += 1
+    return power
+
+
+def choose_merge(sizes: Sequence[int]) -> list[int]:
+    """What is to be merged next of one language's segments.
+
+    Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured Merge-Tree",
+    1996). Large ones wait until they fill a segment, so that they are rewritten once more and then hardly ever.
+
+    Args:
+        sizes: Chunks of each segment.
+
+    Returns:
+        Places in `sizes`, at least two, whose sum is a segment's; empty when there is nothing to do.
+    """
+    ascending = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    for power in range(PACKED_TIER):
+        if sum(tier(sizes[place]) == power for place in ascending) >= TIER:
+            return _filled(sizes, [], [place for place in ascending if tier(sizes[place]) <= power])
+    small = [place for place in reversed(ascending) if tier(sizes[place]) <= PACKED_TIER]
+    for place in reversed(ascending):
+        if tier(sizes[place]) > PACKED_TIER and sizes[place] < FULL_CHUNKS:
+            filled = _filled(sizes, [place], small)
+            if sum(sizes[one] for one in filled) >= FULL_CHUNKS:
+                return filled
+    if sum(sizes[place] for place in small) > SEGMENT_CHUNKS:
+        return _filled(sizes, [], small)
+    return []
+
+
+def choose_packing(sizes: Sequence[int]) -> list[int]:
+    """What is to be merged next on the way to the fewest segments: the largest with all that fits beside it."""
+    descending = sorted(range(len(sizes)), key=lambda place: (-sizes[place], place))
+    for number, place in enumerate(descending):
+        filled = _filled(sizes, [place], descending[number + 1 :])
+        if len(filled) > 1:
+            return filled
+    return []
+
+
+def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
+    """The begun ones and, in order, all others that fit."""
+    filled = list(begun)
+    room = SEGMENT_CHUNKS - sum(sizes[place] for place in begun)
+    for place in others:
+        if sizes[place] <= room:
+            filled.append(place)
+            room -= sizes[place]
+    return filled
+
+
+async def merge_wanted(connection: Connection, collection: Collection) -> bool:
+    """Whether there is something to merge, in the view of a transaction that has just written."""
+    if collection.lexical.analyzer_version is None:
+        return False
+    names = collection.names
+    cursor = await connection.execute(
+        sql.SQL(
+            "WITH live AS (SELECT lexical_generation FROM {registry} WHERE name = %(name)s) "
+            "SELECT language, array_agg(chunks) FROM {segment}, live WHERE generation = lexical_generation "
+            "GROUP BY language UNION ALL "
+            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live WHERE generation = lexical_generation"
+        ).format(registry=names.registry, segment=names.segment, tombstone=names.tombstone),
+        {"name": names.collection},
+    )
+    return any(
+        counts[0] >= MOST_TOMBSTONES if language is None else bool(choose_merge(counts))
+        for language, counts in await cursor.fetchall()
+    )
+
+
+async def merge_where_wanted(database: Database, collection: Collection) -> None:
+    """Merges what there is to merge. Nothing of it fails: what a writer has written is written."""
+    try:
+        for _ in range(MOST_MERGES):
+            if not (await merge_once(database, collection)).done:
+                break
+    except SemlexError as error:
+        logger.warning("the keyword index of %s was not merged: %s", collection.names.collection, error)
+
+
+async def optimize(
+    database: Database, collection: Collection, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Merges to few and full segments, and does away with all tombstones.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        progress: Told how many segments were merged, and how many there may be to merge in all.
+
+    Returns:
+        How many segments were merged.
+    """
+    merged = steps = most = 0
+    while True:
+        step = await merge_once(database, collection, thoroughly=True)
+        if step.busy:
+            await asyncio.sleep(BUSY_SECONDS)
+            continue
+        # Every step but the last has one segment less to look at: what writers add meanwhile is left to them.
+        most = most or step.merged + step.left + 1
+        if not step.done or steps == most:
+            return merged
+        steps += 1
+        merged += step.merged
+        if progress is not None:
+            progress(merged, merged + step.left)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStep:
+    """What one transaction did.
+
+    Attributes:
+        done: Whether it did anything.
+        merged: Segments that it took the place of.
+        left: Segments that it left as they were.
+        busy: Whether somebody else was at it.
+    """
+
+    done: bool
+    merged: int = 0
+    left: int = 0
+    busy: bool = False
+
+
+async def merge_once(database: Database, collection: Collection, *, thoroughly: bool = False) -> MergeStep:
+    """Merges one group of segments of the generation that answers.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        thoroughly: Whether to go on to full segments without any dead.
+    """
+
+    async def work(connection: Connection) -> MergeStep:
+        cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [merging_lock(collection)])
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            return MergeStep(done=False, busy=True)
+        state = await read_state(connection, collection)
+        if state.version != _core.ANALYZER_VERSION:
+            return MergeStep(done=False)
+        return await _Merge(connection, collection, state.generation, thoroughly=thoroughly).run()
+
+    try:
+        return await database.write("merge the keyword index", work, one_snapshot=True)
+    except StoreError as error:
+        # Advisory locks are per node on a distributed Postgres, and a snapshot may be older than the lock: then the
+        # server, or the count of what was deleted, tells that somebody else has merged these.
+        if error.sqlstate == SERIALIZATION_FAILURE:
+            return MergeStep(done=False, busy=True)
+        raise
+
+
+class _Merge:
+    """One transaction.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        collection: As opened.
+        generation: The one that answers.
+        thoroughly: As for `merge_once`.
+    """
+
+    def __init__(self, connection: Connection, collection: Collection, generation: int, *, thoroughly: bool) -> None:
+        self._connection = connection
+        self._names = collection.names
+        self._generation = generation
+        self._thoroughly = thoroughly
+
+    async def run(self) -> MergeStep:
+        segments = await segment_sizes(self._connection, self._names, self._generation)
+        tombstones = await tombstone_ids(self._connection, self._names, self._generation)
+        dead = np.unique(joined(tombstones.values()))
+        # Which dead stand in which segment is known from the headers alone: all are read now and then.
+        counted = self._thoroughly or len(tombstones) >= MOST_TOMBSTONES
+        held: dict[UUID, NDArray[np.int64]] = {}
+        if counted:
+            held = await self._ids([segment_id for segment_id, *_ in segments])
+        sizes = {
+            segment_id: chunks - (int(np.isin(held[segment_id], dead).sum()) if counted else 0)
+            for segment_id, _, chunks in segments
+        }
+        chunks_of = {segment_id: chunks for segment_id, _, chunks in segments}
+        language, chosen = self._chosen(segments, sizes, chunks_of)
+        if not chosen and not (counted and len(tombstones) > 1) and not (self._thoroughly and tombstones):
+            return MergeStep(done=False)
+        merged = held if counted else await self._ids(chosen)
+        absorbed = joined(merged[segment_id] for segment_id in chosen)
+        await self._replace_segments(chosen, language, dead)
+        kept = {segment_id: ids for segment_id, ids in held.items() if segment_id not in chosen} if counted else None
+        await self._replace_tombstones(tombstones, absorbed, None if kept is None else joined(kept.values()))
+        return MergeStep(done=True, merged=len(chosen), left=len(segments) - len(chosen))
+
+    def _chosen(
+        self, segments: Sequence[tuple[UUID, str, int]], sizes: dict[UUID, int], chunks_of: dict[UUID, int]
+    ) -> tuple[str, list[UUID]]:
+        """Language and ids of the segments that are merged next."""
+        share = 0.0 if self._thoroughly else DEAD_SHARE
+        choose = choose_packing if self._thoroughly else choose_merge
+        by_language: dict[str, list[UUID]] = {}
+        for segment_id, language, _ in segments:
+            by_language.setdefault(language, []).append(segment_id)
+        for language, own in sorted(by_language.items()):
+            places = choose([sizes[segment_id] for segment_id in own])
+            hollow = [one for one in own if chunks_of[one] - sizes[one] > share * chunks_of[one]]
+            chosen = [own[place] for place in places] or hollow[:1]
+            if chosen:
+                return language, chosen
+        return "", []
+
+    async def _ids(self, segments: Sequence[UUID]) -> dict[UUID, NDArray[np.int64]]:
+        headers = await segment_headers(self._connection, self._names, segments)
+        return {segment_id: _core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()}
+
+    async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: NDArray[np.int64]) -> None:
+        if not chosen:
+            return
+        headers = await segment_headers(self._connection, self._names, chosen)
+        sources: list[Source] = []
+        for segment_id in chosen:
+            rows = await posting_rows(self._connection, self._names, segment_id)
+            sources.append((segment_id.bytes, headers[segment_id], rows))
+        new = await asyncio.to_thread(NewSegment.merged, sources, dead, self._generation, language)
+        await self._delete(self._names.segment, "segment_id", chosen, len(chosen))
+        await self._delete(self._names.posting, "segment_id", chosen, sum(len(rows) for *_, rows in sources))
+        await write_segments(self._connection, self._names, [new])
+
+    async def _replace_tombstones(
+        self,
+        tombstones: dict[UUID, NDArray[np.int64]],
+        absorbed: NDArray[np.int64],
+        kept: NDArray[np.int64] | None,
+    ) -> None:
+        """Drops ids that no segment holds any more.
+
+        Args:
+            tombstones: All that are visible. One that is written meanwhile stays: it names the chunk, not its place.
+            absorbed: Ids of the segments that were merged.
+            kept: Ids of all other segments, when they are known: then all tombstones become one.
+        """
+        left = {
+            tombstone_id: ids[~np.isin(ids, absorbed)] if kept is None else ids[np.isin(ids, kept)]
+            for tombstone_id, ids in tombstones.items()
+        }
+        if kept is not None and len(tombstones) > 1:
+            done = list(tombstones)
+        else:
+            done = [tombstone_id for tombstone_id, ids in left.items() if len(ids) < len(tombstones[tombstone_id])]
+        if not done:
+            return
+        await self._delete(self._names.tombstone, "tombstone_id", done, len(done))
+        rest = np.unique(joined(left[tombstone_id] for tombstone_id in done))
+        await write_segments(self._connection, self._names, [], [(self._generation, rest)])
+
+    async def _delete(self, table: sql.Identifier, key: str, ids: Sequence[UUID], rows: int) -> None:
+        """Deletes exactly what was read."""
+        cursor = await self._connection.execute(
+            sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(table, sql.Identifier(key)), [list(ids)]
+        )
+        if cursor.rowcount != rows:
+            raise StoreError(
+                f"read {rows} rows to merge, deleted {cursor.rowcount}; rolled back", sqlstate=SERIALIZATION_FAILURE
+            )
