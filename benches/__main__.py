@@ -1,4 +1,4 @@
-"""`./x bench [NAME] [--quick] [--json] [--prepare]`."""
+"""`./x bench [NAME] [--quick] [--million] [--json] [--prepare]`, and for quality `--data FOLDER`, `--model FOLDER`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from benches.measuring import Bench, machine, refuse_debug_build, versions
 from benches.preparing import prepare
 
-BENCHES = ("rrf", "copy", "tokens", "embed", "rerank", "query")
+BENCHES = ("rrf", "copy", "tokens", "embed", "rerank", "query", "analyzer", "bm25", "search", "quality")
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 
 
@@ -20,7 +20,10 @@ def main() -> int:
     parser.add_argument("name", nargs="?", choices=BENCHES, help="one benchmark; default: all")
     parser.add_argument("--quick", action="store_true", help="smaller, at most 45 seconds each")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of each")
-    parser.add_argument("--prepare", action="store_true", help="make the baselines' environments, then stop")
+    parser.add_argument("--prepare", action="store_true", help="make environments, corpus and tokenizer, then stop")
+    parser.add_argument("--million", action="store_true", help="bm25: also a million chunks, half an hour long")
+    parser.add_argument("--data", type=Path, help="quality: folder of judged sets; default: the small set of the tests")
+    parser.add_argument("--model", help="quality: an embedding model to measure as well")
     options = parser.parse_args()
     refuse_debug_build()
     STATE.mkdir(parents=True, exist_ok=True)
@@ -31,8 +34,9 @@ def main() -> int:
     met = True
     for name in [options.name] if options.name else BENCHES:
         print(f"{name}{' (quick)' if options.quick else ''}")
-        bench = Bench(name)
-        importlib.import_module(f"benches.{name}").run(bench, quick=options.quick, state=STATE)
+        bench = Bench(name, million=options.million)
+        own = {"data": options.data, "model": options.model} if name == "quality" else {}
+        importlib.import_module(f"benches.{name}").run(bench, quick=options.quick, state=STATE, **own)
         met &= bench.finish(as_json=options.json)
     return 0 if met else 1
 

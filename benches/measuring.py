@@ -39,6 +39,7 @@ class Bench:
     """The figures of one benchmark."""
 
     name: str
+    million: bool = False  # whether the figures of a million chunks are wanted, where there are any
     figures: dict[str, Figure] = field(default_factory=dict)
 
     def speed(
@@ -53,13 +54,21 @@ class Bench:
         speeds = f"{figure.ours:14,.0f} against {figure.baseline:14,.0f} {unit}"
         print(f"  {name:34} {speeds} x {ratio:6.2f}{shown}", flush=True)
 
-    def at_most(self, name: str, value: float, *, unit: str, bar: float) -> None:
+    def at_most(self, name: str, value: float, *, unit: str, bar: float | None) -> None:
         """Adds a figure that is better when it is smaller; `bar` is the most that counts as met."""
-        met = value <= bar * (1 + TOLERANCE)
+        met = None if bar is None else value <= bar * (1 + TOLERANCE)
         self.figures[name] = Figure(value, float("nan"), float("nan"), unit, bar, met)
-        print(f"  {name:34} {value:14,.2f} {unit}   bar {bar:g}: {'met' if met else 'NOT met'}", flush=True)
+        shown = "" if bar is None else f"   bar {bar:g}: {'met' if met else 'NOT met'}"
+        print(f"  {name:34} {value:14,.2f} {unit}{shown}", flush=True)
 
-    def unmeasured(self, name: str, unit: str, bar: float, reason: str) -> None:
+    def at_least(self, name: str, value: float, *, unit: str, bar: float | None) -> None:
+        """Adds a figure that is better when it is greater and the same in every run, so without tolerance."""
+        met = None if bar is None else value >= bar
+        self.figures[name] = Figure(value, float("nan"), float("nan"), unit, bar, met)
+        shown = "" if bar is None else f"   bar {bar:g}: {'met' if met else 'NOT met'}"
+        print(f"  {name:40} {value:14.4f} {unit}{shown}", flush=True)
+
+    def unmeasured(self, name: str, unit: str, bar: float | None, reason: str) -> None:
         """States a figure that this run cannot take."""
         self.figures[name] = Figure(float("nan"), float("nan"), float("nan"), unit, bar, None)
         print(f"  {name:34} not measured: {reason}", flush=True)

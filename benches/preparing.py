@@ -1,4 +1,7 @@
-"""Environments of the baselines, made once: they must not change what semlex itself is installed with."""
+"""What benchmarks need, made once: a corpus, a tokenizer, and environments of the baselines.
+
+The environments must not change what semlex itself is installed with.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import sys
 import venv
 from typing import TYPE_CHECKING
 
+from benches.corpus import prepare_corpus
 from benches.training import prepare_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LANGCHAIN_POSTGRES = "langchain-postgres==0.0.19"
+BM25S = ("bm25s==0.3.16", "PyStemmer==3.1.0")
 
 
 def langchain_python(state: Path) -> Path:
@@ -20,12 +25,23 @@ def langchain_python(state: Path) -> Path:
     return state / "langchain" / "bin" / "python"
 
 
+def bm25s_python(state: Path) -> Path:
+    """Interpreter of the environment with bm25s."""
+    return state / "bm25s" / "bin" / "python"
+
+
 def prepare(state: Path) -> None:
     """Makes what is missing."""
-    python = langchain_python(state)
-    if not python.exists():
-        print(f"installing {LANGCHAIN_POSTGRES} into an environment of its own", file=sys.stderr)
-        venv.create(state / "langchain", with_pip=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, LANGCHAIN_POSTGRES, "psycopg[binary]"], check=True)
+    _install(langchain_python(state), LANGCHAIN_POSTGRES, "psycopg[binary]")
+    _install(bm25s_python(state), *BM25S)
+    prepare_corpus(state)
     prepare_tokenizer(state)
+
+
+def _install(python: Path, *packages: str) -> None:
+    """Packages into the environment of that interpreter, which is made first where there is none."""
+    if not python.exists():
+        print(f"installing {packages[0]} into an environment of its own", file=sys.stderr)
+        venv.create(python.parent.parent, with_pip=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*install, *packages], check=True)

@@ -1,0 +1,91 @@
+"""Terms of documentation in English on one core: in Rust, in Postgres, and in bm25s with PyStemmer.
+
+Amounts are bytes of UTF-8. Building a segment analyses and writes posting lists; terms alone are the analysis of every
+token anew, as a query does it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+
+from benches.corpus import corpus_of
+from benches.measuring import in_turn
+from benches.preparing import bm25s_python
+from benches.servers import temporary_server
+from semlex import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benches.measuring import Bench
+
+CHUNKS, QUICK_CHUNKS = 20_000, 5_000
+BAR, MOONSHOT = 10.0, 100.0
+SEGMENT_ID = bytes(15) + b"\1"
+
+
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figures."""
+    name = "building, vs to_tsvector"
+    corpus = corpus_of(state)
+    if not corpus.exists:
+        bench.unmeasured(name, "MB/s", BAR, "run ./x bench --prepare")
+        return
+    number, runs = (QUICK_CHUNKS, 3) if quick else (CHUNKS, 7)
+    texts = corpus.chunks(number)
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+    analyzer = _core.Analyzer("english", stop_words=True)
+    ids = np.arange(len(texts), dtype=np.int64)
+
+    def build() -> None:
+        builder = _core.SegmentBuilder()
+        builder.add_texts(analyzer, ids, [texts])
+        builder.finish(SEGMENT_ID)
+
+    def terms() -> None:
+        for text in texts:
+            analyzer.terms(text)
+
+    with temporary_server() as url, psycopg.connect(url, autocommit=True) as connection:
+        server = statements(connection, texts)
+        contenders: dict[str, Callable[[], object]] = {"build": build, "terms": terms, **server}
+        for contender in contenders.values():
+            contender()
+        times = in_turn(contenders, runs)[1]
+    # The server's analysis is what it takes beyond reading the texts.
+    analysing = [whole - scan for whole, scan in zip(times["to_tsvector"], times["length"], strict=True)]
+    building = times["build"]
+    bench.speed(name, building, analysing, amount=megabytes, unit="MB/s", bar=BAR)
+    bench.speed("terms alone, vs to_tsvector", times["terms"], analysing, amount=megabytes, unit="MB/s", bar=None)
+    speed = megabytes / float(np.median(building))
+    bench.at_least(f"building (hoped for: {MOONSHOT:g})", speed, unit="MB/s", bar=None)
+    python = bm25s_python(state)
+    if not python.exists():
+        bench.unmeasured("building, vs bm25s' tokens", "MB/s", None, "run ./x bench --prepare")
+        return
+    script = Path(__file__).parent / "baselines" / "bm25s_tokenize.py"
+    command = [str(python), str(script), str(corpus.folder / "chunks.jsonl.gz"), str(number), str(runs)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    theirs = [float(line) for line in done.stdout.split()]
+    bench.speed("building, vs bm25s' tokens", building, theirs, amount=megabytes, unit="MB/s", bar=None)
+
+
+def statements(connection: psycopg.Connection[Any], texts: Sequence[str]) -> dict[str, Callable[[], object]]:
+    """The same texts in the server: analysed in one process, and only read."""
+    connection.execute("SET max_parallel_workers_per_gather = 0")
+    connection.execute("CREATE TABLE text (content text)")
+    with connection.cursor().copy("COPY text FROM STDIN") as copy:
+        for text in texts:
+            copy.write_row((text,))
+    connection.execute("VACUUM ANALYZE text")
+    return {
+        "to_tsvector": lambda: connection.execute(
+            "SELECT sum(length(to_tsvector('english', content))) FROM text"
+        ).fetchone(),
+        "length": lambda: connection.execute("SELECT sum(length(content)) FROM text").fetchone(),
+    }

@@ -1,0 +1,312 @@
+"""The keyword leg: true BM25 from posting segments against OR with ts_rank_cd, over the same chunks in the same server.
+
+What is timed is the leg: its whole transaction, from the beginning to keys and scores. Cold: no posting list is in
+memory, only which segments there are; warm: every list is. Beside it stands the whole search, which loads rows, too.
+`--million` adds the figures of 1,000,000 chunks, half an hour long. The figures of loading are in `keyword_load`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+from psycopg import sql
+
+from benches import keyword_load
+from benches.bm25_server import bm25_server
+from benches.corpus import KINDS, Corpus, corpus_of
+from benches.keyword_leg import TOP, CountedWire, KeywordLeg, PlainBm25
+from benches.servers import temporary_server, vacuum
+from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
+from semlex.store.lexical.bm25 import Bm25Engine, Bm25Options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from benches.measuring import Bench
+
+CHUNKS, QUICK_CHUNKS, MILLION = 100_000, 10_000, 1_000_000
+ENGINE, BASELINE, EXTENSION = "bm25", "tsvector_cd", "pg_textsearch"
+EXTENSION_NAME = f"question, vs {EXTENSION}"
+LOADED_AT_ONCE = 50_000
+PASSES = 5
+# It makes known which segments there are.
+FIRST_QUERY = "configuration of a new server"
+TABLES = ("segment", "posting", "tombstone")
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Milliseconds at most, by kind of query; times faster at least; bytes a posting at most."""
+
+    ratio: float
+    cold_p50: dict[str, float]
+    cold_p95: dict[str, float]
+    warm_p50: dict[str, float] = field(default_factory=dict)
+    disk: float | None = None
+
+
+FULL_BARS = Bars(200, {"question": 1.5, "long": 3.0}, {"question": 3.0})
+QUICK_BARS = Bars(15, {"question": 1.5, "long": 2.0}, {"question": 3.0})
+MILLION_BARS = Bars(0, {"question": 10.0}, {"question": 20.0}, {"question": 4.0}, disk=2.0)
+
+
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figures."""
+    corpus = corpus_of(state)
+    if not corpus.exists:
+        bench.unmeasured("question, vs ts_rank_cd", "queries/s", FULL_BARS.ratio, "run ./x bench --prepare")
+        return
+    print(corpus.describe())
+    queries = {kind: corpus.queries(kind) for kind in KINDS}
+    with temporary_server() as url, asyncio.Runner() as runner:
+        texts = corpus.chunks(QUICK_CHUNKS if quick else CHUNKS)
+        measure = Measurement(bench, url, texts, queries, QUICK_BARS if quick else FULL_BARS)
+        runner.run(measure.load(ENGINE))
+        runner.run(measure.load(BASELINE))
+        runner.run(measure.legs(PASSES))
+        runner.run(measure.against_baseline(["question"] if quick else list(KINDS)))
+        runner.run(measure.whole_searches())
+        runner.run(measure.bytes_read())
+        measure.disk("after the load")
+        runner.run(optimize(url))
+        vacuum(url, "VACUUM (FULL, ANALYZE)")
+        measure.disk("after merging, without holes")
+        if quick:
+            bench.unmeasured(EXTENSION_NAME, "queries/s", None, "not with --quick")
+        else:
+            against_extension(measure, runner, state.parent / "bm25-server")
+        keyword_load.run(bench, url, texts, quick=quick)
+    a_million(bench, corpus, queries)
+
+
+def collection_of(lexical: str) -> str:
+    """The collection with that engine; names of engines alone may be reserved."""
+    return f"with_{lexical}"
+
+
+def retriever(url: str, lexical: str, **options: Any) -> PostgreSQLRetriever:
+    """A retriever on the collection of that engine, without models."""
+    return PostgreSQLRetriever(url, "none", "none", collection=collection_of(lexical), lexical=lexical, **options)
+
+
+def opened(url: str, lexical: str) -> AbstractAsyncContextManager[KeywordLeg]:
+    """The leg of the collection of that engine."""
+    return KeywordLeg.opened(url, collection_of(lexical))
+
+
+def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+    """Median and 95th percentile, in milliseconds."""
+    median, late = np.percentile(seconds, [50, 95])
+    return float(median) * 1000, float(late) * 1000
+
+
+class Measurement:
+    """The figures of one size.
+
+    Args:
+        bench: Where they go.
+        url: The server.
+        texts: The chunks; a chunk's id is its number.
+        queries: By kind.
+        bars: What must be met.
+        prefix: Of the figures' names.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        url: str,
+        texts: Sequence[str],
+        queries: dict[str, list[str]],
+        bars: Bars,
+        prefix: str = "",
+    ) -> None:
+        self.bench, self.url, self.texts, self.queries = bench, url, texts, queries
+        self.bars, self.prefix = bars, prefix
+
+    @cached_property
+    def truth(self) -> PlainBm25:
+        """What the answers should be."""
+        return PlainBm25(self.texts, [query for own in self.queries.values() for query in own])
+
+    async def load(self, lexical: str) -> float:
+        """Loads all chunks, without vectors, with the indexes that so many make necessary; seconds."""
+        started = time.perf_counter()
+        with keyword_load.timed_merging() as merging:
+            await self._load(lexical)
+        seconds = time.perf_counter() - started
+        print(f"  {self.prefix}{lexical}: loaded {len(self.texts) / seconds:,.0f} chunks/s", flush=True)
+        if lexical == ENGINE:
+            share = 100 * sum(merging) / seconds
+            self.bench.at_most(f"{self.prefix}load of texts, time merging", share, unit="%", bar=None)
+        vacuum(self.url)
+        return seconds
+
+    async def _load(self, lexical: str) -> None:
+        async with retriever(self.url, lexical, bulk=BulkIngestConfig(build_indexes=False)) as target:
+            for start in range(0, len(self.texts), LOADED_AT_ONCE):
+                part = enumerate(self.texts[start : start + LOADED_AT_ONCE], start)
+                await target.add_documents([Document(text, id=str(number)) for number, text in part])
+            await target.create_index()
+
+    async def legs(self, passes: int) -> None:
+        """Cold and warm times of each kind, with the share of the true answer that was found."""
+        for temperature, options in (("cold", Bm25Options(cache_bytes=0)), ("warm", Bm25Options())):
+            async with opened(self.url, ENGINE) as leg:
+                engine_of(leg).configure(options)
+                first = (await leg.ask(FIRST_QUERY)).seconds * 1000
+                if temperature == "cold":
+                    self.bench.at_most(f"{self.prefix}a process's first query", first, unit="ms", bar=None)
+                for kind, queries in self.queries.items():
+                    # When warm, the first pass brings the lists.
+                    found = {query: (await leg.ask(query)).ids for query in queries}
+                    seconds = [(await leg.ask(query)).seconds for _ in range(passes) for query in queries]
+                    recall = statistics.mean(
+                        self.truth.recall(query, list(map(int, found[query]))) for query in queries
+                    )
+                    self._state(kind, temperature, seconds, recall)
+
+    def _state(self, kind: str, temperature: str, seconds: list[float], recall: float) -> None:
+        p50, p95 = percentiles(seconds)
+        bars = self.bars
+        p50_bars = bars.cold_p50 if temperature == "cold" else bars.warm_p50
+        p95_bars = bars.cold_p95 if temperature == "cold" else {}
+        name = f"{self.prefix}{kind}, {temperature}"
+        self.bench.at_most(f"{name}, p50", p50, unit="ms", bar=p50_bars.get(kind))
+        self.bench.at_most(f"{name}, p95", p95, unit="ms", bar=p95_bars.get(kind))
+        self.bench.at_least(f"{name}, recall@{TOP}", recall, unit="", bar=1.0)
+
+    async def against_baseline(self, kinds: Sequence[str]) -> None:
+        """The cold leg and OR with ts_rank_cd, query by query."""
+        async with opened(self.url, ENGINE) as ours, opened(self.url, BASELINE) as theirs:
+            engine_of(ours).configure(Bm25Options(cache_bytes=0))
+            await ours.ask(FIRST_QUERY)
+            for kind in kinds:
+                times: dict[KeywordLeg, list[float]] = {ours: [], theirs: []}
+                for number, query in enumerate(self.queries[kind]):
+                    for leg in (ours, theirs) if number % 2 else (theirs, ours):
+                        times[leg].append((await leg.ask(query)).seconds)
+                bar = self.bars.ratio if kind == "question" else None
+                self.bench.speed(
+                    f"{kind}, vs ts_rank_cd", times[ours], times[theirs], amount=1, unit="queries/s", bar=bar
+                )
+
+    async def whole_searches(self) -> None:
+        """The search as it is called: with 30 candidates, rows and excerpts loaded."""
+        async with retriever(self.url, ENGINE, create=False) as searching:
+            for kind, queries in self.queries.items():
+                seconds = []
+                for timed in (False, True):
+                    for query in queries:
+                        started = time.perf_counter()
+                        await searching.search(query, top_k=TOP, mode="keyword")
+                        seconds += [time.perf_counter() - started] * timed
+                self._tell(f"{kind}, whole search, warm", seconds)
+
+    def _tell(self, name: str, seconds: list[float]) -> None:
+        for percentile, value in zip(("p50", "p95"), percentiles(seconds), strict=True):
+            self.bench.at_most(f"{self.prefix}{name}, {percentile}", value, unit="ms", bar=None)
+
+    async def bytes_read(self) -> None:
+        """What a query makes the server send, its framing included."""
+        for temperature, options in (("cold", Bm25Options(cache_bytes=0)), ("warm", Bm25Options())):
+            async with CountedWire(self.url) as wire, opened(wire.url, ENGINE) as leg:
+                engine_of(leg).configure(options)
+                for kind, queries in self.queries.items():
+                    for query in queries:
+                        await leg.ask(query)
+                    received = []
+                    for query in queries:
+                        before = wire.received
+                        await leg.ask(query)
+                        received.append(wire.received - before)
+                    name = f"{self.prefix}{kind}, {temperature}, read"
+                    self.bench.at_most(name, statistics.median(received) / 1000, unit="kB", bar=None)
+
+    def disk(self, when: str, bar: float | None = None) -> None:
+        """Bytes of the index's tables, their indexes included, for each posting."""
+        sizes = (
+            sql.SQL("pg_total_relation_size({}::regclass)").format(
+                sql.Literal(f"semlex.{collection_of(ENGINE)}_{table}")
+            )
+            for table in TABLES
+        )
+        statement = sql.SQL("SELECT {}, sum(postings)::bigint, count(*) FROM semlex.{}").format(
+            sql.SQL(" + ").join(sizes), sql.Identifier(f"{collection_of(ENGINE)}_segment")
+        )
+        with psycopg.connect(self.url) as connection:
+            ((total, number, segments),) = connection.execute(statement).fetchall()
+        print(f"  {self.prefix}{when}: {segments} segments, {number:,} postings, {total / 1e6:,.1f} MB")
+        self.bench.at_most(f"{self.prefix}disk {when}", total / number, unit="bytes/posting", bar=bar)
+
+
+def engine_of(leg: KeywordLeg) -> Bm25Engine:
+    """The engine of an open collection."""
+    engine = leg.collection.lexical
+    assert isinstance(engine, Bm25Engine)
+    return engine
+
+
+def against_extension(measure: Measurement, runner: asyncio.Runner, programs: Path) -> None:
+    """The same chunks and queries in the extension pg_textsearch, where its server is at hand."""
+    if not (programs / "made").exists():
+        measure.bench.unmeasured(EXTENSION_NAME, "queries/s", None, "its server is brought by ./x test")
+        return
+    queries = measure.queries["question"]
+
+    async def seconds(url: str, lexical: str) -> list[float]:
+        async with opened(url, lexical) as leg:
+            for query in queries:
+                await leg.ask(query)
+            return [(await leg.ask(query)).seconds for query in queries]
+
+    with bm25_server(programs) as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION pg_textsearch")
+        other = Measurement(measure.bench, url, measure.texts, {}, measure.bars)
+        runner.run(other.load(EXTENSION))
+        theirs, ours = runner.run(seconds(url, EXTENSION)), runner.run(seconds(measure.url, ENGINE))
+    measure.bench.speed(EXTENSION_NAME, ours, theirs, amount=1, unit="queries/s", bar=None)
+
+
+def a_million(bench: Bench, corpus: Corpus, queries: dict[str, list[str]]) -> None:
+    """The same leg over a million chunks."""
+    bars, prefix = MILLION_BARS, "1M: "
+    if not bench.million:
+        reason = "takes half an hour: ./x bench bm25 --million"
+        for kind in bars.cold_p50:
+            bench.unmeasured(f"{prefix}{kind}, cold, p50", "ms", bars.cold_p50[kind], reason)
+            bench.unmeasured(f"{prefix}{kind}, cold, p95", "ms", bars.cold_p95[kind], reason)
+            bench.unmeasured(f"{prefix}{kind}, warm, p50", "ms", bars.warm_p50[kind], reason)
+        bench.unmeasured(f"{prefix}disk after merging", "bytes/posting", bars.disk, reason)
+        return
+    with temporary_server() as url, asyncio.Runner() as runner:
+        measure = Measurement(bench, url, corpus.chunks(MILLION), queries, bars, prefix)
+        seconds = runner.run(measure.load(ENGINE))
+        bench.at_most(f"{prefix}load", seconds, unit="s", bar=None)
+        measure.disk("after the load")
+        started = time.perf_counter()
+        runner.run(optimize(url))
+        bench.at_most(f"{prefix}merging", time.perf_counter() - started, unit="s", bar=None)
+        vacuum(url, "VACUUM (ANALYZE)")
+        runner.run(measure.legs(PASSES))
+        runner.run(measure.bytes_read())
+        measure.disk("after merging", bars.disk)
+        # The room of rows that were merged is used again, but not given back by itself.
+        vacuum(url, "VACUUM (FULL, ANALYZE)")
+        measure.disk("after merging, without holes")
+
+
+async def optimize(url: str) -> None:
+    """Merges to the fewest segments."""
+    async with retriever(url, ENGINE, create=False) as writing:
+        await writing.optimize()
