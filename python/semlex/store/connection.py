@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import re
 import socket
-from contextlib import asynccontextmanager
+import time
+from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -195,7 +199,7 @@ class Database:
             timeout=self.timeout,
             max_waiting=self._max_size * 32,
             kwargs=options,
-            check=AsyncConnectionPool.check_connection,
+            check=_check_if_idle,
             configure=_widen_send_buffer,
             open=False,
         )
@@ -216,7 +220,10 @@ class Database:
                 yield self._connection
         elif self._pool is not None:
             async with self._pool.connection() as connection:
-                yield connection
+                try:
+                    yield connection
+                finally:
+                    _last_use[connection] = time.monotonic()
         else:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
@@ -243,11 +250,7 @@ class Database:
                     result = await work(connection)
                     raise psycopg.Rollback(savepoint)
                 return result
-            # Pipelined: the server gets the beginning together with the first statement whose rows are waited for.
-            async with connection.pipeline(), connection.transaction():
-                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                await set_local(connection, **READ_SETTINGS)
-                return await work(connection)
+            return await _in_one_snapshot(connection, work)
 
         if deadline is None:
             return await self._run(doing, transaction)
@@ -322,6 +325,43 @@ class Database:
         raise AssertionError  # the loop returns or raises
 
 
+async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+    """Runs `work` in a transaction of its own.
+
+    Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
+    own block of a transaction waits three times, which is longer than a search of words takes.)
+    """
+    if not connection.autocommit:
+        # The user's own: the driver begins a transaction by itself before any statement.
+        async with connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await set_local(connection, **READ_SETTINGS)
+            return await work(connection)
+    try:
+        async with connection.pipeline():
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await set_local(connection, **READ_SETTINGS)
+            result = await work(connection)
+            await connection.execute("COMMIT")
+    except BaseException:
+        if not connection.closed:
+            with suppress(psycopg.Error):  # what happened first is what is told
+                await connection.rollback()
+        raise
+    return result
+
+
+# A connection that was used a moment ago is not asked whether it still lives: that would be a round trip for every
+# search. If it died in that moment, the work is retried as after any other lost connection.
+TRUSTED_SECONDS = 1.0
+_last_use: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+
+
+async def _check_if_idle(connection: Connection) -> None:
+    if time.monotonic() - _last_use.get(connection, -math.inf) > TRUSTED_SECONDS:
+        await AsyncConnectionPool.check_connection(connection)
+
+
 async def _widen_send_buffer(connection: Connection) -> None:
     """Lets more of a COPY be on its way, so that a server on this machine is busy while we make the next rows.
 
@@ -341,12 +381,17 @@ READ_SETTINGS = {"search_path": SEARCH_PATH, "jit": "off"}
 
 async def set_local(connection: Connection, **settings: str | int) -> None:
     """Sets server settings for the rest of the transaction; a double underscore stands for the dot in a name."""
+    await connection.execute(_setting_calls(tuple(settings.items())))
+
+
+@lru_cache(maxsize=256)
+def _setting_calls(settings: tuple[tuple[str, str | int], ...]) -> bytes:
     # Qualified, because the search path may not be ours yet.
     calls = sql.SQL(", ").join(
         sql.SQL("pg_catalog.set_config({}, {}, true)").format(name.replace("__", "."), str(value))
-        for name, value in settings.items()
+        for name, value in settings
     )
-    await connection.execute(sql.SQL("SELECT {}").format(calls))
+    return sql.SQL("SELECT {}").format(calls).as_bytes()
 
 
 async def in_time(connection: Connection, work: Callable[[], Awaitable[T]]) -> T | None:

@@ -30,11 +30,11 @@ class Statement:
     """SQL with its values.
 
     Attributes:
-        text: The statement.
+        text: The statement; bytes when it was rendered before.
         parameters: Values bound by name.
     """
 
-    text: sql.Composed
+    text: sql.Composed | bytes
     parameters: dict[str, Any]
 
 
@@ -45,13 +45,14 @@ class Leg:
     Attributes:
         name: ``vector`` or ``keyword``.
         statements: Sent with those of the other legs in one go.
-        finish: Makes the answer of the rows of each statement; it may ask more of the same transaction.
+        finish: Makes the answer of the rows of each statement; it may ask more of the same transaction. It is told what
+            the legs before it found, because the scores of these may be wanted next.
         settings: Settings of the leg's transaction.
     """
 
     name: str
     statements: tuple[Statement, ...]
-    finish: Callable[[Connection, list[list[Any]]], Awaitable[LegAnswer]]
+    finish: Callable[[Connection, list[list[Any]], Sequence[Key]], Awaitable[LegAnswer]]
     settings: dict[str, str | int] = field(default_factory=dict)
 
 
@@ -136,7 +137,8 @@ async def run_legs(connection: Connection, legs: list[Leg]) -> dict[str, LegAnsw
                 answers[leg.name] = failed(translate(failure, f"{leg.name} leg"), _milliseconds(started))
             break
         try:
-            answer = await leg.finish(connection, [await cursor.fetchall() for cursor in sent])
+            before = [key for answer in answers.values() for key in answer.keys]
+            answer = await leg.finish(connection, [await cursor.fetchall() for cursor in sent], before)
         except SemlexError as error:
             answer = failed(error)
         except psycopg.Error as error:

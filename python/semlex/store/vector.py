@@ -122,7 +122,7 @@ def vector_leg(
     return Leg("vector", (Statement(statement, parameters),), finish, settings)
 
 
-async def _answer(by_key: Statement, _: Connection, rows: list[list[Any]]) -> LegAnswer:
+async def _answer(by_key: Statement, _: Connection, rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
     async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
         register_vector_parameter(connection)
         return await scores_by_key(connection, by_key, keys)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import numpy as np
 from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError
-from semlex.store.legs import Leg, LegAnswer, Statement
+from semlex.store.legs import Leg, LegAnswer, Statement, key_arrays
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
+from semlex.store.lexical.reading import IndexRows, index_statement
 from semlex.store.lexical.tables import create_tables
 from semlex.store.lexical.writing import analyzer_of
 
@@ -39,8 +39,6 @@ NARROW_FILTER_ROWS = 20_000
 DEEPER = 4
 # Whether a phrase stands in a text is seen on the text; so many texts are read at most for one query.
 MAX_PHRASE_TEXTS = 2_000
-# A row that is longer holds the list of a single term (see `posting` in docs/design/architecture.md).
-SHARED_ROW_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +178,8 @@ class _Search:
         self._analysed: dict[str, _core.Query] = {}
         self._analyse(engine.languages)
         self._snapshot: _core.PostingSnapshot | None = None
+        # Ids of chunks that other legs found; None where the query's words leave the chunk out, or it is gone.
+        self._ids: dict[Key, int | None] = {}
 
     def _analyse(self, languages: set[str]) -> None:
         """Plans the query in each of these languages."""
@@ -198,8 +198,8 @@ class _Search:
         )
 
     def statements(self) -> tuple[Statement, ...]:
-        """State of the index; segments; tombstones; rows of the terms; ids that a narrow filter keeps."""
-        statements = [self._state(), *self._index_rows()]
+        """What the index holds for this query, and the ids that a narrow filter keeps."""
+        statements = [index_statement(self._names, self._plan)]
         if not self._condition.is_empty:
             text = sql.SQL("SELECT c.lexical_id FROM {} AS c WHERE {} LIMIT {}").format(
                 self._names.chunk, self._condition.expression, sql.Literal(NARROW_FILTER_ROWS + 1)
@@ -207,90 +207,46 @@ class _Search:
             statements.append(Statement(text, self._condition.parameters))
         return tuple(statements)
 
-    def _state(self) -> Statement:
-        text = sql.SQL("SELECT analyzer_version FROM {} WHERE name = %(collection)s").format(self._names.registry)
-        return Statement(text, {"collection": self._names.collection})
-
-    def _index_rows(self) -> tuple[Statement, Statement, Statement]:
-        plan, names = self._plan, self._names
-        parts = {
-            "segment": names.segment,
-            "tombstone": names.tombstone,
-            "posting": names.posting,
-            # Of a generation that is being built nothing is read.
-            "live": sql.SQL("generation = (SELECT lexical_generation FROM {} WHERE name = %(collection)s)").format(
-                names.registry
-            ),
-            "shared": sql.Literal(SHARED_ROW_BYTES),
-        }
-        segments = sql.SQL(
-            "SELECT uuid_send(s.segment_id), s.language, "
-            "CASE WHEN NOT s.segment_id = ANY(%(known)s::uuid[]) THEN s.header END "
-            "FROM {segment} AS s WHERE s.{live}"
-        ).format(**parts)
-        tombstones = sql.SQL(
-            "SELECT uuid_send(d.tombstone_id), CASE WHEN NOT d.tombstone_id = ANY(%(known)s::uuid[]) THEN d.data END "
-            "FROM {tombstone} AS d WHERE d.{live}"
-        ).format(**parts)
-        # A term is in the row with the greatest first term that is not beyond it. A long row holds a single term: it
-        # is left where it is when it is another's.
-        rows = sql.SQL(
-            "SELECT uuid_send(s.segment_id), t.term, CASE WHEN p.holds THEN p.first_term END, "
-            "CASE WHEN p.holds THEN p.data END "
-            "FROM {segment} AS s "
-            "JOIN unnest(%(languages)s::text[], %(terms)s::bytea[], %(cold)s::bool[]) AS t(language, term, cold) "
-            "ON t.language = s.language AND (t.cold OR NOT s.segment_id = ANY(%(known)s::uuid[])) "
-            "LEFT JOIN LATERAL (SELECT p.first_term, p.data, "
-            "p.first_term = t.term OR octet_length(p.data) <= {shared} AS holds "
-            "FROM {posting} AS p WHERE p.segment_id = s.segment_id AND p.first_term <= t.term "
-            "ORDER BY p.first_term DESC LIMIT 1) AS p ON TRUE WHERE s.{live}"
-        ).format(**parts)
-        known = {"collection": names.collection, "known": _uuids(plan.known_segments)}
-        asked = [(*entry, True) for entry in plan.cold] + [(*entry, False) for entry in plan.warm]
-        terms = {
-            "languages": [language for language, _, _ in asked],
-            "terms": [term for _, term, _ in asked],
-            "cold": [cold for _, _, cold in asked],
-        }
-        return (
-            Statement(segments, known),
-            Statement(tombstones, {"collection": names.collection, "known": _uuids(plan.known_tombstones)}),
-            Statement(rows, known | terms),
-        )
-
-    async def finish(self, connection: Connection, rows: list[list[Any]]) -> LegAnswer:
+    async def finish(self, connection: Connection, rows: list[list[Any]], before: Sequence[Key]) -> LegAnswer:
         """Scores, and finds the keys of the best chunks."""
-        state, segments, tombstones, postings, *kept = rows
-        self._check_version(state)
+        read, *kept = rows
         engine = self._engine
-        snapshot = engine.cache.snapshot(self._plan, segments, tombstones, postings)
+        snapshot = self._seen(IndexRows(read))
         if snapshot.missing_languages:
             # Chunks in a language that was not seen here before: once more, with the query analysed in it, too.
             engine.languages.update(snapshot.missing_languages)
             self._analyse(engine.languages)
-            again = []
-            for statement in self._index_rows():
-                cursor = connection.cursor(binary=True)
-                await cursor.execute(statement.text, statement.parameters)
-                again.append(await cursor.fetchall())
-            snapshot = engine.cache.snapshot(self._plan, *again)
+            statement = index_statement(self._names, self._plan)
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(statement.text, statement.parameters)
+            snapshot = self._seen(IndexRows(await cursor.fetchall()))
         self._snapshot = snapshot
         allowed = None
         if kept and len(kept[0]) <= NARROW_FILTER_ROWS:
             allowed = np.array([row[0] for row in kept[0]], dtype=np.int64)
-        return await self._best(connection, snapshot, allowed)
+        return await self._best(connection, snapshot, allowed, before)
 
-    def _check_version(self, state: list[Any]) -> None:
-        found = state[0][0] if state else None
-        if found != self._engine.analyzer_version:
+    def _seen(self, rows: IndexRows) -> _core.PostingSnapshot:
+        """The snapshot of what was read.
+
+        Raises:
+            AnalyzerVersionError: The index was made by another version of the analyzer.
+            DamagedSegmentError: A row is not what was written.
+        """
+        if rows.analyzer_version != self._engine.analyzer_version:
             raise AnalyzerVersionError(
-                f"the keyword index of collection {self._names.collection!r} was made by version {found} of the "
-                f"analyzer, this is version {self._engine.analyzer_version}; rebuild it with: "
-                f"semlex reindex --lexical --collection {self._names.collection}"
+                f"the keyword index of collection {self._names.collection!r} was made by version "
+                f"{rows.analyzer_version} of the analyzer, this is version {self._engine.analyzer_version}; rebuild "
+                f"it with: semlex reindex --lexical --collection {self._names.collection}"
             )
+        return self._engine.cache.snapshot(self._plan, rows.segments, rows.tombstones, rows.postings)
 
     async def _best(
-        self, connection: Connection, snapshot: _core.PostingSnapshot, allowed: NDArray[np.int64] | None
+        self,
+        connection: Connection,
+        snapshot: _core.PostingSnapshot,
+        allowed: NDArray[np.int64] | None,
+        before: Sequence[Key],
     ) -> LegAnswer:
         options = self._engine.options
         found: list[tuple[float, Key]] = []
@@ -298,7 +254,8 @@ class _Search:
         warnings: list[str] = []
         while True:
             ids, scores, _ = snapshot.search(depth, k1=options.k1, b=options.b, allowed=allowed)
-            found += await self._resolve(connection, ids[looked_at:], scores[looked_at:], allowed is None)
+            found += await self._resolve(connection, ids[looked_at:], scores[looked_at:], allowed is None, before)
+            before = ()
             looked_at = len(ids)
             if len(found) >= self._limit or looked_at < depth:
                 break
@@ -329,10 +286,12 @@ class _Search:
         ids: NDArray[np.int64],
         scores: NDArray[np.float64],
         check_filter: bool,
+        before: Sequence[Key],
     ) -> list[tuple[float, Key]]:
-        """Score and key of those chunks that exist, pass the filter, and hold the phrases."""
-        if not len(ids):
-            return []
+        """Score and key of those chunks that exist, pass the filter, and hold the phrases.
+
+        In the same go the chunks of other legs (`before`) are looked up, for `_scores_of`.
+        """
         text = sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.lexical_id{texts} FROM {chunk} AS c "
             "WHERE c.lexical_id = ANY(%(ids)s::bigint[]) AND {condition}"
@@ -344,11 +303,29 @@ class _Search:
         parameters: dict[str, Any] = {"ids": ids.tolist()}
         if check_filter:
             parameters |= self._condition.parameters
-        cursor = connection.cursor(binary=True)
-        await cursor.execute(text, parameters)
+        async with connection.pipeline():
+            cursor, others = connection.cursor(binary=True), connection.cursor(binary=True)
+            await cursor.execute(text, parameters)
+            if before:
+                await others.execute(self._by_key(), key_arrays(before))
         rows = self._with_phrases(await cursor.fetchall())
+        if before:
+            self._keep(before, await others.fetchall())
         score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
         return [(score_of[row[2]], (row[0], row[1])) for row in rows]
+
+    def _by_key(self) -> sql.Composed:
+        """The statement that looks chunks up by their keys, as `_resolve` finds them by their ids."""
+        return sql.SQL(
+            "SELECT c.document_id, c.chunk_id, c.lexical_id{texts} "
+            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+            "JOIN {chunk} AS c USING (document_id, chunk_id)"
+        ).format(texts=self._texts(), chunk=self._names.chunk)
+
+    def _keep(self, keys: Sequence[Key], rows: list[Any]) -> None:
+        """Remembers which of these chunks the words do not leave out, and their ids."""
+        self._ids |= dict.fromkeys(keys)
+        self._ids |= {(row[0], row[1]): row[2] for row in self._with_phrases(rows)}
 
     def _texts(self) -> sql.SQL:
         """The columns that phrases are looked for in, when there are any."""
@@ -373,22 +350,21 @@ class _Search:
     async def _scores_of(self, connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
         """Exact scores of other chunks; NaN for one that the query itself leaves out, or that is gone."""
         scores = np.full(len(keys), np.nan)
-        if self._snapshot is None or not keys:
+        if self._snapshot is None:
             return scores
-        text = sql.SQL(
-            "SELECT k.place, NULL, c.lexical_id{texts} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "WITH ORDINALITY AS k(document_id, chunk_id, place) JOIN {chunk} AS c USING (document_id, chunk_id)"
-        ).format(texts=self._texts(), chunk=self._names.chunk)
-        cursor = connection.cursor(binary=True)
-        await cursor.execute(text, {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]})
-        rows = self._with_phrases(await cursor.fetchall())
-        if rows:
+        unknown = [key for key in keys if key not in self._ids]
+        if unknown:
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(self._by_key(), key_arrays(unknown))
+            self._keep(unknown, await cursor.fetchall())
+        places, ids = [], []
+        for place, key in enumerate(keys):
+            lexical_id = self._ids[key]
+            if lexical_id is not None:
+                places.append(place)
+                ids.append(lexical_id)
+        if ids:
             options = self._engine.options
-            ids = np.array([row[2] for row in rows], dtype=np.int64)
-            _, _, also = self._snapshot.search(0, k1=options.k1, b=options.b, also=ids)
-            scores[[row[0] - 1 for row in rows]] = also
+            asked = np.array(ids, dtype=np.int64)
+            _, _, scores[places] = self._snapshot.search(0, k1=options.k1, b=options.b, also=asked)
         return scores
-
-
-def _uuids(ids: Sequence[bytes]) -> list[UUID]:
-    return [UUID(bytes=value) for value in ids]

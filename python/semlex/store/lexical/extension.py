@@ -11,10 +11,11 @@ from semlex.store.legs import Leg
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, NoReturn
 
     from semlex.store.connection import Connection
-    from semlex.store.legs import LegAnswer
+    from semlex.store.legs import Key, LegAnswer
 
 # Name of the extension -> the oldest version whose SQL is the one that is used here.
 OLDEST = {"pg_textsearch": (0, 6, 1), "pg_search": (0, 21, 0)}
@@ -70,7 +71,7 @@ class Extension:
     def refusing_leg(self) -> Leg:
         """A keyword leg that answers with the error, so that the other legs still answer."""
 
-        async def refuse(_connection: Connection, _rows: list[list[Any]]) -> LegAnswer:
+        async def refuse(_connection: Connection, _rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
             self.refuse()
 
         return Leg("keyword", (), refuse)

@@ -103,7 +103,7 @@ class PgSearchEngine:
         async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
             return await _scores_of(connection, names, words, keys)
 
-        async def finish(_: Connection, rows: list[list[Any]]) -> LegAnswer:
+        async def finish(_: Connection, rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
             return LegAnswer(*ranked_rows(rows[0]), scores_of=scores_of, warnings=warnings)
 
         parameters = {"query": words, "limit": limit, **condition.parameters}

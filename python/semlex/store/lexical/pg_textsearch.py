@@ -109,7 +109,7 @@ class _Query:
     def leg(self) -> Leg:
         first = min(OVERSAMPLING * self._limit, MAX_DEPTH)
 
-        async def finish(connection: Connection, rows: list[list[Any]]) -> LegAnswer:
+        async def finish(connection: Connection, rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
             found, depth, warnings = rows[0], first, self._warnings
             while found and found[0][3] == depth < MAX_DEPTH:  # there may be more that are equal
                 depth = min(DEEPER * depth, MAX_DEPTH)

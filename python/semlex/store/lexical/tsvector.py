@@ -118,7 +118,9 @@ class TsvectorEngine:
         finish = partial(self._answer, Statement(by_key, {"query": query}), limit)
         return Leg("keyword", (Statement(count, {"query": query}), Statement(statement, parameters)), finish)
 
-    async def _answer(self, by_key: Statement, limit: int, _: Connection, rows: list[list[Any]]) -> LegAnswer:
+    async def _answer(
+        self, by_key: Statement, limit: int, _: Connection, rows: list[list[Any]], _before: Sequence[Key]
+    ) -> LegAnswer:
         counted, found = rows
 
         async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:

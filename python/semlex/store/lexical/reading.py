@@ -1,0 +1,105 @@
+"""What a search reads of the keyword index: one statement, whose rows come in four kinds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex.store.legs import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex import _core
+    from semlex.store.names import Names
+
+# A row that is longer holds the list of a single term (see docs/design/keyword-index.md).
+SHARED_ROW_BYTES = 4096
+STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
+
+
+@lru_cache(maxsize=256)
+def _index_statement(names: Names) -> bytes:
+    # Of a generation that is being built nothing is read. Headers and tombstones that are in memory are not sent. A
+    # term is in the row with the greatest first term that is not beyond it; a long row holds a single term, and is left
+    # where it is when it is another's.
+    return (
+        sql.SQL(
+            "WITH live AS (SELECT lexical_generation, analyzer_version FROM {registry} WHERE name = %(collection)s), "
+            "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, header "
+            "FROM {segment} JOIN live ON generation = lexical_generation) "
+            "SELECT {state}, NULL::bytea, analyzer_version::text, NULL::bytea, NULL::bytea FROM live "
+            "UNION ALL SELECT {is_segment}, uuid_send(segment_id), language, "
+            "CASE WHEN NOT known THEN header END, NULL FROM s "
+            "UNION ALL SELECT {is_tombstone}, uuid_send(tombstone_id), NULL, "
+            "CASE WHEN NOT tombstone_id = ANY(%(tombstones)s::uuid[]) THEN data END, NULL "
+            "FROM {tombstone} JOIN live ON generation = lexical_generation "
+            "UNION ALL SELECT {is_posting}, uuid_send(s.segment_id), t.term, "
+            "CASE WHEN p.holds THEN p.first_term END, CASE WHEN p.holds THEN p.data END "
+            "FROM s JOIN unnest(%(languages)s::text[], %(terms)s::text[], %(cold)s::bool[]) "
+            "AS t(language, term, cold) ON t.language = s.language AND (t.cold OR NOT s.known) "
+            "LEFT JOIN LATERAL (SELECT p.first_term, p.data, "
+            "p.first_term = convert_to(t.term, 'UTF8') OR octet_length(p.data) <= {shared} AS holds "
+            "FROM {posting} AS p WHERE p.segment_id = s.segment_id AND p.first_term <= convert_to(t.term, 'UTF8') "
+            "ORDER BY p.first_term DESC LIMIT 1) AS p ON TRUE"
+        )
+        .format(
+            registry=names.registry,
+            segment=names.segment,
+            tombstone=names.tombstone,
+            posting=names.posting,
+            state=sql.Literal(STATE),
+            is_segment=sql.Literal(SEGMENT),
+            is_tombstone=sql.Literal(TOMBSTONE),
+            is_posting=sql.Literal(POSTING),
+            shared=sql.Literal(SHARED_ROW_BYTES),
+        )
+        .as_bytes()
+    )
+
+
+def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
+    """Reads the state of the index, its segments and tombstones, and the rows that a plan lacks."""
+    asked = [(*entry, True) for entry in plan.cold] + [(*entry, False) for entry in plan.warm]
+    parameters = {
+        "collection": names.collection,
+        "segments": _uuid_array(plan.known_segments),
+        "tombstones": _uuid_array(plan.known_tombstones),
+        "languages": [language for language, _, _ in asked],
+        "terms": [term.decode() for _, term, _ in asked],
+        "cold": [cold for _, _, cold in asked],
+    }
+    return Statement(_index_statement(names), parameters)
+
+
+def _uuid_array(ids: Sequence[bytes]) -> str:
+    """Ids as the text of a uuid[], which costs the driver less than a list of them."""
+    return "{" + ",".join(value.hex() for value in ids) + "}"
+
+
+class IndexRows:
+    """The rows of `index_statement`.
+
+    Attributes:
+        analyzer_version: Version of the analyzer that made the index; None when the collection is gone.
+        segments: Id, language, and header unless it was known.
+        tombstones: Id, and data unless it was known.
+        postings: Segment, term, first term and data of a row.
+    """
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self.analyzer_version: int | None = None
+        self.segments: list[tuple[bytes, str, bytes | None]] = []
+        self.tombstones: list[tuple[bytes, bytes | None]] = []
+        self.postings: list[tuple[bytes, bytes, bytes | None, bytes | None]] = []
+        for kind, identity, text, first, second in rows:
+            if kind == POSTING:
+                self.postings.append((identity, text.encode(), first, second))
+            elif kind == SEGMENT:
+                self.segments.append((identity, text, first))
+            elif kind == TOMBSTONE:
+                self.tombstones.append((identity, first))
+            else:
+                self.analyzer_version = None if text is None else int(text)
