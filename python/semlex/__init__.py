@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from semlex.retriever import DocumentRetriever, PostgreSQLRetriever
     from semlex.store.copying import BulkIngestConfig
     from semlex.store.indexes import HnswIndex
+    from semlex.store.lexical.bm25 import Bm25Options
     from semlex.sync import SyncRetriever
     from semlex.types import ChunkMetadata, Document, SearchQuery, SearchResult, SearchResults, VectorDocument
 
 
 __all__ = [
+    "Bm25Options",
     "BulkIngestConfig",
     "ChunkMetadata",
     "CohereReranker",
@@ -63,6 +65,7 @@ _MODULES = {
     "BulkIngestConfig": "semlex.store.copying",
     "CohereReranker": "semlex.reranking.cohere",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
+    "Bm25Options": "semlex.store.lexical.bm25",
     "DocumentRetriever": "semlex.retriever",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.indexes",

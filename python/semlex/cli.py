@@ -61,7 +61,11 @@ Model = Annotated[
         "--model", help="Embedding model: name, folder, server (openai:NAME, …), 'static', or 'none' for keywords only."
     ),
 ]
-Language = Annotated[str | None, typer.Option("--language", help="Text-search language of a new collection.")]
+Language = Annotated[str | None, typer.Option("--language", help="Language of a new collection's texts.")]
+Lexical = Annotated[
+    str | None, typer.Option("--lexical", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
+]
+Fusion = Annotated[str, typer.Option("--fusion", help="How the legs are put together: completed, rrf or linear.")]
 Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
 Dimensions = Annotated[
     int | None, typer.Option("--dimensions", help="Length of the vectors: they are cut to it; for static ones a check.")
@@ -92,6 +96,8 @@ def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRe
         collection=settings.collection,
         schema=settings.schema_name,
         language=settings.language,
+        lexical=settings.lexical,
+        stop_words=settings.stop_words,
         vector_storage=settings.vector_storage,
         create=create,
         **options,
@@ -183,6 +189,7 @@ def index(
     device: Device = None,
     dimensions: Dimensions = None,
     language: Language = None,
+    lexical: Lexical = None,
     as_json: AsJson = False,
 ) -> None:
     """Read files and folders, cut them, and store their chunks.
@@ -198,6 +205,7 @@ def index(
         device=device,
         dimensions=dimensions,
         language=language,
+        lexical=lexical,
         chunk_tokens=chunk_tokens,
         overlap_tokens=overlap_tokens,
     )
@@ -226,6 +234,7 @@ def search(
     collection: CollectionName = None,
     top_k: TopK = 5,
     mode: Mode = None,
+    fusion: Fusion = "completed",
     filters: Annotated[
         list[str] | None, typer.Option("--filter", help="name=value; repeatable; all must hold.")
     ] = None,
@@ -253,7 +262,7 @@ def search(
         raise ConfigurationError("--filter takes name=value")
     with _opened(settings, create=False, quiet=True) as retriever:
         condition = {name: value for name, _, value in pairs}
-        results = retriever.search(question, top_k, condition or None, mode=mode, deadline=deadline)
+        results = retriever.search(question, top_k, condition or None, mode=mode, fusion=fusion, deadline=deadline)
     print_results(results, as_json=as_json)
 
 

@@ -25,7 +25,9 @@ class Settings(BaseSettings):
         device: Where local models run: ``mps``, ``cuda`` or ``cpu``.
         dimensions: Length of the vectors.
         vector_storage: ``vector`` or ``halfvec``, of new collections.
-        language: Text-search language of new collections.
+        language: Language of new collections.
+        lexical: Keyword engine of new collections.
+        stop_words: Whether new collections leave out of their keyword index the words that every text has.
         chunk_tokens: Most tokens of a chunk.
         overlap_tokens: Most tokens that neighbouring chunks share.
     """
@@ -45,6 +47,8 @@ class Settings(BaseSettings):
     dimensions: int | None = None
     vector_storage: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
+    lexical: str = "bm25"
+    stop_words: bool = True
     chunk_tokens: int = 500
     overlap_tokens: int = 50
 
