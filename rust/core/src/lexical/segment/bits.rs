@@ -6,61 +6,98 @@ use super::sealed::Read;
 const LONGEST_COUNT: u32 = 16;
 
 /// Appends bits to bytes, the lowest first.
-pub(crate) struct BitWriter<'a> {
-    out: &'a mut Vec<u8>,
+#[derive(Default)]
+pub(crate) struct BitWriter {
+    out: Vec<u8>,
     pending: u64,
     filled: u32,
 }
 
-impl<'a> BitWriter<'a> {
-    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
-        Self {
-            out,
-            pending: 0,
-            filled: 0,
+/// A place in what was written.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    bytes: usize,
+    pending: u64,
+    filled: u32,
+}
+
+impl BitWriter {
+    /// The place behind what was written.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            bytes: self.out.len(),
+            pending: self.pending,
+            filled: self.filled,
         }
+    }
+
+    /// Forgets what was written behind a place.
+    pub(crate) fn back(&mut self, mark: Mark) {
+        self.out.truncate(mark.bytes);
+        (self.pending, self.filled) = (mark.pending, mark.filled);
+    }
+
+    /// Bytes, the begun one included.
+    pub(crate) fn bytes(&self) -> usize {
+        self.out.len() + self.filled.div_ceil(8) as usize
     }
 
     /// The lowest `bits` (at most 32) of a value that has no others.
+    #[inline]
     pub(crate) fn bits(&mut self, value: u32, bits: u32) {
         self.pending |= u64::from(value) << self.filled;
         self.filled += bits;
-        while self.filled >= 8 {
-            self.out.push(self.pending.to_le_bytes()[0]);
-            self.pending >>= 8;
-            self.filled -= 8;
+        if self.filled >= 32 {
+            let [a, b, c, d, ..] = self.pending.to_le_bytes();
+            self.out.extend_from_slice(&[a, b, c, d]);
+            self.pending >>= 32;
+            self.filled -= 32;
         }
     }
 
-    fn zeros(&mut self, count: u32) {
-        for _ in 0..count / 32 {
+    /// Zeros, and a one behind them.
+    #[inline]
+    fn unary(&mut self, zeros: u32) {
+        let mut left = zeros;
+        while left >= 32 {
             self.bits(0, 32);
+            left -= 32;
         }
-        self.bits(0, count % 32);
+        self.bits(1 << left, left + 1);
     }
 
     /// A number as its multiples of 2^k, in unary, and the k bits that are left.
+    #[inline]
     pub(crate) fn rice(&mut self, value: u32, k: u32) {
-        self.zeros(value >> k);
-        self.bits(1, 1);
+        self.unary(value >> k);
         self.bits(value & ((1 << k) - 1), k);
     }
 
     /// A number that is small most of the time.
+    #[inline]
     pub(crate) fn count(&mut self, value: u32) {
-        self.zeros(value.min(LONGEST_COUNT));
         if value < LONGEST_COUNT {
-            self.bits(1, 1);
+            self.unary(value);
         } else {
+            self.bits(0, LONGEST_COUNT);
             self.bits(value, 32);
         }
     }
 
-    /// Fills the last byte.
-    pub(crate) fn finish(mut self) {
-        if self.filled > 0 {
-            self.bits(0, 8 - self.filled);
-        }
+    /// A number above 0: how many bits it has, in unary, and those below the highest (P. Elias's gamma code, 1975).
+    pub(crate) fn gamma(&mut self, value: u32) {
+        let below = value.max(1).ilog2();
+        self.unary(below);
+        self.bits(value & ((1 << below) - 1), below);
+    }
+
+    /// The bytes, the last one filled; nothing is left.
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
+        let bytes = self.filled.div_ceil(8) as usize;
+        let pending = self.pending.to_le_bytes();
+        self.out.extend(pending.iter().take(bytes));
+        (self.pending, self.filled) = (0, 0);
+        std::mem::take(&mut self.out)
     }
 }
 
@@ -71,6 +108,9 @@ pub(crate) struct BitReader<'a> {
 }
 
 const ENDS_EARLY: &str = "bits end early";
+/// So many zeros, a one, 16 bits and a count of 16 bits are seen at one look.
+const SOON: u32 = 24;
+const GAP: &str = "a gap is too large";
 
 impl<'a> BitReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
@@ -78,6 +118,7 @@ impl<'a> BitReader<'a> {
     }
 
     /// At least 57 bits from here on, zeros behind the end.
+    #[inline]
     fn window(&self) -> u64 {
         let rest = self.bytes.get(self.at / 8..).unwrap_or_default();
         let word = match rest.first_chunk::<8>() {
@@ -91,6 +132,7 @@ impl<'a> BitReader<'a> {
         u64::from_le_bytes(word) >> (self.at % 8)
     }
 
+    #[inline]
     fn step(&mut self, bits: u32) -> Read<()> {
         self.at += bits as usize;
         if self.at > self.bytes.len() * 8 {
@@ -100,11 +142,47 @@ impl<'a> BitReader<'a> {
         }
     }
 
+    /// Demands that the end was not passed.
+    pub(crate) fn within(&mut self) -> Read<()> {
+        self.step(0)
+    }
+
     /// A value of at most 32 bits.
     pub(crate) fn bits(&mut self, bits: u32) -> Read<u32> {
         let value = self.window() & ((1 << bits) - 1);
         self.step(bits)?;
         u32::try_from(value).map_err(|_| ENDS_EARLY)
+    }
+
+    /// A symbol of a code: `meaning` tells from the next bits what it is, and how many of them it takes.
+    #[inline]
+    pub(crate) fn symbol(&mut self, meaning: impl FnOnce(u64) -> Read<(u8, u8)>) -> Read<u8> {
+        let (symbol, bits) = meaning(self.window())?;
+        self.step(u32::from(bits))?;
+        Ok(symbol)
+    }
+
+    /// What `rice` and then `count` wrote. Most of the time one look is enough; then the end is not looked for: behind it
+    /// there are zeros, so that the next number finds it.
+    #[inline]
+    pub(crate) fn rice_and_count(&mut self, k: u32) -> Read<(u32, u32)> {
+        let window = self.window();
+        let multiples = window.trailing_zeros();
+        if multiples < SOON {
+            let rest = window >> (multiples + 1);
+            let count = (rest >> k).trailing_zeros();
+            if count < LONGEST_COUNT {
+                self.at += (multiples + k + count + 2) as usize;
+                let low = u32::try_from(rest & ((1 << k) - 1)).map_err(|_| GAP)?;
+                return Ok((multiples << k | low, count));
+            }
+        }
+        self.apart(k)
+    }
+
+    #[cold]
+    fn apart(&mut self, k: u32) -> Read<(u32, u32)> {
+        Ok((self.rice(k)?, self.count()?))
     }
 
     pub(crate) fn rice(&mut self, k: u32) -> Read<u32> {
@@ -118,10 +196,11 @@ impl<'a> BitReader<'a> {
             }
             self.step(zeros)?;
         }
-        let high = multiples.checked_mul(1 << k).ok_or("a gap is too large")?;
+        let high = multiples.checked_mul(1 << k).ok_or(GAP)?;
         Ok(high | self.bits(k)?)
     }
 
+    #[inline]
     pub(crate) fn count(&mut self) -> Read<u32> {
         let zeros = self.window().trailing_zeros();
         if zeros < LONGEST_COUNT {
@@ -137,13 +216,22 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The number of bytes that were read; the rest of the last one must be empty.
-    pub(crate) fn finish(self) -> Read<usize> {
-        let left = self.at.next_multiple_of(8) - self.at;
-        if self.window() & ((1 << left) - 1) != 0 {
-            return Err("bits go on after their end");
+    pub(crate) fn gamma(&mut self) -> Read<u32> {
+        let below = self.window().trailing_zeros();
+        if below > 31 {
+            return Err("a number is too large");
         }
-        Ok(self.at.div_ceil(8))
+        self.step(below + 1)?;
+        Ok(1 << below | self.bits(below)?)
+    }
+
+    /// Demands that nothing is left but what fills the last byte.
+    pub(crate) fn end(&self) -> Read<()> {
+        if self.at.div_ceil(8) == self.bytes.len() && self.window() == 0 {
+            Ok(())
+        } else {
+            Err("bits go on after their end")
+        }
     }
 }
 
@@ -156,21 +244,30 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_come_back(numbers in prop::collection::vec((0_u32..70_000, 8_u32..17, any::<u32>(), 0_u32..32), 0..50)) {
-            let mut bytes = Vec::new();
-            let mut writer = BitWriter::new(&mut bytes);
+            let mut writer = BitWriter::default();
             for (gap, k, count, shift) in &numbers {
                 writer.rice(*gap, *k);
                 writer.count(count >> shift);
                 writer.bits(*gap, 17);
+                let mark = writer.mark();
+                writer.rice(*count >> shift >> 16, *k);
+                writer.back(mark);
+                writer.gamma((count >> shift).max(1));
+                writer.rice(*gap, *k);
+                writer.count(count >> shift);
             }
-            writer.finish();
+            let expected = writer.bytes();
+            let bytes = writer.finish();
+            prop_assert_eq!(bytes.len(), expected);
             let mut reader = BitReader::new(&bytes);
             for (gap, k, count, shift) in &numbers {
                 prop_assert_eq!(reader.rice(*k), Ok(*gap));
                 prop_assert_eq!(reader.count(), Ok(count >> shift));
                 prop_assert_eq!(reader.bits(17), Ok(*gap));
+                prop_assert_eq!(reader.gamma(), Ok((count >> shift).max(1)));
+                prop_assert_eq!(reader.rice_and_count(*k), Ok((*gap, count >> shift)));
             }
-            prop_assert_eq!(reader.finish(), Ok(bytes.len()));
+            prop_assert_eq!(reader.end(), Ok(()));
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::header::Header;
 use super::ids::IdRanges;
-use super::rows::RowWriter;
+use super::rows::{FinishedRows, RowWriter};
 use super::{SegmentError, SegmentId};
 
 /// One row of posting lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedRow {
-    /// The row's key within the segment: its first term.
+    /// The row's key within the segment: its first term, or a beginning of it that is above all terms before.
     pub first_term: Vec<u8>,
     /// The lists.
     pub data: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct EncodedRow {
 pub struct EncodedSegment {
     /// Ids, lengths, totals.
     pub header: Vec<u8>,
-    /// Posting lists, by first term.
+    /// Posting lists, by key.
     pub rows: Vec<EncodedRow>,
     /// The number of chunks.
     pub chunks: u32,
@@ -39,9 +39,13 @@ impl EncodedSegment {
     ) -> Result<Self, SegmentError> {
         let ids = IdRanges::new(ids)
             .ok_or_else(|| SegmentError::refused("a lexical id was given twice"))?;
-        let (rows, postings) = rows.finish();
+        let FinishedRows {
+            rows,
+            postings,
+            codes,
+        } = rows.finish();
         Ok(Self {
-            header: Header::encode(id, &ids, lengths, postings),
+            header: Header::encode(id, &ids, lengths, postings, &codes),
             rows,
             chunks: ids.len(),
             postings,

@@ -1,6 +1,8 @@
 //! A segment's header: ids and lengths of its chunks, and totals.
 
 use super::ids::IdRanges;
+use super::prefix_code::PrefixCode;
+use super::rows::TermCodes;
 use super::sealed::{Kind, Reader, open, seal, write_varint};
 use super::{MOST_CHUNKS, SegmentError, SegmentId};
 
@@ -22,6 +24,8 @@ pub struct Header {
     pub(crate) lengths: Vec<u32>,
     /// For each chunk, which of `lengths` it has.
     pub(crate) length_numbers: Vec<u16>,
+    /// How terms are written.
+    pub(crate) codes: TermCodes,
 }
 
 impl Header {
@@ -31,6 +35,7 @@ impl Header {
         ids: &IdRanges,
         lengths: &[u32],
         postings: u64,
+        codes: &TermCodes,
     ) -> Vec<u8> {
         let mut content = Vec::with_capacity(lengths.len() + 32);
         ids.write(&mut content);
@@ -38,6 +43,8 @@ impl Header {
         for length in lengths {
             write_varint(u64::from(*length), &mut content);
         }
+        codes.text.save(&mut content);
+        codes.shared.save(&mut content);
         seal(Kind::Header, id, &[], &content)
     }
 
@@ -55,10 +62,14 @@ impl Header {
             let lengths = (0..ids.len())
                 .map(|_| reader.varint_u32())
                 .collect::<Result<Vec<_>, _>>()?;
+            let codes = TermCodes {
+                text: PrefixCode::load(&mut reader)?,
+                shared: PrefixCode::load(&mut reader)?,
+            };
             reader.end()?;
-            Ok((ids, postings, lengths))
+            Ok((ids, postings, lengths, codes))
         };
-        let (ids, postings, by_ordinal) = read().map_err(SegmentError::damaged(id))?;
+        let (ids, postings, by_ordinal, codes) = read().map_err(SegmentError::damaged(id))?;
         let (lengths, length_numbers) = numbered(&by_ordinal);
         Ok(Self {
             id: *id,
@@ -67,6 +78,7 @@ impl Header {
             total_length: by_ordinal.iter().copied().map(u64::from).sum(),
             lengths,
             length_numbers,
+            codes,
         })
     }
 

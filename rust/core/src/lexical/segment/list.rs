@@ -1,17 +1,17 @@
-//! Posting lists: their encoding, and reading them without unpacking what is skipped.
+//! Posting lists in memory, packed so that a search reads them fast, or skips what it does not need.
 //!
-//! A list is its count (shifted left, the lowest bit tells whether any frequency is above 1), then for each full block
-//! of 128 postings a skip entry (last ordinal, bits of a gap, bits of a frequency), then the blocks, bit-packed, then the
-//! rest in Rice codes. Gaps are those between ordinals, less 1; frequencies are stored less 1.
+//! A list is, for each full block of 128 postings, a skip entry (last ordinal, bits of a gap, bits of a frequency), then
+//! the blocks, bit-packed, then the rest as it is stored. Gaps are those between ordinals, less 1; frequencies are kept
+//! less 1.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bitpacking::{BitPacker, BitPacker4x};
 
-use super::Posting;
 use super::bits::{BitReader, BitWriter};
 use super::header::Header;
-use super::sealed::{Read, Reader, write_varint};
+use super::postings::{Widths, each_posting, read_posting, write_posting};
+use super::sealed::{Read, Reader};
 
 /// Postings of a block.
 pub(crate) const BLOCK: usize = BitPacker4x::BLOCK_LEN;
@@ -22,68 +22,72 @@ pub(crate) const LOOK_UP: usize = 8;
 /// Bytes of a skip entry.
 const SKIP_BYTES: usize = 4;
 
-/// Bits of a gap at most: wider ones would leave the 16 bits of an ordinal, and the sums below could overflow.
-const WIDEST_GAP: u8 = 16;
-
-/// Appends the list to `out`. Ordinals ascend below `chunks`, frequencies are at least 1.
-pub(crate) fn encode_list(postings: &[Posting], chunks: u32, out: &mut Vec<u8>) {
-    let repeats = postings.iter().any(|posting| posting.frequency > 1);
-    write_varint((postings.len() as u64) << 1 | u64::from(repeats), out);
-    let packer = BitPacker4x::new();
-    let (blocks, rest) = postings.as_chunks::<BLOCK>();
-    let mut before: Option<u32> = None;
-    let mut packed = Vec::new();
-    for block in blocks {
-        let ordinals = block.map(|posting| u32::from(posting.ordinal));
-        let frequencies = block.map(|posting| posting.frequency.saturating_sub(1));
-        let gap_bits = packer.num_bits_strictly_sorted(before, &ordinals);
-        let frequency_bits = packer.num_bits(&frequencies);
-        let start = packed.len();
-        let gaps_end = start + packed_bytes(gap_bits);
-        packed.resize(gaps_end + packed_bytes(frequency_bits), 0);
-        if let Some((gaps, others)) = packed
-            .get_mut(start..)
-            .and_then(|bytes| bytes.split_at_mut_checked(packed_bytes(gap_bits)))
-        {
-            packer.compress_strictly_sorted(before, &ordinals, gaps, gap_bits);
-            packer.compress(&frequencies, others, frequency_bits);
-        }
-        let last = block[BLOCK - 1].ordinal;
-        out.extend_from_slice(&last.to_le_bytes());
-        out.extend_from_slice(&[gap_bits, frequency_bits]);
-        before = Some(u32::from(last));
-    }
-    out.append(&mut packed);
-    let widths = Widths::new(chunks, postings.len());
-    let mut writer = BitWriter::new(out);
-    for posting in rest {
-        let ordinal = u32::from(posting.ordinal);
-        match before {
-            None => writer.bits(ordinal, widths.ordinal),
-            Some(before) => writer.rice(ordinal - before - 1, widths.gap),
-        }
-        if repeats {
-            writer.count(posting.frequency.saturating_sub(1));
-        }
-        before = Some(ordinal);
-    }
-    writer.finish();
+/// Packs a list, posting after posting.
+struct Packing {
+    skips: Vec<u8>,
+    blocks: Vec<u8>,
+    /// The last ordinal of the block before.
+    before: Option<u32>,
+    ordinals: [u32; BLOCK],
+    above: [u32; BLOCK],
+    filled: usize,
 }
 
-/// Bits outside the blocks: of the first ordinal, and the parameter of the gaps' Rice code.
-struct Widths {
-    ordinal: u32,
-    gap: u32,
-}
-
-impl Widths {
-    fn new(chunks: u32, postings: usize) -> Self {
-        // Best for random gaps: the logarithm of ln 2 times their mean.
-        let mean = (chunks as usize / postings.max(1)) * 11 / 16;
+impl Packing {
+    fn new() -> Self {
         Self {
-            ordinal: u32::BITS - chunks.saturating_sub(1).leading_zeros(),
-            gap: mean.max(1).ilog2(),
+            skips: Vec::new(),
+            blocks: Vec::new(),
+            before: None,
+            ordinals: [0; BLOCK],
+            above: [0; BLOCK],
+            filled: 0,
         }
+    }
+
+    #[inline]
+    fn push(&mut self, ordinal: u16, above: u32) {
+        let place = self.ordinals.get_mut(self.filled);
+        if let (Some(place), Some(frequency)) = (place, self.above.get_mut(self.filled)) {
+            (*place, *frequency) = (u32::from(ordinal), above);
+            self.filled += 1;
+        }
+        if self.filled == BLOCK {
+            self.block(ordinal);
+        }
+    }
+
+    fn block(&mut self, last: u16) {
+        let packer = BitPacker4x::new();
+        let gap_bits = packer.num_bits_strictly_sorted(self.before, &self.ordinals);
+        let frequency_bits = packer.num_bits(&self.above);
+        let start = self.blocks.len();
+        let (gaps, others) = (packed_bytes(gap_bits), packed_bytes(frequency_bits));
+        self.blocks.resize(start + gaps + others, 0);
+        let packed = self.blocks.get_mut(start..);
+        if let Some((gaps, others)) = packed.and_then(|bytes| bytes.split_at_mut_checked(gaps)) {
+            packer.compress_strictly_sorted(self.before, &self.ordinals, gaps, gap_bits);
+            packer.compress(&self.above, others, frequency_bits);
+        }
+        self.skips.extend_from_slice(&last.to_le_bytes());
+        self.skips.extend_from_slice(&[gap_bits, frequency_bits]);
+        self.before = Some(u32::from(last));
+        self.filled = 0;
+    }
+
+    fn finish(mut self, widths: Widths, repeats: bool) -> Box<[u8]> {
+        let mut rest = BitWriter::default();
+        for (ordinal, above) in self.ordinals.iter().zip(&self.above).take(self.filled) {
+            write_posting(
+                &mut rest,
+                widths,
+                self.before,
+                *ordinal,
+                repeats.then_some(*above),
+            );
+            self.before = Some(*ordinal);
+        }
+        [self.skips, self.blocks, rest.finish()].concat().into()
     }
 }
 
@@ -112,14 +116,13 @@ fn class(frequency: u32) -> usize {
     }
 }
 
-/// One term's postings in one segment, packed, read in whole once and found sound.
+/// One term's postings in one segment, packed.
 #[derive(Debug)]
 pub(crate) struct List {
     bytes: Box<[u8]>,
     chunks: u32,
     count: u32,
     repeats: bool,
-    skips_at: u32,
     extremes: Option<Box<[Extreme; CLASSES]>>,
     /// Number of a view, and how many of the postings are dead in it.
     dead: AtomicU64,
@@ -129,11 +132,12 @@ pub(crate) struct List {
 const DEAD_BITS: u32 = 17;
 
 impl List {
-    /// Takes the list at the reader's place, checks all of it, and keeps its bytes.
-    pub(crate) fn read(reader: &mut Reader<'_>, header: &Header) -> Read<Self> {
-        let start = *reader;
+    /// Takes the list at the reader's place, and checks all of it.
+    pub(crate) fn read(reader: &mut BitReader<'_>, header: &Header) -> Read<Self> {
         let mut extremes = [Extreme::default(); CLASSES];
+        let mut packing = Packing::new();
         let (count, repeats) = each_posting(reader, header.chunks(), |posting| {
+            packing.push(posting.ordinal, posting.frequency.saturating_sub(1));
             let length = header.length(u32::from(posting.ordinal));
             if let Some(extreme) = extremes.get_mut(class(posting.frequency)) {
                 if extreme.frequency == 0 || length < extreme.length {
@@ -142,17 +146,11 @@ impl List {
                 extreme.frequency = extreme.frequency.max(posting.frequency);
             }
         })?;
-        let mut whole = start;
-        let bytes = whole.take(start.left() - reader.left())?;
-        let mut front = Reader::new(bytes);
-        front.varint()?;
         Ok(Self {
-            bytes: bytes.into(),
+            bytes: packing.finish(Widths::new(header.chunks(), count as usize), repeats),
             chunks: header.chunks(),
             count,
             repeats,
-            skips_at: u32::try_from(bytes.len() - front.left())
-                .map_err(|_| "a list is too long")?,
             extremes: (count as usize >= BLOCK).then(|| Box::new(extremes)),
             dead: AtomicU64::new(0),
         })
@@ -238,7 +236,7 @@ impl<'a> Cursor<'a> {
         Self {
             list,
             next: 0,
-            at: list.skips_at as usize + list.blocks() * SKIP_BYTES,
+            at: list.blocks() * SKIP_BYTES,
             before: None,
             ordinals: [0; BLOCK],
             above: [0; BLOCK],
@@ -282,7 +280,7 @@ impl<'a> Cursor<'a> {
         if block >= self.list.blocks() {
             return None;
         }
-        let at = self.list.skips_at as usize + block * SKIP_BYTES;
+        let at = block * SKIP_BYTES;
         let entry = self.list.bytes.get(at..)?.first_chunk::<SKIP_BYTES>()?;
         let [low, high, gap_bits, frequency_bits] = *entry;
         Some((
@@ -311,7 +309,7 @@ impl<'a> Cursor<'a> {
         if let Some((last, gap_bits, frequency_bits)) = self.entry(self.next) {
             let mut reader = Reader::new(bytes);
             let widths = (gap_bits, frequency_bits);
-            // The list was read in whole before: nothing can be wrong with it any more.
+            // The list was packed here: nothing can be wrong with it any more.
             if unpack(
                 &mut reader,
                 self.before,
@@ -333,7 +331,7 @@ impl<'a> Cursor<'a> {
             let rest = self.list.count as usize % BLOCK;
             for (ordinal, above) in self.ordinals.iter_mut().zip(&mut self.above).take(rest) {
                 let Ok((next, more)) =
-                    read_one(&mut reader, &widths, self.before, self.list.repeats)
+                    read_posting(&mut reader, widths, self.before, self.list.repeats)
                 else {
                     return self.exhaust();
                 };
@@ -383,86 +381,4 @@ fn unpack(
         );
     }
     Ok(())
-}
-
-/// Reads a posting that stands outside the blocks: ordinal, and frequency less 1.
-fn read_one(
-    reader: &mut BitReader<'_>,
-    widths: &Widths,
-    before: Option<u32>,
-    repeats: bool,
-) -> Read<(u32, u32)> {
-    let ordinal = match before {
-        None => Some(reader.bits(widths.ordinal)?),
-        Some(before) => before
-            .checked_add(reader.rice(widths.gap)?)
-            .and_then(|ordinal| ordinal.checked_add(1)),
-    };
-    let above = if repeats { reader.count()? } else { 0 };
-    Ok((ordinal.ok_or("an ordinal is too large")?, above))
-}
-
-/// Reads the list at the reader's place, checks it, and calls `visit` with every posting; gives the number of postings
-/// and whether any frequency is above 1.
-pub(crate) fn each_posting(
-    reader: &mut Reader<'_>,
-    chunks: u32,
-    mut visit: impl FnMut(Posting),
-) -> Read<(u32, bool)> {
-    const OUTSIDE: &str = "a posting names a chunk that is not there";
-    let front = reader.varint()?;
-    let repeats = front & 1 == 1;
-    let count = u32::try_from(front >> 1)
-        .ok()
-        .filter(|count| (1..=chunks).contains(count));
-    let count = count.ok_or("a list has another number of postings than chunks allow")?;
-    let blocks = count as usize / BLOCK;
-    let (skips, _) = reader.take(blocks * SKIP_BYTES)?.as_chunks::<SKIP_BYTES>();
-    let mut before = None;
-    let (mut ordinals, mut above) = ([0; BLOCK], [0; BLOCK]);
-    let mut any_repeat = false;
-    for [low, high, gap_bits, frequency_bits] in skips {
-        if *gap_bits > WIDEST_GAP || *frequency_bits > 32 {
-            return Err("a block is wider than its values may be");
-        }
-        unpack(
-            reader,
-            before,
-            (*gap_bits, *frequency_bits),
-            &mut ordinals,
-            &mut above,
-        )?;
-        let last = u32::from(u16::from_le_bytes([*low, *high]));
-        if ordinals[BLOCK - 1] != last || last >= chunks {
-            return Err(OUTSIDE);
-        }
-        any_repeat |= *frequency_bits > 0;
-        for (ordinal, above) in ordinals.iter().zip(&above) {
-            visit(posting(*ordinal, *above)?);
-        }
-        before = Some(last);
-    }
-    let widths = Widths::new(chunks, count as usize);
-    let mut bits = BitReader::new(reader.rest());
-    for _ in 0..count as usize % BLOCK {
-        let (ordinal, above) = read_one(&mut bits, &widths, before, repeats)?;
-        if ordinal >= chunks {
-            return Err(OUTSIDE);
-        }
-        any_repeat |= above > 0;
-        visit(posting(ordinal, above)?);
-        before = Some(ordinal);
-    }
-    reader.take(bits.finish()?)?;
-    if any_repeat != repeats {
-        return Err("a list does not say whether it repeats");
-    }
-    Ok((count, repeats))
-}
-
-fn posting(ordinal: u32, above: u32) -> Read<Posting> {
-    Ok(Posting {
-        ordinal: u16::try_from(ordinal).map_err(|_| "an ordinal is too large")?,
-        frequency: above.checked_add(1).ok_or("a frequency is too large")?,
-    })
 }

@@ -36,7 +36,7 @@ impl<'a> Walk<'a> {
         let damaged = SegmentError::damaged(&self.header.id);
         loop {
             if let Some(row) = &mut self.row
-                && row.next().map_err(&damaged)?
+                && row.next(&self.header.codes).map_err(&damaged)?
             {
                 if row.term <= self.before {
                     return Err(SegmentError::refused(

@@ -16,6 +16,8 @@ mod ids;
 mod list;
 mod merge;
 mod plan;
+mod postings;
+mod prefix_code;
 mod rows;
 mod saturation;
 mod score;

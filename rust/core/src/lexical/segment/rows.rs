@@ -1,36 +1,68 @@
-//! Rows: sorted terms with their lists, cut so that a term is found by the greatest first term that is not above it.
+//! Rows: sorted terms with their lists, cut so that a term is found by the greatest key that is not above it.
 //!
-//! A row begins with its form. A long list has a row of its own. Others share one: the first term's list, then for each
-//! further term the bytes that it shares with the one before, the bytes that follow, and its list.
+//! A row begins with its form. A long list has a row of its own, whose key is the term. Others share one: the number of
+//! terms, then bits: for each term how many bytes it shares with the one before (the first of a row none, and does not say
+//! so), the bytes that follow with a mark behind them, and its list. The key of such a row is the shortest beginning of
+//! its first term that is above the last term of the row before.
 
+use super::bits::{BitReader, BitWriter};
 use super::header::Header;
-use super::list::{List, each_posting, encode_list};
-use super::sealed::{Kind, Read, Reader, open, seal, write_varint};
+use super::list::List;
+use super::postings::{each_posting, write_list};
+use super::prefix_code::{Counts, PrefixCode};
+use super::sealed::{FRONT_BYTES, Kind, Read, Reader, open, seal, write_varint};
 use super::{EncodedRow, LONGEST_TERM, Posting, SegmentError, SegmentId};
 
-/// A list above this many bytes has a row of its own.
+/// A list of more postings has a row of its own.
 const LONG_LIST: usize = 512;
 
-/// Content of a shared row at most: Postgres adds some 92 bytes a row (heap and index), a search reads one row a term.
-const SHARED_ROW: usize = 1_100;
+/// Bytes of a row's key and data at most, when terms share it: four of them fill a page of Postgres (2,032 bytes each,
+/// 44 of them the tuple's own), and none is moved out of the table.
+const SHARED_ROW: usize = 1_980;
 
 const ALONE: u8 = 0;
 const SHARED: u8 = 1;
 
-/// Lengths of prefix and suffix below this share a byte.
-const NIBBLE: usize = 15;
+/// Stands behind each term; no byte of UTF-8.
+const END: u8 = 0xff;
+
+/// The codes of a segment's terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TermCodes {
+    /// Bytes of terms, and `END`.
+    pub(crate) text: PrefixCode,
+    /// How many bytes a term shares with the one before.
+    pub(crate) shared: PrefixCode,
+}
+
+/// The rows of a segment, and what belongs into its header.
+pub(crate) struct FinishedRows {
+    pub(crate) rows: Vec<EncodedRow>,
+    pub(crate) postings: u64,
+    pub(crate) codes: TermCodes,
+}
+
+/// A term that waits for its row.
+struct Entry {
+    /// Where its bytes end among all terms', and its postings among all that wait.
+    term_end: usize,
+    postings_end: usize,
+    /// The content of a row of its own.
+    alone: Option<Vec<u8>>,
+}
 
 /// Takes terms in order, and makes rows.
 pub(crate) struct RowWriter {
     id: SegmentId,
     chunks: u32,
-    rows: Vec<EncodedRow>,
-    postings: u64,
-    first_term: Vec<u8>,
-    last_term: Vec<u8>,
-    shared: Vec<u8>,
-    list: Vec<u8>,
-    entry: Vec<u8>,
+    count: u64,
+    terms: Vec<u8>,
+    postings: Vec<Posting>,
+    entries: Vec<Entry>,
+    /// The last term that may share a row.
+    last: std::ops::Range<usize>,
+    text: Counts,
+    shared: Counts,
 }
 
 impl RowWriter {
@@ -39,95 +71,175 @@ impl RowWriter {
         Self {
             id: *id,
             chunks: u32::try_from(chunks).unwrap_or(u32::MAX),
-            rows: Vec::new(),
-            postings: 0,
-            first_term: Vec::new(),
-            last_term: Vec::new(),
-            shared: Vec::new(),
-            list: Vec::new(),
-            entry: Vec::new(),
+            count: 0,
+            terms: Vec::new(),
+            postings: Vec::new(),
+            entries: Vec::new(),
+            last: 0..0,
+            text: Counts::default(),
+            shared: Counts::default(),
         }
     }
 
     /// Adds a term, greater than all before, with at least one posting.
     pub(crate) fn push(&mut self, term: &[u8], postings: &[Posting]) {
-        self.postings += postings.len() as u64;
-        self.list.clear();
-        encode_list(postings, self.chunks, &mut self.list);
-        if self.list.len() > LONG_LIST {
-            self.flush();
-            self.list.insert(0, ALONE);
-            self.row(term.to_vec());
-            return;
-        }
-        let mut room = SHARED_ROW.saturating_sub(self.shared.len());
-        if !self.shared.is_empty() {
-            self.write_entry(term);
-            if self.entry.len() <= room {
-                self.shared.extend_from_slice(&self.entry);
-                room = usize::MAX;
+        self.count += postings.len() as u64;
+        let alone = (postings.len() > LONG_LIST).then(|| alone(postings, self.chunks));
+        if alone.is_none() {
+            // Codes are made for what is written if all terms stand in one row: then no byte is without a code.
+            let last = self.terms.get(self.last.clone()).unwrap_or_default();
+            let shared = shared_bytes(last, term);
+            self.shared.add(u8::try_from(shared).unwrap_or(u8::MAX));
+            for byte in term.get(shared..).unwrap_or_default() {
+                self.text.add(*byte);
             }
+            self.text.add(END);
+            self.last = self.terms.len()..self.terms.len() + term.len();
+            self.postings.extend_from_slice(postings);
         }
-        if room != usize::MAX {
-            self.flush();
-            self.shared.push(SHARED);
-            self.shared.extend_from_slice(&self.list);
-            self.first_term.clear();
-            self.first_term.extend_from_slice(term);
-        }
-        self.last_term.clear();
-        self.last_term.extend_from_slice(term);
+        self.terms.extend_from_slice(term);
+        self.entries.push(Entry {
+            term_end: self.terms.len(),
+            postings_end: self.postings.len(),
+            alone,
+        });
     }
 
-    fn write_entry(&mut self, term: &[u8]) {
-        let shared = self
-            .last_term
-            .iter()
-            .zip(term)
-            .take_while(|(left, right)| left == right)
-            .count();
-        let suffix = term.get(shared..).unwrap_or_default();
-        let (front, back) = (shared.min(NIBBLE), suffix.len().min(NIBBLE));
-        self.entry.clear();
-        self.entry
-            .push(u8::try_from(front << 4 | back).unwrap_or(u8::MAX));
-        for (length, written) in [(shared, front), (suffix.len(), back)] {
-            if written == NIBBLE {
-                write_varint((length - NIBBLE) as u64, &mut self.entry);
+    /// The rows.
+    pub(crate) fn finish(self) -> FinishedRows {
+        let codes = TermCodes {
+            text: PrefixCode::new(&self.text),
+            shared: PrefixCode::new(&self.shared),
+        };
+        let mut cutter = Cutter {
+            id: &self.id,
+            chunks: self.chunks,
+            codes: &codes,
+            rows: Vec::new(),
+            key: Vec::new(),
+            before: &[],
+            terms: 0,
+            bits: BitWriter::default(),
+        };
+        let (mut term_start, mut postings_start) = (0, 0);
+        for entry in self.entries {
+            let term = self.terms.get(term_start..entry.term_end);
+            let postings = self.postings.get(postings_start..entry.postings_end);
+            cutter.add(
+                term.unwrap_or_default(),
+                postings.unwrap_or_default(),
+                entry.alone,
+            );
+            (term_start, postings_start) = (entry.term_end, entry.postings_end);
+        }
+        cutter.flush();
+        FinishedRows {
+            rows: cutter.rows,
+            postings: self.count,
+            codes,
+        }
+    }
+}
+
+/// The content of a row with one list.
+fn alone(postings: &[Posting], chunks: u32) -> Vec<u8> {
+    let mut bits = BitWriter::default();
+    write_list(postings, chunks, &mut bits);
+    let mut content = vec![ALONE];
+    content.append(&mut bits.finish());
+    content
+}
+
+fn shared_bytes(before: &[u8], term: &[u8]) -> usize {
+    let pairs = before.iter().zip(term);
+    pairs.take_while(|(left, right)| left == right).count()
+}
+
+/// Puts entries into rows.
+struct Cutter<'a> {
+    id: &'a SegmentId,
+    chunks: u32,
+    codes: &'a TermCodes,
+    rows: Vec<EncodedRow>,
+    /// Of the row at hand: its key, how many terms it has, and their bits.
+    key: Vec<u8>,
+    terms: u64,
+    bits: BitWriter,
+    /// The term before.
+    before: &'a [u8],
+}
+
+impl<'a> Cutter<'a> {
+    fn add(&mut self, term: &'a [u8], postings: &[Posting], mut alone_content: Option<Vec<u8>>) {
+        let shared = shared_bytes(self.before, term);
+        if alone_content.is_none() && !(self.terms > 0 && self.fits(term, shared, postings)) {
+            self.flush();
+            self.key
+                .extend_from_slice(term.get(..=shared).unwrap_or(term));
+            if !self.fits(term, 0, postings) {
+                // Only frequencies beyond all measure bring it so far.
+                alone_content = Some(alone(postings, self.chunks));
             }
         }
-        self.entry.extend_from_slice(suffix);
-        self.entry.extend_from_slice(&self.list);
+        if let Some(content) = alone_content {
+            self.flush();
+            self.row(term, &content);
+        }
+        self.before = term;
     }
 
+    /// Writes a term into the row at hand, if there is room.
+    fn fits(&mut self, term: &[u8], shared: usize, postings: &[Posting]) -> bool {
+        let mark = self.bits.mark();
+        if self.terms > 0 {
+            let shared = u8::try_from(shared).unwrap_or(u8::MAX);
+            self.codes.shared.write(shared, &mut self.bits);
+        }
+        for byte in term.get(shared..).unwrap_or_default() {
+            self.codes.text.write(*byte, &mut self.bits);
+        }
+        self.codes.text.write(END, &mut self.bits);
+        write_list(postings, self.chunks, &mut self.bits);
+        // The form, and two bytes for the number of terms, of which there are never more than bits.
+        let front = FRONT_BYTES + 1 + 2;
+        let fits = self.key.len() + front + self.bits.bytes() <= SHARED_ROW;
+        if fits {
+            self.terms += 1;
+        } else {
+            self.bits.back(mark);
+        }
+        fits
+    }
+
+    /// Ends the row at hand.
     fn flush(&mut self) {
-        if !self.shared.is_empty() {
-            std::mem::swap(&mut self.list, &mut self.shared);
-            let first_term = std::mem::take(&mut self.first_term);
-            self.row(first_term);
-            std::mem::swap(&mut self.list, &mut self.shared);
-            self.shared.clear();
+        let key = std::mem::take(&mut self.key);
+        let mut bits = self.bits.finish();
+        if self.terms > 0 {
+            let mut content = vec![SHARED];
+            write_varint(self.terms, &mut content);
+            content.append(&mut bits);
+            self.row(&key, &content);
         }
+        self.terms = 0;
     }
 
-    /// Seals what `list` holds.
-    fn row(&mut self, first_term: Vec<u8>) {
-        let data = seal(Kind::Row, &self.id, &first_term, &self.list);
-        self.rows.push(EncodedRow { first_term, data });
-    }
-
-    /// The rows, and the number of postings in them.
-    pub(crate) fn finish(mut self) -> (Vec<EncodedRow>, u64) {
-        self.flush();
-        (self.rows, self.postings)
+    fn row(&mut self, key: &[u8], content: &[u8]) {
+        self.rows.push(EncodedRow {
+            first_term: key.to_vec(),
+            data: seal(Kind::Row, self.id, key, content),
+        });
     }
 }
 
 /// Walks over the terms of one row.
 pub(crate) struct RowReader<'a> {
-    content: Reader<'a>,
+    bits: BitReader<'a>,
+    /// What the first term begins with, or all of it.
+    key: &'a [u8],
     shared: bool,
     begun: bool,
+    left: u64,
     /// The term at hand.
     pub(crate) term: Vec<u8>,
 }
@@ -135,85 +247,98 @@ pub(crate) struct RowReader<'a> {
 impl<'a> RowReader<'a> {
     pub(crate) fn open(
         id: &SegmentId,
-        first_term: &[u8],
+        key: &'a [u8],
         data: &'a [u8],
     ) -> Result<Self, SegmentError> {
-        let mut content = Reader::new(open(Kind::Row, id, first_term, data)?);
-        let form = content.byte().and_then(|form| match form {
-            ALONE | SHARED => Ok(form),
-            _ => Err("a row has an unknown form"),
-        });
-        let form = form.map_err(SegmentError::damaged(id))?;
-        if first_term.is_empty() || first_term.len() > LONGEST_TERM {
-            return Err(SegmentError::damaged(id)(
-                "a row's first term has no usable length",
-            ));
-        }
+        let mut content = Reader::new(open(Kind::Row, id, key, data)?);
+        let mut read = || {
+            if key.is_empty() || key.len() > LONGEST_TERM || key.contains(&END) {
+                return Err("a row's key is no beginning of a term");
+            }
+            let (shared, left) = match content.byte()? {
+                ALONE => (false, 1),
+                SHARED => (true, content.varint()?),
+                _ => return Err("a row has an unknown form"),
+            };
+            if left == 0 {
+                return Err("a row has no term");
+            }
+            Ok((shared, left))
+        };
+        let (shared, left) = read().map_err(SegmentError::damaged(id))?;
         Ok(Self {
-            content,
-            shared: form == SHARED,
+            bits: BitReader::new(content.rest()),
+            key,
+            shared,
             begun: false,
-            term: first_term.to_vec(),
+            left,
+            term: Vec::new(),
         })
     }
 
     /// Steps to the next term; false at the end. The list of the term before must have been read.
-    pub(crate) fn next(&mut self) -> Read<bool> {
-        if !self.begun {
-            self.begun = true;
+    pub(crate) fn next(&mut self, codes: &TermCodes) -> Read<bool> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return self.bits.end().map(|()| false);
+        };
+        self.left = left;
+        let first = !std::mem::replace(&mut self.begun, true);
+        if !self.shared {
+            self.term.extend_from_slice(self.key);
             return Ok(true);
         }
-        if !self.shared || self.content.left() == 0 {
-            return self.content.end().map(|()| false);
-        }
-        let lengths = usize::from(self.content.byte()?);
-        let mut length = |written: usize| -> Read<usize> {
-            if written < NIBBLE {
-                return Ok(written);
-            }
-            let more = self.content.varint_usize()?;
-            more.checked_add(NIBBLE)
-                .filter(|length| *length <= LONGEST_TERM)
-                .ok_or("a term is too long")
+        let shared = match first {
+            true => 0,
+            false => usize::from(codes.shared.read(&mut self.bits)?),
         };
-        let (shared, suffix) = (length(lengths >> 4)?, length(lengths & 15)?);
-        let suffix = self.content.take(suffix)?;
-        let replaced = self
-            .term
-            .get(shared..)
-            .ok_or("a term shares more than there is")?;
+        let replaced = match self.term.get(shared..) {
+            Some(rest) => rest.first().copied(),
+            None => return Err("a term shares more than there is"),
+        };
+        self.term.truncate(shared);
+        loop {
+            let byte = codes.text.read(&mut self.bits)?;
+            if byte == END {
+                break;
+            }
+            if self.term.len() == LONGEST_TERM {
+                return Err("a term is too long");
+            }
+            self.term.push(byte);
+        }
         // Greater than the one before, and sharing all that can be shared: one form for each row.
-        if suffix.first() <= replaced.first() || shared + suffix.len() > LONGEST_TERM {
+        if self.term.get(shared).copied() <= replaced {
             return Err("terms do not ascend");
         }
-        self.term.truncate(shared);
-        self.term.extend_from_slice(suffix);
+        if first && !self.term.starts_with(self.key) {
+            return Err("a row's first term does not begin with its key");
+        }
         Ok(true)
     }
 
     /// Reads the postings of the term at hand.
     pub(crate) fn postings(&mut self, chunks: u32, visit: impl FnMut(Posting)) -> Read<()> {
-        each_posting(&mut self.content, chunks, visit).map(|_| ())
+        each_posting(&mut self.bits, chunks, visit).map(|_| ())
     }
 }
 
 /// The list of `term` in the row that may hold it.
 pub(crate) fn find_term(
     header: &Header,
-    first_term: &[u8],
+    key: &[u8],
     data: &[u8],
     term: &[u8],
 ) -> Result<Option<List>, SegmentError> {
     let damaged = SegmentError::damaged(&header.id);
-    if first_term > term {
+    if key > term {
         return Err(SegmentError::refused(
             "rows: a row begins above the term it was read for",
         ));
     }
-    let mut row = RowReader::open(&header.id, first_term, data)?;
-    while row.next().map_err(&damaged)? {
+    let mut row = RowReader::open(&header.id, key, data)?;
+    while row.next(&header.codes).map_err(&damaged)? {
         if row.term.as_slice() == term {
-            return List::read(&mut row.content, header)
+            return List::read(&mut row.bits, header)
                 .map(Some)
                 .map_err(&damaged);
         }

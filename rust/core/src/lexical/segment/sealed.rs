@@ -6,7 +6,7 @@ use super::{SegmentError, SegmentId};
 const VERSION: u8 = 1;
 
 /// Version and checksum.
-const FRONT_BYTES: usize = 5;
+pub(crate) const FRONT_BYTES: usize = 5;
 
 /// What a blob holds; part of what its checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,115 @@
+//! Stored posting lists: one after the other in a stream of bits, as small as their numbers allow.
+//!
+//! A list is its count, a bit that tells whether any frequency is above 1, the first ordinal, then gaps in Rice codes;
+//! behind each ordinal its frequency, less 1, where there are such. Gaps are those between ordinals, less 1.
+
+use super::Posting;
+use super::bits::{BitReader, BitWriter};
+use super::sealed::Read;
+
+/// Appends a list. Ordinals ascend below `chunks`, frequencies are at least 1.
+pub(crate) fn write_list(postings: &[Posting], chunks: u32, writer: &mut BitWriter) {
+    let repeats = postings.iter().any(|posting| posting.frequency > 1);
+    writer.gamma(u32::try_from(postings.len()).unwrap_or(u32::MAX));
+    writer.bits(u32::from(repeats), 1);
+    let widths = Widths::new(chunks, postings.len());
+    let mut before = None;
+    for posting in postings {
+        let ordinal = u32::from(posting.ordinal);
+        let above = posting.frequency.saturating_sub(1);
+        write_posting(writer, widths, before, ordinal, repeats.then_some(above));
+        before = Some(ordinal);
+    }
+}
+
+/// Reads the list at the reader's place, checks it, and calls `visit` with every posting; gives the number of postings
+/// and whether any frequency is above 1.
+pub(crate) fn each_posting(
+    reader: &mut BitReader<'_>,
+    chunks: u32,
+    mut visit: impl FnMut(Posting),
+) -> Read<(u32, bool)> {
+    let count = reader.gamma()?;
+    if count > chunks {
+        return Err("a list has more postings than there are chunks");
+    }
+    let repeats = reader.bits(1)? == 1;
+    let widths = Widths::new(chunks, count as usize);
+    let mut before = None;
+    let mut all_above = 0;
+    for _ in 0..count {
+        let (ordinal, above) = read_posting(reader, widths, before, repeats)?;
+        if ordinal >= chunks {
+            return Err("a posting names a chunk that is not there");
+        }
+        all_above |= above;
+        visit(Posting {
+            ordinal: u16::try_from(ordinal).map_err(|_| TOO_LARGE)?,
+            frequency: above.checked_add(1).ok_or("a frequency is too large")?,
+        });
+        before = Some(ordinal);
+    }
+    reader.within()?;
+    if (all_above > 0) != repeats {
+        return Err("a list does not say whether it repeats");
+    }
+    Ok((count, repeats))
+}
+
+/// Bits of the first ordinal, and the parameter of the gaps' Rice code.
+#[derive(Clone, Copy)]
+pub(crate) struct Widths {
+    ordinal: u32,
+    gap: u32,
+}
+
+impl Widths {
+    pub(crate) fn new(chunks: u32, postings: usize) -> Self {
+        // Best for random gaps: the logarithm of ln 2 times their mean.
+        let mean = (chunks as usize / postings.max(1)) * 11 / 16;
+        Self {
+            ordinal: u32::BITS - chunks.saturating_sub(1).leading_zeros(),
+            gap: mean.max(1).ilog2(),
+        }
+    }
+}
+
+const TOO_LARGE: &str = "an ordinal is too large";
+
+/// Appends an ordinal, and its frequency less 1 where there are frequencies.
+pub(crate) fn write_posting(
+    writer: &mut BitWriter,
+    widths: Widths,
+    before: Option<u32>,
+    ordinal: u32,
+    above: Option<u32>,
+) {
+    match before {
+        None => writer.bits(ordinal, widths.ordinal),
+        Some(before) => writer.rice(ordinal - before - 1, widths.gap),
+    }
+    if let Some(above) = above {
+        writer.count(above);
+    }
+}
+
+/// Reads what [`write_posting`] wrote: ordinal, and frequency less 1. Most of a cold search's time goes by here.
+#[inline(always)]
+pub(crate) fn read_posting(
+    reader: &mut BitReader<'_>,
+    widths: Widths,
+    before: Option<u32>,
+    repeats: bool,
+) -> Read<(u32, u32)> {
+    let Some(before) = before else {
+        let ordinal = reader.bits(widths.ordinal)?;
+        let above = if repeats { reader.count()? } else { 0 };
+        return Ok((ordinal, above));
+    };
+    let (gap, above) = match repeats {
+        true => reader.rice_and_count(widths.gap)?,
+        false => (reader.rice(widths.gap)?, 0),
+    };
+    let ordinal = before.checked_add(gap).and_then(|sum| sum.checked_add(1));
+    Ok((ordinal.ok_or(TOO_LARGE)?, above))
+}

@@ -1,0 +1,226 @@
+//! Codes of fewer bits for what is more frequent: D. A. Huffman, "A method for the construction of minimum-redundancy
+//! codes" (1952), in canonical form, so that the lengths tell the code.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::bits::{BitReader, BitWriter};
+use super::sealed::{Read, Reader, write_varint};
+
+/// Bits of a symbol at most: a table of all that may follow is then small.
+const LONGEST: usize = 12;
+
+const SYMBOLS: usize = 256;
+
+/// Distances and lengths of codes share a byte, with an escape for the distance.
+const NIBBLE: usize = 15;
+
+/// How often each symbol occurs.
+pub(crate) struct Counts([u64; SYMBOLS]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; SYMBOLS])
+    }
+}
+
+impl Counts {
+    #[inline]
+    pub(crate) fn add(&mut self, symbol: u8) {
+        if let Some(count) = self.0.get_mut(usize::from(symbol)) {
+            *count += 1;
+        }
+    }
+}
+
+/// A code for bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PrefixCode {
+    /// Bits of each symbol; 0 for one that has no code.
+    lengths: [u8; SYMBOLS],
+    /// The codes, their first bit lowest.
+    codes: [u16; SYMBOLS],
+    /// By the next bits: the symbol, and how many of them are its code; none of them where there is no code.
+    meanings: Box<[(u8, u8)]>,
+}
+
+impl PrefixCode {
+    /// The best code for symbols of these counts. Only those that occur have one.
+    pub(crate) fn new(counts: &Counts) -> Self {
+        let mut counts = counts.0;
+        loop {
+            let lengths = huffman(&counts);
+            if lengths.iter().all(|length| usize::from(*length) <= LONGEST)
+                && let Some(code) = Self::canonical(&lengths)
+            {
+                return code;
+            }
+            // Flatter, until it fits: with equal counts no symbol has more than 8 bits.
+            for count in &mut counts {
+                *count = count.div_ceil(2);
+            }
+        }
+    }
+
+    /// The code of these lengths; nothing when there is none.
+    fn canonical(lengths: &[u8; SYMBOLS]) -> Option<Self> {
+        let mut codes = [0; SYMBOLS];
+        let mut meanings = vec![(0, 0); 1 << LONGEST];
+        let mut next = 0_usize;
+        for length in 1..=LONGEST {
+            let own = (0..=u8::MAX).zip(lengths.iter().zip(&mut codes));
+            for (symbol, (_, code)) in own.filter(|(_, (own, _))| usize::from(**own) == length) {
+                if next >= 1 << length {
+                    return None;
+                }
+                // Bits are read from the lowest on: so that of the highest weight stands there.
+                let reversed = next.reverse_bits() >> (usize::BITS as usize - length);
+                *code = u16::try_from(reversed).ok()?;
+                let meaning = (symbol, u8::try_from(length).ok()?);
+                for place in (reversed..1 << LONGEST).step_by(1 << length) {
+                    *meanings.get_mut(place)? = meaning;
+                }
+                next += 1;
+            }
+            next <<= 1;
+        }
+        Some(Self {
+            lengths: *lengths,
+            codes,
+            meanings: meanings.into(),
+        })
+    }
+
+    /// Appends a symbol that occurred in the counts.
+    #[inline]
+    pub(crate) fn write(&self, symbol: u8, writer: &mut BitWriter) {
+        let place = usize::from(symbol);
+        if let (Some(code), Some(length)) = (self.codes.get(place), self.lengths.get(place)) {
+            writer.bits(u32::from(*code), u32::from(*length));
+        }
+    }
+
+    /// Reads a symbol.
+    #[inline]
+    pub(crate) fn read(&self, reader: &mut BitReader<'_>) -> Read<u8> {
+        reader.symbol(|window| {
+            let place = window & ((1 << LONGEST) - 1);
+            let meaning = usize::try_from(place).ok();
+            match meaning.and_then(|place| self.meanings.get(place)) {
+                Some((symbol, length)) if *length > 0 => Ok((*symbol, *length)),
+                _ => Err("bits are no symbol's"),
+            }
+        })
+    }
+
+    /// Appends the code itself: the number of symbols, and of each its distance from the one before and its length.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        let used = self.lengths.iter().filter(|length| **length > 0).count();
+        write_varint(used as u64, out);
+        let mut distance = 0_usize;
+        for length in &self.lengths {
+            if *length == 0 {
+                distance += 1;
+                continue;
+            }
+            let front = u8::try_from(distance.min(NIBBLE)).unwrap_or(u8::MAX);
+            out.push(front << 4 | length);
+            if let Some(more) = distance.checked_sub(NIBBLE) {
+                write_varint(more as u64, out);
+            }
+            distance = 0;
+        }
+    }
+
+    /// Reads what [`Self::save`] wrote.
+    pub(crate) fn load(reader: &mut Reader<'_>) -> Read<Self> {
+        const WRONG: &str = "a code has impossible lengths";
+        let mut lengths = [0; SYMBOLS];
+        let mut places = lengths.iter_mut();
+        for _ in 0..reader.varint_usize()? {
+            let byte = reader.byte()?;
+            let mut distance = usize::from(byte >> 4);
+            if distance == NIBBLE {
+                let more = reader.varint_usize()?;
+                distance = distance.checked_add(more).ok_or(WRONG)?;
+            }
+            let place = places.nth(distance).ok_or(WRONG)?;
+            *place = byte & 15;
+            if *place == 0 || usize::from(*place) > LONGEST {
+                return Err(WRONG);
+            }
+        }
+        Self::canonical(&lengths).ok_or(WRONG)
+    }
+}
+
+/// Lengths of the best codes: the two rarest are put together, again and again.
+fn huffman(counts: &[u64; SYMBOLS]) -> [u8; SYMBOLS] {
+    let mut lengths = [0_u8; SYMBOLS];
+    let symbols = (0..=u8::MAX).zip(counts).filter(|(_, count)| **count > 0);
+    let mut heap: BinaryHeap<_> = symbols
+        .map(|(symbol, count)| Reverse((*count, vec![symbol])))
+        .collect();
+    if let (1, Some(Reverse((_, only)))) = (heap.len(), heap.peek()) {
+        lengthen(&mut lengths, only);
+    }
+    while let (Some(Reverse((rarest, mut members))), Some(Reverse((rare, others)))) =
+        (heap.pop(), heap.pop())
+    {
+        members.extend(others);
+        lengthen(&mut lengths, &members);
+        heap.push(Reverse((rarest.saturating_add(rare), members)));
+    }
+    lengths
+}
+
+fn lengthen(lengths: &mut [u8; SYMBOLS], members: &[u8]) {
+    for symbol in members {
+        if let Some(length) = lengths.get_mut(usize::from(*symbol)) {
+            *length = length.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{BitReader, BitWriter, Counts, LONGEST, PrefixCode, Reader};
+
+    proptest! {
+        #[test]
+        fn symbols_come_back(text in prop::collection::vec(prop_oneof![any::<u8>(), 97_u8..104], 0..300), doublings in 0_u32..60) {
+            let mut counts = Counts::default();
+            text.iter().for_each(|symbol| counts.add(*symbol));
+            // As uneven as can be: longer codes than there may be, if nothing were done about it.
+            for (symbol, count) in (0..doublings).zip(counts.0.iter_mut().skip(97)) {
+                *count += 1_u64 << symbol;
+            }
+            let code = PrefixCode::new(&counts);
+            prop_assert!(code.lengths.iter().all(|length| usize::from(*length) <= LONGEST));
+            let mut saved = Vec::new();
+            code.save(&mut saved);
+            let mut reader = Reader::new(&saved);
+            let loaded = PrefixCode::load(&mut reader).unwrap();
+            prop_assert!(reader.end().is_ok());
+            prop_assert_eq!(&loaded, &code);
+            let mut writer = BitWriter::default();
+            text.iter().for_each(|symbol| code.write(*symbol, &mut writer));
+            let bytes = writer.finish();
+            let mut reader = BitReader::new(&bytes);
+            for symbol in &text {
+                prop_assert_eq!(loaded.read(&mut reader), Ok(*symbol));
+            }
+            prop_assert_eq!(reader.end(), Ok(()));
+        }
+
+        #[test]
+        fn any_bytes_are_a_code_or_an_error(saved in prop::collection::vec(any::<u8>(), 0..80), bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+            if let Ok(code) = PrefixCode::load(&mut Reader::new(&saved)) {
+                let mut reader = BitReader::new(&bytes);
+                while code.read(&mut reader).is_ok() {}
+            }
+        }
+    }
+}
