@@ -599,6 +599,35 @@ proptest! {
 }
 
 #[test]
+fn rows_of_several_terms_fit_a_quarter_of_a_page() {
+    let mut chunks = many(20_000, 5);
+    for term in chunks.iter_mut().flat_map(|chunk| &mut chunk.terms) {
+        term.push_str("-suffix");
+    }
+    let segment = build(&id_of(1), &chunks);
+    let (alone, shared): (Vec<_>, Vec<_>) = segment
+        .rows
+        .iter()
+        .partition(|row| row.data.get(5) == Some(&0));
+    assert!(!alone.is_empty() && shared.len() > 1);
+    // 44 bytes of each are the server's.
+    assert!(
+        shared
+            .iter()
+            .all(|row| row.first_term.len() + row.data.len() <= 2_032 - 44)
+    );
+    // Some keys are beginnings that are no term themselves.
+    let terms = chunks.into_iter().flat_map(|chunk| chunk.terms);
+    let terms: BTreeSet<_> = terms.map(String::into_bytes).collect();
+    assert!(shared.iter().any(|row| !terms.contains(&row.first_term)));
+    assert!(
+        segment
+            .rows
+            .is_sorted_by(|row, next| row.first_term < next.first_term)
+    );
+}
+
+#[test]
 fn misuse_is_refused() {
     let id = id_of(0);
     let mut builder = SegmentBuilder::new();

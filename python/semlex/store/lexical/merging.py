@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psycopg
 from psycopg import sql
 
 from semlex import _core
@@ -53,6 +54,8 @@ DEAD_SHARE = 0.25
 MOST_TOMBSTONES = 32
 SERIALIZATION_FAILURE = "40001"
 BUSY_SECONDS = 0.1
+# So many posting rows leave enough room to be given back at once: the next merge needs it.
+ROOM_ROWS = 1_000
 # One writer does not merge for all the others for ever; the next one goes on.
 MOST_MERGES = 16
 
@@ -138,8 +141,10 @@ async def merge_where_wanted(database: Database, collection: Collection) -> None
     """Merges what there is to merge. Nothing of it fails: what a writer has written is written."""
     try:
         for _ in range(MOST_MERGES):
-            if not (await merge_once(database, collection)).done:
+            step = await merge_once(database, collection)
+            if not step.done:
                 break
+            await _give_room_back(database, collection, step)
     except SemlexError as error:
         logger.warning("the keyword index of %s was not merged: %s", collection.names.collection, error)
 
@@ -167,10 +172,29 @@ async def optimize(
         most = most or step.merged + step.left + 1
         if not step.done or steps == most:
             return merged
+        await _give_room_back(database, collection, step)
         steps += 1
         merged += step.merged
         if progress is not None:
             progress(merged, merged + step.left)
+
+
+async def _give_room_back(database: Database, collection: Collection, step: MergeStep) -> None:
+    """Lets the next rows take the place of those that a merge deleted.
+
+    Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
+    to twice their size. Nothing depends on it: where it cannot be done now, it is left to autovacuum.
+    """
+    if step.rows < ROOM_ROWS or database.joins_transaction:
+        return
+    names = collection.names
+    try:
+        async with database.connection() as connection:
+            # A pool of the user's may hand out connections that begin a transaction by themselves.
+            if connection.autocommit:
+                await connection.execute(sql.SQL("VACUUM (SKIP_LOCKED) {}, {}").format(names.posting, names.segment))
+    except psycopg.Error as error:
+        logger.info("the keyword index of %s was not vacuumed: %s", names.collection, error.sqlstate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +205,14 @@ class MergeStep:
         done: Whether it did anything.
         merged: Segments that it took the place of.
         left: Segments that it left as they were.
+        rows: Posting rows that it deleted.
         busy: Whether somebody else was at it.
     """
 
     done: bool
     merged: int = 0
     left: int = 0
+    rows: int = 0
     busy: bool = False
 
 
@@ -254,10 +280,10 @@ class _Merge:
             return MergeStep(done=False)
         merged = held if counted else await self._ids(chosen)
         absorbed = joined(merged[segment_id] for segment_id in chosen)
-        await self._replace_segments(chosen, language, dead)
+        rows = await self._replace_segments(chosen, language, dead)
         kept = {segment_id: ids for segment_id, ids in held.items() if segment_id not in chosen} if counted else None
         await self._replace_tombstones(tombstones, absorbed, None if kept is None else joined(kept.values()))
-        return MergeStep(done=True, merged=len(chosen), left=len(segments) - len(chosen))
+        return MergeStep(done=True, merged=len(chosen), left=len(segments) - len(chosen), rows=rows)
 
     def _chosen(
         self, segments: Sequence[tuple[UUID, str, int]], sizes: dict[UUID, int], chunks_of: dict[UUID, int]
@@ -280,9 +306,10 @@ class _Merge:
         headers = await segment_headers(self._connection, self._names, segments)
         return {segment_id: _core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()}
 
-    async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: NDArray[np.int64]) -> None:
+    async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: NDArray[np.int64]) -> int:
+        """Gives the number of posting rows that are no more."""
         if not chosen:
-            return
+            return 0
         headers = await segment_headers(self._connection, self._names, chosen)
         sources: list[Source] = []
         for segment_id in chosen:
@@ -290,8 +317,10 @@ class _Merge:
             sources.append((segment_id.bytes, headers[segment_id], rows))
         new = await asyncio.to_thread(NewSegment.merged, sources, dead, self._generation, language)
         await self._delete(self._names.segment, "segment_id", chosen, len(chosen))
-        await self._delete(self._names.posting, "segment_id", chosen, sum(len(rows) for *_, rows in sources))
+        deleted = sum(len(rows) for *_, rows in sources)
+        await self._delete(self._names.posting, "segment_id", chosen, deleted)
         await write_segments(self._connection, self._names, [new])
+        return deleted
 
     async def _replace_tombstones(
         self,

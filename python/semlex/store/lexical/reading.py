@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semlex.store.names import Names
 
 # A row that is longer holds the list of a single term (see docs/design/keyword-index.md).
-SHARED_ROW_BYTES = 4096
+SHARED_ROW_BYTES = 2048
 STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
 
 

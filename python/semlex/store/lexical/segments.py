@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SEGMENT_CHUNKS = 65_536
 # Up to this many posting rows travel as arrays with the segments, in one statement.
 FEW_POSTING_ROWS = 64
+# Data of rows of which four fill a page, and three and another one do not.
+QUARTER_PAGE_BYTES = range(1_700, 2_001)
 IDS_PAGE = 1_000_000
 # What array_send() makes of a bigint[] without NULL: 20 bytes of dimensions, then length and value of each.
 ARRAY_HEADER_BYTES = 20
@@ -88,9 +90,14 @@ async def write_segments(
     dead = [(uuid4(), generation, ids) for generation, ids in tombstones if len(ids)]
     if not new and not dead:
         return
-    terms = [term for segment in new for term in segment.encoded.first_terms]
-    data = [row for segment in new for row in segment.encoded.data]
-    owners = [segment.segment_id for segment in new for _ in segment.encoded.data]
+    rows = [
+        (segment.segment_id, term, row)
+        for segment in new
+        for term, row in zip(segment.encoded.first_terms, segment.encoded.data, strict=True)
+    ]
+    # Rows of a quarter of a page next to each other fill the pages; among others they would leave gaps.
+    rows.sort(key=lambda row: len(row[2]) in QUARTER_PAGE_BYTES)
+    owners, terms, data = ([row[place] for row in rows] for place in range(3))
     if len(data) > FEW_POSTING_ROWS:
         columns = [("segment_id", "uuid", owners), ("first_term", "bytea", terms), ("data", "bytea", data)]
         target = sql.SQL("COPY {} (segment_id, first_term, data) FROM STDIN (FORMAT binary)").format(names.posting)
