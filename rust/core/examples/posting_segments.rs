@@ -31,8 +31,12 @@ impl Numbers {
 struct Spaces;
 
 impl TermSource for Spaces {
-    fn tokens<'t>(&self, text: &'t str, token: impl FnMut(&'t str)) {
-        text.split(' ').for_each(token);
+    fn places(&self, text: &str, mut token: impl FnMut(usize, usize)) {
+        let mut start = 0;
+        for word in text.split(' ') {
+            token(start, start + word.len());
+            start += word.len() + 1;
+        }
     }
     fn terms(&self, token: &str, mut term: impl FnMut(&str)) {
         term(token);

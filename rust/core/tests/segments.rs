@@ -562,10 +562,14 @@ fn all_that_tie_come_along_up_to_a_thousand() {
 struct Words;
 
 impl TermSource for Words {
-    fn tokens<'t>(&self, text: &'t str, token: impl FnMut(&'t str)) {
-        text.split(' ')
-            .filter(|word| !word.is_empty())
-            .for_each(token);
+    fn places(&self, text: &str, mut token: impl FnMut(usize, usize)) {
+        let mut start = 0;
+        for word in text.split(' ') {
+            if !word.is_empty() {
+                token(start, start + word.len());
+            }
+            start += word.len() + 1;
+        }
     }
 
     fn terms(&self, token: &str, term: impl FnMut(&str)) {

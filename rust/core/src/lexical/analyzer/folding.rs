@@ -28,8 +28,15 @@ pub(super) fn fold_onto(
     keeps_non_joiner: bool,
 ) {
     if text.is_ascii() {
-        let kept = text.chars().filter(char::is_ascii_alphanumeric);
-        folded.extend(kept.map(|character| character.to_ascii_lowercase()));
+        let start = folded.len();
+        if text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            folded.push_str(text);
+        } else {
+            folded.extend(text.chars().filter(char::is_ascii_alphanumeric));
+        }
+        if let Some(added) = folded.get_mut(start..) {
+            added.make_ascii_lowercase();
+        }
         return;
     }
     let mut kept = String::with_capacity(text.len());

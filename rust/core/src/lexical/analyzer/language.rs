@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use frostem::{Algorithm, Stemmer};
+use rustc_hash::FxBuildHasher;
 
 /// A language as it is written in a table of this file.
 #[derive(Debug, PartialEq, Eq)]
@@ -137,8 +138,17 @@ impl Language {
         self.stemmer.map(Stemmer::new)
     }
 
+    /// Its place in the table; there are fewer than 256.
+    pub(super) fn number(&'static self) -> u8 {
+        let place = TABLE.iter().position(|it| std::ptr::eq(it, self));
+        place.and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX)
+    }
+
     /// The stop words as they are listed, each passed through `fold`.
-    pub(super) fn stop_words(&self, fold: impl Fn(&str) -> String) -> HashSet<String> {
+    pub(super) fn stop_words(
+        &self,
+        fold: impl Fn(&str) -> String,
+    ) -> HashSet<String, FxBuildHasher> {
         let listed = self.stop_words.and_then(stop_words::lookup);
         let words = listed.into_iter().flatten();
         words.map(|word| fold(word)).collect()

@@ -8,6 +8,7 @@ mod excerpt;
 mod folding;
 mod language;
 mod query;
+mod stems;
 mod tokens;
 mod words;
 
@@ -15,6 +16,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use frostem::Stemmer;
+use rustc_hash::FxBuildHasher;
 
 use super::TermSource;
 use characters::Characters;
@@ -31,8 +33,10 @@ pub const ANALYZER_VERSION: u32 = 1;
 #[derive(Clone)]
 pub struct Analyzer {
     language: &'static language::Language,
+    /// The language's, for what is remembered of several.
+    number: u8,
     stemmer: Option<Stemmer>,
-    stop_words: HashSet<String>,
+    stop_words: HashSet<String, FxBuildHasher>,
     characters: &'static Characters,
 }
 
@@ -85,10 +89,11 @@ impl Analyzer {
                 with_apostrophes(word.trim_end_matches(words::APOSTROPHES), characters)
             })
         } else {
-            HashSet::new()
+            HashSet::default()
         };
         Ok(Self {
             language,
+            number: language.number(),
             stemmer: language.stemmer(),
             stop_words,
             characters,
@@ -149,20 +154,26 @@ impl Analyzer {
         let Some(stemmer) = self.stemmer else {
             return folded;
         };
-        if folded.contains(char::is_numeric) {
-            return folded;
-        }
-        let stem = stemmer.stem(&folded);
-        if stem.is_empty() {
-            drop(stem);
-            return folded;
-        }
-        if stem.is_ascii() {
-            stem.into_owned()
+        let has_number = if folded.is_ascii() {
+            folded.bytes().any(|byte| byte.is_ascii_digit())
         } else {
-            // Some stemmers write letters that folding takes away.
-            fold(&stem, self.characters)
+            folded.contains(char::is_numeric)
+        };
+        if has_number {
+            return folded;
         }
+        stems::remembered(folded, self.number, |folded| {
+            let stem = stemmer.stem(&folded);
+            if stem.is_empty() || (stem.is_ascii() && *stem == *folded) {
+                drop(stem);
+                folded
+            } else if stem.is_ascii() {
+                stem.into_owned()
+            } else {
+                // Some stemmers write letters that folding takes away.
+                fold(&stem, self.characters)
+            }
+        })
     }
 
     /// The stem of a word, given as it is written and folded.
@@ -177,12 +188,8 @@ impl Analyzer {
 }
 
 impl TermSource for Analyzer {
-    fn tokens<'t>(&self, text: &'t str, mut token: impl FnMut(&'t str)) {
-        tokens::scan(text, self.characters, |start, end| {
-            if let Some(found) = text.get(start..end) {
-                token(found);
-            }
-        });
+    fn places(&self, text: &str, token: impl FnMut(usize, usize)) {
+        tokens::scan(text, self.characters, token);
     }
 
     fn terms(&self, token: &str, mut term: impl FnMut(&str)) {

@@ -14,7 +14,7 @@
 //! `p53`, `H2O`), nor is that before a final `s` (`PDFs`).
 
 use super::characters::{Characters, Kind, is_upper};
-use super::folding::fold;
+use super::folding::{fold, fold_onto};
 use super::language::Apostrophe;
 use super::tokens::{character_start, first_unit_end};
 use super::{Analyzer, Term, with_apostrophes};
@@ -22,14 +22,25 @@ use super::{Analyzer, Term, with_apostrophes};
 /// Words with more parts have none: they are no words.
 const MAX_PARTS: usize = 8;
 
-/// What two neighbouring levels of a token are cut at, the outermost first.
-const SEPARATORS: [&[char]; 3] = [
-    &['/', '@'],
-    &['.', ':'],
-    &['-', '_', '\u{2010}', '\u{2011}'],
-];
+/// The levels of a token, the outermost first.
+const LEVELS: usize = 3;
 /// From this level on a whole is its words without what stands between them.
 const JOINED: usize = 2;
+
+/// What a level is cut at.
+#[inline]
+fn separates(level: usize, character: char) -> bool {
+    match level {
+        0 => matches!(character, '/' | '@'),
+        1 => matches!(character, '.' | ':'),
+        _ => matches!(character, '-' | '_' | '\u{2010}' | '\u{2011}'),
+    }
+}
+
+#[inline]
+fn is_separator(character: char) -> bool {
+    (0..LEVELS).any(|level| separates(level, character))
+}
 
 pub(super) const APOSTROPHES: [char; 5] = ['\'', '\u{2019}', '\u{2BC}', '\u{2BB}', '\u{FF07}'];
 
@@ -70,7 +81,12 @@ impl<'a> Words<'a> {
     }
 
     fn token(&mut self, token: &str) {
-        if token.chars().all(char::is_alphanumeric) {
+        let is_plain = if token.is_ascii() {
+            token.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        } else {
+            token.chars().all(char::is_alphanumeric)
+        };
+        if is_plain {
             return self.parts(token);
         }
         let bare = token.trim_end_matches(['#', '+']);
@@ -94,17 +110,23 @@ impl<'a> Words<'a> {
     }
 
     fn cut(&mut self, text: &str, level: usize) {
-        let Some(&separators) = SEPARATORS.get(level) else {
+        if level >= LEVELS {
             return self.word(text);
-        };
+        }
         if level == 1 && (self.number(text) || self.acronym(text)) {
             return;
         }
-        if !text.contains(separators) {
+        let is_cut = if text.is_ascii() {
+            text.bytes().any(|byte| separates(level, byte.into()))
+        } else {
+            text.contains(|it| separates(level, it))
+        };
+        if !is_cut {
             return self.cut(text, level + 1);
         }
         let (before, places) = (self.terms.len(), self.places);
-        for piece in text.split(separators).filter(|piece| !piece.is_empty()) {
+        let pieces = text.split(|it| separates(level, it));
+        for piece in pieces.filter(|piece| !piece.is_empty()) {
             self.cut(piece, level + 1);
         }
         if self.terms.len() == before {
@@ -120,10 +142,15 @@ impl<'a> Words<'a> {
 
     /// Folded, with what stands between the words.
     fn as_written(&self, text: &str) -> String {
-        let is_separator = |it: char| SEPARATORS.iter().any(|level| level.contains(&it));
         let mut written = String::with_capacity(text.len());
+        if text.is_ascii() {
+            let kept = |it: &char| it.is_ascii_alphanumeric() || is_separator(*it);
+            written.extend(text.chars().filter(kept));
+            written.make_ascii_lowercase();
+            return written;
+        }
         for run in text.split_inclusive(is_separator) {
-            written.push_str(&fold(run, self.analyzer.characters));
+            fold_onto(&mut written, run, self.analyzer.characters, false);
             match run.chars().next_back() {
                 Some('\u{2010}' | '\u{2011}') => written.push('-'),
                 Some(last) if is_separator(last) => written.push(last),
@@ -135,6 +162,9 @@ impl<'a> Words<'a> {
 
     /// Versions and decimals: the number, and what it begins with.
     fn number(&mut self, text: &str) -> bool {
+        if text.starts_with(|it: char| it.is_ascii_alphabetic() && !matches!(it, 'v' | 'V')) {
+            return false;
+        }
         let folded: String = text
             .chars()
             .map(|it| self.analyzer.characters.ascii_digit(it))
@@ -169,7 +199,12 @@ impl<'a> Words<'a> {
     }
 
     fn word(&mut self, text: &str) {
-        if !text.contains(APOSTROPHES) {
+        let has_apostrophe = if text.is_ascii() {
+            text.bytes().any(|byte| byte == b'\'')
+        } else {
+            text.contains(APOSTROPHES)
+        };
+        if !has_apostrophe {
             return self.parts(text);
         }
         let plain = text.replace(APOSTROPHES, "'");
@@ -312,10 +347,18 @@ enum Shape {
     Digit,
 }
 
-/// Cuts a word where its case or a number says so.
+/// Cuts a word where its case or a number says so; nothing where it is one piece for sure.
 fn pieces<'t>(text: &'t str, characters: &Characters) -> Vec<&'t str> {
-    if text.bytes().all(|byte| byte.is_ascii_lowercase()) {
-        return vec![text];
+    let [_, rest @ ..] = text.as_bytes() else {
+        return Vec::new();
+    };
+    let all = |is: fn(&u8) -> bool| text.as_bytes().iter().all(is);
+    if text.starts_with(|it: char| it.is_ascii_alphabetic())
+        && rest.iter().all(u8::is_ascii_lowercase)
+        || all(u8::is_ascii_uppercase)
+        || all(u8::is_ascii_digit)
+    {
+        return Vec::new();
     }
     // Marks and what is invisible have the shape of the letter before them.
     let letters: Vec<(usize, Shape)> = text
@@ -366,7 +409,13 @@ fn pieces<'t>(text: &'t str, characters: &Characters) -> Vec<&'t str> {
 }
 
 fn shape(character: char) -> Shape {
-    if character.is_numeric() {
+    if character.is_ascii() {
+        match character {
+            '0'..='9' => Shape::Digit,
+            'A'..='Z' => Shape::Upper,
+            _ => Shape::Other,
+        }
+    } else if character.is_numeric() {
         Shape::Digit
     } else if is_upper(character) {
         Shape::Upper

@@ -1,19 +1,10 @@
-//! Building a segment from texts: tokens and terms become numbers once, postings are counted, sorted and encoded.
+//! Building a segment from texts: terms are counted chunk by chunk, their postings distributed, sorted and encoded.
 
-use super::dictionary::Dictionary;
 use super::encoding::EncodedSegment;
 use super::rows::RowWriter;
-use super::{LONGEST_TERM, MOST_CHUNKS, Posting, SegmentError, SegmentId};
+use super::vocabulary::{TooMuch, Vocabulary};
+use super::{MOST_CHUNKS, Posting, SegmentError, SegmentId};
 use crate::lexical::TermSource;
-
-/// Longer tokens are not remembered: they seldom come again.
-const LONGEST_REMEMBERED: usize = 64;
-
-/// Numbers of tokens that stand for no term or for several begin here.
-const SEVERAL: u32 = 1 << 31;
-
-/// Bytes of remembered tokens, above which all are forgotten: the memory of a long load stays bounded.
-const MOST_TOKEN_BYTES: usize = 64 << 20;
 
 struct Chunk {
     id: i64,
@@ -21,23 +12,81 @@ struct Chunk {
     end: usize,
 }
 
+/// What is known of a term in the segment at hand.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// Behind its place in `counts`, as of the last chunk that has it.
+    behind: u32,
+    /// How many chunks have it.
+    chunks: u32,
+}
+
 /// Collects chunks, and makes a segment of them.
 #[derive(Default)]
 pub struct SegmentBuilder {
-    /// A token's number is its term's, or `SEVERAL` more than its place in `meanings`.
-    tokens: Dictionary,
-    meanings: Vec<Vec<u32>>,
-    terms: Dictionary,
-    /// For each term its place in the dictionary's bytes.
-    spelled: Vec<(u32, u32)>,
-    /// For each term, its place in `counts` when it was last added there.
-    places: Vec<u32>,
-    /// (term, frequency) of chunk after chunk.
-    counts: Vec<(u32, u32)>,
+    vocabulary: Vocabulary,
+    counts: Counts,
     chunks: Vec<Chunk>,
 }
 
-const TOO_MUCH: &str = "a segment holds more than 32 bits can count; finish it earlier";
+/// The terms of chunk after chunk.
+#[derive(Default)]
+struct Counts {
+    /// By number of term.
+    known: Vec<Known>,
+    /// Terms that some chunk has, in order of their first.
+    terms: Vec<u32>,
+    /// (term, frequency) of chunk after chunk.
+    counts: Vec<(u32, u32)>,
+    /// Of the chunk at hand: where its counts begin, and its terms, repeats included.
+    start: usize,
+    length: u32,
+}
+
+impl Counts {
+    /// Counts a term of the chunk at hand.
+    #[inline]
+    fn add(&mut self, term: u32) -> Result<(), TooMuch> {
+        self.length = self.length.checked_add(1).ok_or(TooMuch)?;
+        if self.known.len() <= term as usize {
+            self.known.resize(term as usize + 1, Known::default());
+        }
+        let known = self.known.get_mut(term as usize).ok_or(TooMuch)?;
+        if known.behind as usize > self.start
+            && let Some((_, frequency)) = self.counts.get_mut(known.behind as usize - 1)
+        {
+            *frequency = frequency.checked_add(1).ok_or(TooMuch)?;
+            return Ok(());
+        }
+        let behind = u32::try_from(self.counts.len() + 1).map_err(|_| TooMuch)?;
+        if known.chunks == 0 {
+            self.terms.push(term);
+        }
+        known.behind = behind;
+        known.chunks += 1;
+        self.counts.push((term, 1));
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        self.start = self.counts.len();
+        self.length = 0;
+    }
+
+    /// Takes back what was counted since the beginning of the chunk at hand.
+    fn take_back(&mut self) {
+        for (term, _) in self.counts.drain(self.start..) {
+            if let Some(known) = self.known.get_mut(term as usize) {
+                known.behind = 0;
+                known.chunks -= 1;
+                // Its first chunk is the one at hand, so it stands last.
+                if known.chunks == 0 {
+                    self.terms.pop();
+                }
+            }
+        }
+    }
+}
 
 impl SegmentBuilder {
     /// An empty builder.
@@ -52,7 +101,27 @@ impl SegmentBuilder {
         self.chunks.len()
     }
 
-    /// Adds a chunk with its texts, analysed by `source`. The builder must see one source only.
+    /// Takes over what another builder has learnt of the source that this one will see.
+    ///
+    /// A builder that has chunks already learns by itself.
+    pub fn adopt(&mut self, vocabulary: Vocabulary) {
+        if self.chunks.is_empty() {
+            self.vocabulary = vocabulary;
+        }
+    }
+
+    /// Hands over what was learnt of the source, when there are no chunks and it has not grown too large.
+    pub fn release(&mut self) -> Option<Vocabulary> {
+        (self.chunks.is_empty() && self.vocabulary.is_worth_keeping())
+            .then(|| std::mem::take(&mut self.vocabulary))
+    }
+
+    /// Forgets what tokens stand for: texts that follow are analysed by another source.
+    pub fn forget_source(&mut self) {
+        self.vocabulary.forget_tokens();
+    }
+
+    /// Adds a chunk with its texts, analysed by `source`, the same as before or else [`Self::forget_source`] comes first.
     ///
     /// # Errors
     ///
@@ -63,16 +132,11 @@ impl SegmentBuilder {
         source: &S,
         texts: &[&str],
     ) -> Result<(), SegmentError> {
-        self.chunk(id, |builder, counted| {
-            let mut result = Ok(());
-            for text in texts {
-                source.tokens(text, |token| {
-                    if result.is_ok() {
-                        result = builder.token(token, source, counted);
-                    }
-                });
-            }
-            result
+        self.vocabulary.make_room();
+        self.chunk(id, |vocabulary, counts| {
+            texts
+                .iter()
+                .try_for_each(|text| vocabulary.text(text, source, |term| counts.add(term)))
         })
     }
 
@@ -86,10 +150,10 @@ impl SegmentBuilder {
         id: i64,
         terms: impl IntoIterator<Item = &'t str>,
     ) -> Result<(), SegmentError> {
-        self.chunk(id, |builder, counted| {
+        self.chunk(id, |vocabulary, counts| {
             terms.into_iter().try_for_each(|term| {
-                let number = builder.known(term)?;
-                builder.count(number, counted)
+                let number = vocabulary.number(term)?;
+                counts.add(number).map_err(TooMuch::refused)
             })
         })
     }
@@ -97,133 +161,24 @@ impl SegmentBuilder {
     fn chunk(
         &mut self,
         id: i64,
-        fill: impl FnOnce(&mut Self, &mut Counted) -> Result<(), SegmentError>,
+        fill: impl FnOnce(&mut Vocabulary, &mut Counts) -> Result<(), SegmentError>,
     ) -> Result<(), SegmentError> {
         if self.chunks.len() >= MOST_CHUNKS {
             return Err(SegmentError::refused(
                 "a segment holds at most 65,536 chunks",
             ));
         }
-        if self.tokens.memory() > MOST_TOKEN_BYTES {
-            self.tokens = Dictionary::default();
-            self.meanings.clear();
-        }
-        let mut counted = Counted {
-            start: self.counts.len(),
-            length: 0,
-        };
-        let result = fill(self, &mut counted);
+        self.counts.begin();
+        let result = fill(&mut self.vocabulary, &mut self.counts);
         match result {
             Ok(()) => self.chunks.push(Chunk {
                 id,
-                length: counted.length,
-                end: self.counts.len(),
+                length: self.counts.length,
+                end: self.counts.counts.len(),
             }),
-            Err(_) => self.counts.truncate(counted.start),
+            Err(_) => self.counts.take_back(),
         }
         result
-    }
-
-    fn token<S: TermSource>(
-        &mut self,
-        token: &str,
-        source: &S,
-        counted: &mut Counted,
-    ) -> Result<(), SegmentError> {
-        if token.len() > LONGEST_REMEMBERED {
-            let mut result = Ok(());
-            source.terms(token, |term| {
-                if result.is_ok() {
-                    result = self
-                        .known(term)
-                        .and_then(|number| self.count(number, counted));
-                }
-            });
-            return result;
-        }
-        let number = match self.tokens.find(token.as_bytes()) {
-            Some(number) => number,
-            None => self.learn(token, source)?,
-        };
-        let Some(place) = number.checked_sub(SEVERAL) else {
-            return self.count(number, counted);
-        };
-        let terms = self.meanings.get(place as usize).map_or(0, Vec::len);
-        for term in 0..terms {
-            let meaning = self
-                .meanings
-                .get(place as usize)
-                .and_then(|terms| terms.get(term));
-            if let Some(term) = meaning.copied() {
-                self.count(term, counted)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the source once what a token means.
-    fn learn<S: TermSource>(&mut self, token: &str, source: &S) -> Result<u32, SegmentError> {
-        let mut terms = Vec::new();
-        let mut result = Ok(());
-        source.terms(token, |term| match self.known(term) {
-            Ok(number) => terms.push(number),
-            Err(error) => result = Err(error),
-        });
-        result?;
-        let number = match terms.as_slice() {
-            [term] => Some(*term),
-            _ => {
-                self.meanings.push(terms);
-                u32::try_from(self.meanings.len() - 1)
-                    .ok()
-                    .and_then(|place| place.checked_add(SEVERAL))
-            }
-        };
-        let number = number.ok_or_else(|| SegmentError::refused(TOO_MUCH))?;
-        let inserted = self.tokens.insert(token.as_bytes(), number);
-        inserted
-            .map(|_| number)
-            .ok_or_else(|| SegmentError::refused(TOO_MUCH))
-    }
-
-    /// The number of a term.
-    fn known(&mut self, term: &str) -> Result<u32, SegmentError> {
-        if let Some(number) = self.terms.find(term.as_bytes()) {
-            return Ok(number);
-        }
-        if term.is_empty() || term.len() > LONGEST_TERM {
-            return Err(SegmentError::refused("a term must have 1 to 128 bytes"));
-        }
-        let number = u32::try_from(self.spelled.len())
-            .ok()
-            .filter(|number| *number < SEVERAL);
-        let number = number.ok_or_else(|| SegmentError::refused(TOO_MUCH))?;
-        let place = self
-            .terms
-            .insert(term.as_bytes(), number)
-            .ok_or_else(|| SegmentError::refused(TOO_MUCH))?;
-        self.spelled.push(place);
-        self.places.push(u32::MAX);
-        Ok(number)
-    }
-
-    /// Counts a term of the chunk at hand.
-    #[inline]
-    fn count(&mut self, term: u32, counted: &mut Counted) -> Result<(), SegmentError> {
-        let refused = || SegmentError::refused(TOO_MUCH);
-        counted.length = counted.length.checked_add(1).ok_or_else(refused)?;
-        let place = self.places.get_mut(term as usize).ok_or_else(refused)?;
-        // What stands there may be an earlier chunk's, or that of a chunk that was taken back.
-        if *place as usize >= counted.start
-            && let Some((found, frequency)) = self.counts.get_mut(*place as usize)
-            && *found == term
-        {
-            *frequency = frequency.checked_add(1).ok_or_else(refused)?;
-            return Ok(());
-        }
-        *place = u32::try_from(self.counts.len()).map_err(|_| refused())?;
-        self.counts.push((term, 1));
-        Ok(())
     }
 
     /// The segment of all chunks; the builder is empty afterwards, but remembers tokens.
@@ -233,23 +188,33 @@ impl SegmentBuilder {
     /// Refuses an id that was given twice.
     pub fn finish(&mut self, id: &SegmentId) -> Result<EncodedSegment, SegmentError> {
         let chunks = std::mem::take(&mut self.chunks);
-        let counts = std::mem::take(&mut self.counts);
-        self.places.fill(u32::MAX);
+        let Counts {
+            mut known,
+            terms,
+            counts,
+            ..
+        } = std::mem::take(&mut self.counts);
         let starts = std::iter::once(0).chain(chunks.iter().map(|chunk| chunk.end));
         let mut order: Vec<_> = chunks.iter().zip(starts).collect();
         order.sort_unstable_by_key(|(chunk, _)| chunk.id);
 
-        // Postings of one term stand together: count, sum up, distribute.
-        let mut ends = vec![0_usize; self.spelled.len()];
-        for (term, _) in &counts {
-            if let Some(end) = ends.get_mut(*term as usize) {
-                *end += 1;
-            }
-        }
+        // Most terms differ in their first bytes, and these are at hand.
+        let mut sorted: Vec<(u64, u32)> = terms
+            .iter()
+            .map(|term| (first_bytes(self.vocabulary.spelling(*term)), *term))
+            .collect();
+        sorted.sort_unstable_by(|(left, one), (right, other)| {
+            let spelling = |term: &u32| self.vocabulary.spelling(*term);
+            left.cmp(right)
+                .then_with(|| spelling(one).cmp(spelling(other)))
+        });
+        // Postings of one term stand together: sum up, distribute.
         let mut sum = 0;
-        for end in &mut ends {
-            let count = std::mem::replace(end, sum);
-            sum += count;
+        for (_, term) in &sorted {
+            if let Some(known) = known.get_mut(*term as usize) {
+                known.behind = sum;
+                sum += known.chunks;
+            }
         }
         let mut postings = vec![
             Posting {
@@ -260,40 +225,37 @@ impl SegmentBuilder {
         ];
         for ((chunk, start), ordinal) in order.iter().zip(0..=u16::MAX) {
             for (term, frequency) in counts.get(*start..chunk.end).unwrap_or_default() {
-                let Some(end) = ends.get_mut(*term as usize) else {
+                let Some(known) = known.get_mut(*term as usize) else {
                     continue;
                 };
-                if let Some(posting) = postings.get_mut(*end) {
+                if let Some(posting) = postings.get_mut(known.behind as usize) {
                     *posting = Posting {
                         ordinal,
                         frequency: *frequency,
                     };
-                    *end += 1;
+                    known.behind += 1;
                 }
             }
         }
-        let starts = std::iter::once(&0).chain(&ends);
-        let mut lists: Vec<_> = starts
-            .zip(&ends)
-            .enumerate()
-            .filter(|(_, (start, end))| start < end)
-            .filter_map(|(term, (start, end))| {
-                let (from, to) = self.spelled.get(term)?;
-                Some((self.terms.bytes(*from, *to), *start..*end))
-            })
-            .collect();
-        lists.sort_unstable_by_key(|(term, _)| *term);
         let mut rows = RowWriter::new(id, order.len());
-        for (term, place) in lists {
-            rows.push(term, postings.get(place).unwrap_or_default());
+        let mut postings = postings.as_slice();
+        for (_, term) in &sorted {
+            let known = known.get(*term as usize).copied().unwrap_or_default();
+            if let Some((list, behind)) = postings.split_at_checked(known.chunks as usize) {
+                rows.push(self.vocabulary.spelling(*term), list);
+                postings = behind;
+            }
         }
         let lengths: Vec<_> = order.iter().map(|(chunk, _)| chunk.length).collect();
         EncodedSegment::new(id, order.iter().map(|(chunk, _)| chunk.id), &lengths, rows)
     }
 }
 
-/// The chunk at hand: where its counts begin, and its terms so far.
-struct Counted {
-    start: usize,
-    length: u32,
+/// The first eight bytes as a number of the same order.
+fn first_bytes(term: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(term) {
+        *to = *from;
+    }
+    u64::from_be_bytes(bytes)
 }

@@ -5,11 +5,21 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
+/// Longest word whose bytes and length fit 16 bytes.
+const LONGEST_SHORT: usize = 15;
+
+/// No number of a word.
+pub(crate) const UNSEEN: u32 = u32::MAX;
+
+/// Fewest places of a table that has any.
+const FEWEST_PLACES: usize = 256;
+
 /// A number for each of many byte strings.
 #[derive(Default)]
 pub(crate) struct Dictionary {
-    /// Words of up to 16 bytes: compared without a look at their bytes.
-    short: HashTable<(Short, u32)>,
+    /// Short words: open addressing, places a power of two, at most half of them taken. One look at memory finds one.
+    short: Vec<(Short, u32)>,
+    shorts: usize,
     long: HashTable<Long>,
     bytes: Vec<u8>,
 }
@@ -21,57 +31,96 @@ struct Long {
     number: u32,
 }
 
-/// The first and the last bytes of a word, which may overlap, and its length: different for different words.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// A short word's bytes, and behind them its length and 1; the default is no word.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Short {
     first: u64,
     last: u64,
-    length: u32,
 }
 
 impl Short {
-    #[inline]
     fn new(word: &[u8]) -> Option<Self> {
-        let (first, last) = match word.len() {
-            8..=16 => (
-                u64::from_le_bytes(*word.first_chunk()?),
-                u64::from_le_bytes(*word.last_chunk()?),
-            ),
-            4..8 => {
-                let (first, last) = (word.first_chunk()?, word.last_chunk()?);
-                (
-                    u64::from(u32::from_le_bytes(*first)),
-                    u64::from(u32::from_le_bytes(*last)),
-                )
-            }
-            2..4 => {
-                let (first, last) = (word.first_chunk()?, word.last_chunk()?);
-                (
-                    u64::from(u16::from_le_bytes(*first)),
-                    u64::from(u16::from_le_bytes(*last)),
-                )
-            }
-            0..2 => (word.first().copied().map_or(0, u64::from), 0),
-            _ => return None,
-        };
-        Some(Self {
-            first,
-            last,
-            length: u32::try_from(word.len()).ok()?,
-        })
+        let mut bytes = [0; 16];
+        bytes
+            .get_mut(..word.len().min(LONGEST_SHORT + 1))?
+            .copy_from_slice(word.get(..word.len().min(LONGEST_SHORT + 1))?);
+        (word.len() <= LONGEST_SHORT).then(|| Self::of(u128::from_le_bytes(bytes), word.len()))
+    }
+
+    /// The word from `start` to `end` of a text that goes on for 16 bytes from there.
+    #[inline]
+    fn inside(text: &[u8], start: usize, end: usize) -> Option<Self> {
+        let length = end.checked_sub(start)?;
+        if length > LONGEST_SHORT {
+            return None;
+        }
+        // Words differ in length without a pattern, so that telling lengths apart costs more than masking 16 bytes.
+        let window = text.get(start..)?.first_chunk()?;
+        let word = u128::from_le_bytes(*window) & ((1 << (8 * length)) - 1);
+        Some(Self::of(word, length))
+    }
+
+    #[inline]
+    fn of(bytes: u128, length: usize) -> Self {
+        let all = bytes | (length as u128 + 1) << 120;
+        Self {
+            first: (all & u128::from(u64::MAX)) as u64,
+            last: (all >> 64) as u64,
+        }
+    }
+
+    /// Both halves of a product: every bit of the word moves the low bits, which are the place in the table.
+    #[inline]
+    fn hash(self) -> usize {
+        let first = u128::from(self.first ^ 0x9e37_79b9_7f4a_7c15);
+        let product = first * u128::from(self.last ^ 0xd1b5_4a32_d192_ed03);
+        (product ^ (product >> 64)) as usize
     }
 }
 
 impl Dictionary {
     /// The number of a word.
-    #[inline]
     pub(crate) fn find(&self, word: &[u8]) -> Option<u32> {
-        if let Some(short) = Short::new(word) {
-            let found = self
-                .short
-                .find(FxBuildHasher.hash_one(short), |(other, _)| *other == short);
-            return found.map(|(_, number)| *number);
+        match Short::new(word) {
+            Some(short) => self.find_short(short),
+            None => self.find_long(word),
         }
+    }
+
+    /// The number of the word from `start` to `end` of a text, or [`UNSEEN`] where it does not stand at its first place.
+    ///
+    /// Nothing that follows in the caller has to wait for memory, so that it can ask for several words at once.
+    #[inline]
+    pub(crate) fn glance(&self, text: &[u8], start: usize, end: usize) -> u32 {
+        let Some(short) = Short::inside(text, start, end) else {
+            return UNSEEN;
+        };
+        let place = short.hash() & self.short.len().wrapping_sub(1);
+        match self.short.get(place) {
+            Some((found, number)) => {
+                let same = ((found.first ^ short.first) | (found.last ^ short.last)) == 0;
+                std::hint::select_unpredictable(same, *number, UNSEEN)
+            }
+            None => UNSEEN,
+        }
+    }
+
+    fn find_short(&self, short: Short) -> Option<u32> {
+        let mask = self.short.len().wrapping_sub(1);
+        let mut place = short.hash() & mask;
+        loop {
+            let (found, number) = self.short.get(place)?;
+            if *found == short {
+                return Some(*number);
+            }
+            if *found == Short::default() {
+                return None;
+            }
+            place = (place + 1) & mask;
+        }
+    }
+
+    fn find_long(&self, word: &[u8]) -> Option<u32> {
         let same = |entry: &Long| self.bytes(entry.start, entry.end) == word;
         self.long
             .find(FxBuildHasher.hash_one(word), same)
@@ -84,9 +133,11 @@ impl Dictionary {
         let end = u32::try_from(self.bytes.len() + word.len()).ok()?;
         self.bytes.extend_from_slice(word);
         if let Some(short) = Short::new(word) {
-            let hash = |(short, _): &(Short, u32)| FxBuildHasher.hash_one(short);
-            self.short
-                .insert_unique(FxBuildHasher.hash_one(short), (short, number), hash);
+            if self.shorts * 2 >= self.short.len() {
+                self.grow();
+            }
+            self.shorts += 1;
+            put(&mut self.short, (short, number));
         } else {
             let entry = Long { start, end, number };
             self.long
@@ -97,6 +148,16 @@ impl Dictionary {
         Some((start, end))
     }
 
+    fn grow(&mut self) {
+        let places = (self.short.len() * 2).max(FEWEST_PLACES);
+        let before = std::mem::replace(&mut self.short, vec![Default::default(); places]);
+        for entry in before {
+            if entry.0 != Short::default() {
+                put(&mut self.short, entry);
+            }
+        }
+    }
+
     /// The word at a place.
     pub(crate) fn bytes(&self, start: u32, end: u32) -> &[u8] {
         stored(&self.bytes, start, end)
@@ -104,12 +165,62 @@ impl Dictionary {
 
     /// Bytes of memory, about.
     pub(crate) fn memory(&self) -> usize {
-        self.bytes.len()
+        self.bytes.capacity()
             + self.short.capacity() * size_of::<(Short, u32)>()
             + self.long.capacity() * size_of::<Long>()
     }
 }
 
+/// Writes an entry to the first free place; there is one.
+fn put(table: &mut [(Short, u32)], entry: (Short, u32)) {
+    let mask = table.len().wrapping_sub(1);
+    let mut place = entry.0.hash() & mask;
+    while let Some(found) = table.get_mut(place) {
+        if found.0 == Short::default() {
+            *found = entry;
+            return;
+        }
+        place = (place + 1) & mask;
+    }
+}
+
 fn stored(bytes: &[u8], start: u32, end: u32) -> &[u8] {
     bytes.get(start as usize..end as usize).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test fails by panicking
+
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::{Dictionary, UNSEEN};
+
+    proptest! {
+        #[test]
+        fn numbers_are_those_of_a_map(words in prop::collection::vec("[ab\\x00]{0,20}|[a-z]{1,4}", 0..600)) {
+            let (mut dictionary, mut map) = (Dictionary::default(), HashMap::new());
+            for (number, word) in (0..).zip(&words) {
+                let known = map.get(word).copied();
+                prop_assert_eq!(dictionary.find(word.as_bytes()), known);
+                if known.is_none() {
+                    let (start, end) = dictionary.insert(word.as_bytes(), number).unwrap();
+                    prop_assert_eq!(dictionary.bytes(start, end), word.as_bytes());
+                    map.insert(word, number);
+                }
+            }
+            let text = words.concat();
+            let (mut start, mut seen) = (0, 0);
+            for word in &words {
+                let end = start + word.len();
+                let found = dictionary.glance(text.as_bytes(), start, end);
+                prop_assert!(found == UNSEEN || map.get(word) == Some(&found));
+                seen += usize::from(found != UNSEEN);
+                start = end;
+            }
+            prop_assert!(seen > 0 || text.len() < 16 || words.iter().all(|word| word.len() > 15));
+        }
+    }
 }

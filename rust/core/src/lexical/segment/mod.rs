@@ -25,6 +25,7 @@ mod sealed;
 mod tombstone;
 mod top;
 mod view;
+mod vocabulary;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,6 +40,7 @@ pub use plan::{LanguageQuery, Plan};
 pub use saturation::Parameters;
 pub use score::{Found, Snapshot};
 pub use tombstone::{decode_tombstone, encode_tombstone};
+pub use vocabulary::Vocabulary;
 
 /// Identity of a segment or tombstone: 128 random bits, never used again.
 pub type SegmentId = [u8; 16];

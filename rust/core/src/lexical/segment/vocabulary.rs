@@ -1,0 +1,194 @@
+//! What a builder learns of the words that it sees: terms of tokens, and numbers of terms.
+
+use super::dictionary::{Dictionary, UNSEEN};
+use super::{LONGEST_TERM, SegmentError};
+use crate::lexical::TermSource;
+
+/// Longer tokens are not remembered: they seldom come again.
+const LONGEST_REMEMBERED: usize = 64;
+
+/// Numbers of tokens that stand for no term or for several begin here.
+const SEVERAL: u32 = 1 << 31;
+
+/// Bytes of remembered tokens, above which all are forgotten: the memory of a long load stays bounded.
+const MOST_TOKEN_BYTES: usize = 64 << 20;
+
+/// Bytes of a vocabulary that is worth keeping when its segment is finished.
+const MOST_KEPT_BYTES: usize = 64 << 20;
+
+/// Numbers have come to their end.
+pub(super) struct TooMuch;
+
+impl TooMuch {
+    pub(super) fn refused(self) -> SegmentError {
+        SegmentError::refused("a segment holds more than 32 bits can count; finish it earlier")
+    }
+}
+
+/// Terms of the tokens of one source, which a builder learns and the next one need not learn again.
+///
+/// It changes no segment, only the time that it takes to build one.
+#[derive(Default)]
+pub struct Vocabulary {
+    /// A token's number is its term's, or `SEVERAL` more than its place in `meanings`.
+    tokens: Dictionary,
+    /// The number of a token's terms, then the terms.
+    meanings: Vec<u32>,
+    terms: Dictionary,
+    /// For each term its place in the dictionary's bytes.
+    spelled: Vec<(u32, u32)>,
+    /// Start, end and number of the tokens of the text at hand.
+    at_hand: Vec<(usize, usize, u32)>,
+}
+
+impl Vocabulary {
+    /// Bytes of memory, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.tokens.memory()
+            + self.terms.memory()
+            + self.meanings.capacity() * size_of::<u32>()
+            + self.spelled.capacity() * size_of::<(u32, u32)>()
+    }
+
+    /// Whether it may be kept for the next builder: it has not grown beyond 64 MiB.
+    pub(super) fn is_worth_keeping(&self) -> bool {
+        self.memory() <= MOST_KEPT_BYTES
+    }
+
+    /// Forgets tokens, but no terms, when there are too many.
+    pub(super) fn make_room(&mut self) {
+        if self.tokens.memory() > MOST_TOKEN_BYTES {
+            self.forget_tokens();
+        }
+    }
+
+    /// Forgets what tokens mean, but no numbers of terms.
+    pub(super) fn forget_tokens(&mut self) {
+        self.tokens = Dictionary::default();
+        self.meanings = Vec::new();
+    }
+
+    /// A term's bytes.
+    pub(super) fn spelling(&self, term: u32) -> &[u8] {
+        let place = self.spelled.get(term as usize).copied();
+        let (start, end) = place.unwrap_or_default();
+        self.terms.bytes(start, end)
+    }
+
+    /// Hands out the numbers of the terms of a text.
+    pub(super) fn text<S: TermSource>(
+        &mut self,
+        text: &str,
+        source: &S,
+        mut term: impl FnMut(u32) -> Result<(), TooMuch>,
+    ) -> Result<(), SegmentError> {
+        let mut tokens = std::mem::take(&mut self.at_hand);
+        tokens.clear();
+        source.places(text, |start, end| {
+            tokens.push((start, end, self.tokens.glance(text.as_bytes(), start, end)));
+        });
+        for (start, end, number) in &tokens {
+            if *number < SEVERAL {
+                term(*number).map_err(TooMuch::refused)?;
+            } else {
+                let token = text.get(*start..*end).unwrap_or_default();
+                self.token(token, *number, source, &mut term)?;
+            }
+        }
+        self.at_hand = tokens;
+        Ok(())
+    }
+
+    fn token<S: TermSource>(
+        &mut self,
+        token: &str,
+        mut number: u32,
+        source: &S,
+        mut term: impl FnMut(u32) -> Result<(), TooMuch>,
+    ) -> Result<(), SegmentError> {
+        if number == UNSEEN {
+            number = match self.tokens.find(token.as_bytes()) {
+                Some(number) => number,
+                None => self.learn(token, source)?,
+            };
+        }
+        let Some(place) = number.checked_sub(SEVERAL) else {
+            return term(number).map_err(TooMuch::refused);
+        };
+        let (count, meaning) = self
+            .meanings
+            .get(place as usize..)
+            .and_then(<[u32]>::split_first)
+            .unwrap_or((&0, &[]));
+        let result = meaning
+            .iter()
+            .take(*count as usize)
+            .try_for_each(|number| term(*number));
+        if token.len() > LONGEST_REMEMBERED {
+            self.meanings.truncate(place as usize);
+        }
+        result.map_err(TooMuch::refused)
+    }
+
+    /// Asks the source what a token means.
+    #[inline(never)]
+    fn learn<S: TermSource>(&mut self, token: &str, source: &S) -> Result<u32, SegmentError> {
+        let place = self.meanings.len();
+        self.meanings.push(0);
+        let mut result = Ok(());
+        source.terms(token, |term| match self.number(term) {
+            Ok(number) => self.meanings.push(number),
+            Err(error) => result = Err(error),
+        });
+        let count = self.meanings.len() - place - 1;
+        let number = u32::try_from(place)
+            .ok()
+            .and_then(|place| place.checked_add(SEVERAL))
+            .filter(|number| *number != UNSEEN);
+        let (Ok(count), Some(mut number)) = (u32::try_from(count), number) else {
+            self.meanings.truncate(place);
+            return Err(TooMuch.refused());
+        };
+        if result.is_err() {
+            self.meanings.truncate(place);
+            return result.map(|()| 0);
+        }
+        if let Some(first) = self.meanings.get_mut(place) {
+            *first = count;
+        }
+        if token.len() > LONGEST_REMEMBERED {
+            return Ok(number);
+        }
+        if count == 1
+            && let Some(term) = self.meanings.pop()
+        {
+            self.meanings.truncate(place);
+            number = term;
+        }
+        let inserted = self.tokens.insert(token.as_bytes(), number);
+        inserted
+            .map(|_| number)
+            .ok_or_else(|| TooMuch.refused())
+    }
+
+    /// The number of a term.
+    pub(super) fn number(&mut self, term: &str) -> Result<u32, SegmentError> {
+        if let Some(number) = self.terms.find(term.as_bytes()) {
+            return Ok(number);
+        }
+        if term.is_empty() || term.len() > LONGEST_TERM {
+            return Err(SegmentError::refused("a term must have 1 to 128 bytes"));
+        }
+        let number = u32::try_from(self.spelled.len())
+            .ok()
+            .filter(|number| *number < SEVERAL);
+        let number = number.ok_or_else(|| TooMuch.refused())?;
+        let place = self
+            .terms
+            .insert(term.as_bytes(), number)
+            .ok_or_else(|| TooMuch.refused())?;
+        self.spelled.push(place);
+        Ok(number)
+    }
+}
