@@ -311,6 +311,35 @@ def test_bytes_under_another_key_are_damage():
     assert cache.snapshot(plan, header, [], [(segment_id, b"term7", first, row)]).search(3)[0].tolist() == [7]
 
 
+@settings(deadline=None)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.booleans(),
+            st.lists(st.text("aAbBrings ing-the.é", max_size=40), max_size=5),
+            st.lists(st.sampled_from(["english", "german", "simple"]), min_size=1, max_size=3),
+        ),
+        max_size=4,
+    )
+)
+def test_what_an_analyzer_remembers_changes_no_segment(batches):
+    analyzers = {language: _core.Analyzer(language) for language in ("english", "german", "simple")}
+    for leaves_another_open, texts, languages in batches:
+        builder, plain, other = _core.SegmentBuilder(), _core.SegmentBuilder(), _core.SegmentBuilder()
+        if leaves_another_open:
+            other.add_texts(analyzers[languages[0]], np.arange(1), [["brings"]])
+        for number, language in enumerate(languages):
+            ids = np.arange(len(texts)) + number * 10
+            builder.add_texts(analyzers[language], ids, [texts, texts[::-1]])
+            for lexical_id, first, second in zip(ids.tolist(), texts, texts[::-1], strict=True):
+                fresh = _core.Analyzer(language)
+                plain.add_terms(lexical_id, fresh.terms(first) + fresh.terms(second))
+        built, expected = builder.finish(bytes(16)), plain.finish(bytes(16))
+        assert (built.header, built.first_terms, built.data) == (expected.header, expected.first_terms, expected.data)
+        assert len(other) == leaves_another_open
+        other.finish(bytes(16))
+
+
 def test_misuse_is_refused():
     builder = _core.SegmentBuilder()
     for terms in ([""], ["x" * 129]):

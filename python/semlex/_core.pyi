@@ -751,7 +751,8 @@ class SegmentBuilder:
         """Adds chunks by their texts.
 
         Args:
-            analyzer: Of the segment's language: one builder, one analyzer.
+            analyzer: Of the segment's language. It keeps what the builder learns of its words for the next builder, up to
+                64 MiB.
             lexical_ids: Ids of the chunks in the keyword index; int64 (n,).
             columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
 

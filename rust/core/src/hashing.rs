@@ -1,4 +1,4 @@
-//! Identities of rows: what must be equal for two rows to be the same.
+//! Identities of rows, which tell what must be equal for two rows to be the same; and places of words in tables.
 
 use sha2::{Digest, Sha256};
 
@@ -25,6 +25,24 @@ pub fn identity<'a>(
         *byte = whole;
     }
     identity
+}
+
+/// The lower and the upper half of 16 bytes.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "halves are wanted")]
+pub(crate) fn halves(bytes: u128) -> (u64, u64) {
+    (bytes as u64, (bytes >> 64) as u64)
+}
+
+/// A hash of 16 bytes for a table in memory, of which any bits may be used.
+///
+/// The halves of a product, folded: every bit moves all others. The constants are odd and have no pattern (those of
+/// wyhash and of the golden ratio).
+#[inline]
+pub(crate) fn table_hash((lower, upper): (u64, u64)) -> u64 {
+    let lower = u128::from(lower ^ 0x9e37_79b9_7f4a_7c15);
+    let (low, high) = halves(lower * u128::from(upper ^ 0xd1b5_4a32_d192_ed03));
+    low ^ high
 }
 
 #[cfg(test)]

@@ -602,6 +602,53 @@ proptest! {
     }
 }
 
+/// As `Words`, but letters mean others.
+struct Others;
+
+impl TermSource for Others {
+    fn places(&self, text: &str, token: impl FnMut(usize, usize)) {
+        Words.places(text, token);
+    }
+
+    fn terms(&self, token: &str, mut term: impl FnMut(&str)) {
+        Words.terms(token, |it| term(&it.replace('a', "c")));
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_remembered_changes_no_segment(
+        batches in prop::collection::vec((any::<bool>(), prop::collection::vec("(the|The|[aAbB]{1,2}(-[ab])?|x{60,70})( [aAb]{1,3}-?c?){0,9}| ?a{129}", 0..9)), 0..6)
+    ) {
+        fn add(builder: &mut SegmentBuilder, others: bool, id: i64, text: &str) -> Result<(), SegmentError> {
+            if others {
+                builder.add(id, &Others, &[text])
+            } else {
+                builder.add(id, &Words, &[text])
+            }
+        }
+        let (mut known, mut by_others) = (Vocabulary::default(), false);
+        for (others, texts) in &batches {
+            let (mut builder, mut plain) = (SegmentBuilder::new(), SegmentBuilder::new());
+            builder.adopt(&mut known);
+            prop_assert_eq!(known.memory(), 0);
+            if *others != by_others {
+                builder.forget_source();
+            }
+            by_others = *others;
+            for (id, text) in (0..).zip(texts) {
+                // A term that is too long is refused, and its chunk leaves no trace.
+                let refused = add(&mut builder, *others, id, text).is_err();
+                prop_assert_eq!(refused, text.contains(&"a".repeat(129)));
+                prop_assert_eq!(add(&mut plain, *others, id, text).is_err(), refused);
+            }
+            prop_assert_eq!(builder.release().is_some(), builder.chunks() == 0);
+            prop_assert_eq!(builder.finish(&id_of(0)), plain.finish(&id_of(0)));
+            known = builder.release().unwrap();
+        }
+    }
+}
+
 #[test]
 fn rows_of_several_terms_fit_a_quarter_of_a_page() {
     let mut chunks = many(20_000, 5);

@@ -1,11 +1,12 @@
 //! `Analyzer` and `Query`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use semlex_core::lexical::analyzer::{self, AnalyzerFault, QueryTerms, parse_query};
+use semlex_core::lexical::segment::Vocabulary;
 
 use crate::arguments::at_least;
 use crate::errors::detached;
@@ -14,6 +15,8 @@ use crate::errors::detached;
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Analyzer {
     pub(crate) inner: Arc<analyzer::Analyzer>,
+    /// What builders have learnt of it: one has it at a time, others begin with nothing.
+    pub(crate) vocabulary: Arc<Mutex<Vocabulary>>,
 }
 
 /// The terms of a query.
@@ -40,6 +43,7 @@ impl Analyzer {
         })?;
         Ok(Self {
             inner: Arc::new(inner),
+            vocabulary: Arc::default(),
         })
     }
 

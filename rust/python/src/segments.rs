@@ -1,13 +1,15 @@
 //! Posting segments in: `SegmentBuilder`, `EncodedSegment`, `merge_segments`, tombstones.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::PyArray1;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList};
-use semlex_core::lexical::segment::{self, Header, IdRanges, SegmentError, SegmentId, Source};
+use semlex_core::lexical::segment::{
+    self, Header, IdRanges, SegmentError, SegmentId, Source, Vocabulary,
+};
 
 use crate::analyzing::Analyzer;
 use crate::arguments::vector;
@@ -83,18 +85,54 @@ fn wrapped(
 /// Chunks that become a segment; see the stub.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct SegmentBuilder {
-    core: Mutex<segment::SegmentBuilder>,
+    building: Mutex<Building>,
+}
+
+#[derive(Default)]
+struct Building {
+    core: segment::SegmentBuilder,
+    /// Where the vocabulary of the analyzer that was used last goes back to.
+    home: Option<Arc<Mutex<Vocabulary>>>,
+}
+
+impl Building {
+    /// Makes ready for texts of an analyzer.
+    fn use_analyzer(&mut self, analyzer: &Analyzer) {
+        let home = &analyzer.vocabulary;
+        match &self.home {
+            Some(known) if Arc::ptr_eq(known, home) => return,
+            Some(_) => self.core.forget_source(),
+            None => {
+                let mut kept = home.lock().unwrap_or_else(PoisonError::into_inner);
+                self.core.adopt(&mut kept);
+            }
+        }
+        self.home = Some(Arc::clone(home));
+    }
+
+    /// Makes the segment, and gives the vocabulary back.
+    fn finish(&mut self, id: &SegmentId) -> Result<segment::EncodedSegment, SegmentError> {
+        let encoded = self.core.finish(id);
+        if let (Some(home), Some(vocabulary)) = (self.home.take(), self.core.release()) {
+            let mut kept = home.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another builder may have learnt more meanwhile.
+            if vocabulary.memory() > kept.memory() {
+                *kept = vocabulary;
+            }
+        }
+        encoded
+    }
 }
 
 impl SegmentBuilder {
     /// Runs `work` on the builder, with the interpreter released.
-    pub(crate) fn with<T: Send>(
+    fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut segment::SegmentBuilder) -> Result<T, SegmentError> + Send,
+        work: impl FnOnce(&mut Building) -> Result<T, SegmentError> + Send,
     ) -> PyResult<T> {
         detached(py, || {
-            work(&mut self.core.lock().unwrap_or_else(PoisonError::into_inner))
+            work(&mut self.building.lock().unwrap_or_else(PoisonError::into_inner))
         })?
         .map_err(|error| segment_error(py, error))
     }
@@ -105,20 +143,21 @@ impl SegmentBuilder {
     #[new]
     fn new() -> Self {
         Self {
-            core: Mutex::new(segment::SegmentBuilder::new()),
+            building: Mutex::default(),
         }
     }
 
     /// The number of chunks so far.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, |builder| Ok(builder.chunks()))
+        self.with(py, |building| Ok(building.core.chunks()))
     }
 
     /// Adds one chunk.
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn add_terms(&self, py: Python<'_>, lexical_id: i64, terms: Vec<PyBackedStr>) -> PyResult<()> {
-        self.with(py, |builder| {
-            builder.add_terms(lexical_id, terms.iter().map(|term| &**term))
+        self.with(py, |building| {
+            let terms = terms.iter().map(|term| &**term);
+            building.core.add_terms(lexical_id, terms)
         })
     }
 
@@ -141,11 +180,12 @@ impl SegmentBuilder {
                 )));
             }
         }
-        self.with(py, |builder| {
+        self.with(py, |building| {
+            building.use_analyzer(analyzer);
             for (row, id) in ids.iter().enumerate() {
                 let texts = columns.iter().filter_map(|column| column.get(row));
                 let texts: Vec<&str> = texts.map(|text| &**text).collect();
-                builder.add(*id, &*analyzer.inner, &texts)?;
+                building.core.add(*id, &*analyzer.inner, &texts)?;
             }
             Ok(())
         })
@@ -154,7 +194,7 @@ impl SegmentBuilder {
     /// The segment.
     fn finish(&self, py: Python<'_>, segment_id: &[u8]) -> PyResult<EncodedSegment> {
         let segment_id = id("segment_id", segment_id)?;
-        let encoded = self.with(py, |builder| Ok(builder.finish(&segment_id)))?;
+        let encoded = self.with(py, |building| Ok(building.finish(&segment_id)))?;
         wrapped(py, encoded)
     }
 }

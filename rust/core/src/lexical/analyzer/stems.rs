@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 
+use crate::hashing::{halves, table_hash};
+
 /// Longest word that is remembered, and longest stem.
 const LONGEST: usize = 14;
 
 /// Each has one place in which it may stand; 256 KiB a thread that analyses.
-const PLACES: usize = 1 << 13;
+const PLACES: u64 = 1 << 13;
 
 thread_local! {
     static STEMS: RefCell<Vec<(Word, Word)>> = const { RefCell::new(Vec::new()) };
@@ -34,14 +36,15 @@ impl Word {
         let [letters @ .., length, _] = &bytes;
         let word = letters.get(..usize::from(*length));
         text.clear();
-        text.push_str(word.and_then(|it| str::from_utf8(it).ok()).unwrap_or_default());
+        text.push_str(
+            word.and_then(|it| str::from_utf8(it).ok())
+                .unwrap_or_default(),
+        );
     }
 
+    /// Where it may stand.
     fn place(self) -> usize {
-        let (first, last) = (self.0 as u64, (self.0 >> 64) as u64);
-        let product = u128::from(first ^ 0x9e37_79b9_7f4a_7c15)
-            * u128::from(last ^ 0xd1b5_4a32_d192_ed03);
-        (product ^ (product >> 64)) as usize % PLACES
+        usize::try_from(table_hash(halves(self.0)) % PLACES).unwrap_or(0)
     }
 }
 
@@ -65,7 +68,7 @@ pub(super) fn remembered(
     if let Some(value) = Word::new(&stem, language) {
         STEMS.with_borrow_mut(|stems| {
             if stems.is_empty() {
-                *stems = vec![Default::default(); PLACES];
+                *stems = vec![Default::default(); usize::try_from(PLACES).unwrap_or(0)];
             }
             if let Some(place) = stems.get_mut(key.place()) {
                 *place = (key, value);

@@ -101,12 +101,10 @@ impl SegmentBuilder {
         self.chunks.len()
     }
 
-    /// Takes over what another builder has learnt of the source that this one will see.
-    ///
-    /// A builder that has chunks already learns by itself.
-    pub fn adopt(&mut self, vocabulary: Vocabulary) {
+    /// Takes what another builder has learnt of the source that this one will see, unless it has chunks already.
+    pub fn adopt(&mut self, vocabulary: &mut Vocabulary) {
         if self.chunks.is_empty() {
-            self.vocabulary = vocabulary;
+            self.vocabulary = std::mem::take(vocabulary);
         }
     }
 

@@ -5,6 +5,8 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
+use crate::hashing::{halves, table_hash};
+
 /// Longest word whose bytes and length fit 16 bytes.
 const LONGEST_SHORT: usize = 15;
 
@@ -63,18 +65,14 @@ impl Short {
     #[inline]
     fn of(bytes: u128, length: usize) -> Self {
         let all = bytes | (length as u128 + 1) << 120;
-        Self {
-            first: (all & u128::from(u64::MAX)) as u64,
-            last: (all >> 64) as u64,
-        }
+        let (first, last) = halves(all);
+        Self { first, last }
     }
 
-    /// Both halves of a product: every bit of the word moves the low bits, which are the place in the table.
+    /// Where to look first in a table of so many places.
     #[inline]
-    fn hash(self) -> usize {
-        let first = u128::from(self.first ^ 0x9e37_79b9_7f4a_7c15);
-        let product = first * u128::from(self.last ^ 0xd1b5_4a32_d192_ed03);
-        (product ^ (product >> 64)) as usize
+    fn place(self, mask: usize) -> usize {
+        usize::try_from(table_hash((self.first, self.last))).unwrap_or(0) & mask
     }
 }
 
@@ -95,7 +93,7 @@ impl Dictionary {
         let Some(short) = Short::inside(text, start, end) else {
             return UNSEEN;
         };
-        let place = short.hash() & self.short.len().wrapping_sub(1);
+        let place = short.place(self.short.len().wrapping_sub(1));
         match self.short.get(place) {
             Some((found, number)) => {
                 let same = ((found.first ^ short.first) | (found.last ^ short.last)) == 0;
@@ -107,7 +105,7 @@ impl Dictionary {
 
     fn find_short(&self, short: Short) -> Option<u32> {
         let mask = self.short.len().wrapping_sub(1);
-        let mut place = short.hash() & mask;
+        let mut place = short.place(mask);
         loop {
             let (found, number) = self.short.get(place)?;
             if *found == short {
@@ -174,7 +172,7 @@ impl Dictionary {
 /// Writes an entry to the first free place; there is one.
 fn put(table: &mut [(Short, u32)], entry: (Short, u32)) {
     let mask = table.len().wrapping_sub(1);
-    let mut place = entry.0.hash() & mask;
+    let mut place = entry.0.place(mask);
     while let Some(found) = table.get_mut(place) {
         if found.0 == Short::default() {
             *found = entry;

@@ -167,9 +167,7 @@ impl Vocabulary {
             number = term;
         }
         let inserted = self.tokens.insert(token.as_bytes(), number);
-        inserted
-            .map(|_| number)
-            .ok_or_else(|| TooMuch.refused())
+        inserted.map(|_| number).ok_or_else(|| TooMuch.refused())
     }
 
     /// The number of a term.
