@@ -751,8 +751,8 @@ class SegmentBuilder:
         """Adds chunks by their texts.
 
         Args:
-            analyzer: Of the segment's language. It keeps what the builder learns of its words for the next builder, up to
-                64 MiB.
+            analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
+                next builder.
             lexical_ids: Ids of the chunks in the keyword index; int64 (n,).
             columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
 

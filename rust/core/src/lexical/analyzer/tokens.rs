@@ -107,6 +107,13 @@ impl Scanner<'_> {
     fn word_end(&self, mut place: usize) -> usize {
         let bytes = self.text.as_bytes();
         loop {
+            while let Some(eight) = bytes.get(place..).and_then(<[u8]>::first_chunk) {
+                let letters = leading_alphanumeric(*eight);
+                place += letters;
+                if letters < eight.len() {
+                    break;
+                }
+            }
             while bytes.get(place).is_some_and(u8::is_ascii_alphanumeric) {
                 place += 1;
             }
@@ -253,8 +260,42 @@ impl Scanner<'_> {
     }
 }
 
+/// How many ASCII letters and digits the bytes begin with, all compared at once: where a word ends cannot be guessed.
+#[inline]
+fn leading_alphanumeric(bytes: [u8; 8]) -> usize {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const TOP: u64 = EACH << 7;
+    let all = u64::from_le_bytes(bytes);
+    // Without its top bit a byte leaves room for a sum that sets the bit from some value on.
+    let from = |of: u64, least: u8| (of & !TOP) + EACH * u64::from(0x80 - least);
+    let lower = all | (EACH * 0x20);
+    let letter = from(lower, b'a') & !from(lower, b'z' + 1);
+    let digit = from(all, b'0') & !from(all, b'9' + 1);
+    let other = !((letter | digit) & !all) & TOP;
+    (other.trailing_zeros() / 8) as usize
+}
+
 /// The end of the first of a pair's two characters; the length of the text where it is one character.
 pub(super) fn first_unit_end(text: &str, characters: &Characters) -> usize {
     let scanner = Scanner { text, characters };
     scanner.unit_end(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::leading_alphanumeric;
+
+    #[test]
+    fn eight_bytes_are_eight_times_one() {
+        for byte in 0..=u8::MAX {
+            for place in 0..8 {
+                for around in [b'a', b'Z', b'0', b' ', 0xff] {
+                    let mut bytes = [around; 8];
+                    bytes[place] = byte;
+                    let plain = bytes.iter().take_while(|it| it.is_ascii_alphanumeric());
+                    assert_eq!(leading_alphanumeric(bytes), plain.count(), "{bytes:?}");
+                }
+            }
+        }
+    }
 }
