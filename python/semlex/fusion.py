@@ -151,7 +151,7 @@ def fuse(
 
 
 def fuse_completed(
-    answers: Mapping[str, LegAnswer],
+    found: Mapping[Key, Candidate],
     keys: Sequence[Key],
     scores: Mapping[str, NDArray[np.float64]],
     *,
@@ -164,7 +164,7 @@ def fuse_completed(
     z = (vector score - mean) / deviation over a sample of the stored vectors.
 
     Args:
-        answers: Both legs' answers, ``vector`` and ``keyword``.
+        found: What the legs found, as `candidates_of` gives it.
         keys: Every chunk that one of them found, `in_key_order`.
         scores: Leg name -> its score of every one of `keys`, float64, shape (n,); NaN for none.
         spread: Of the sample's vector scores.
@@ -173,7 +173,6 @@ def fuse_completed(
     Raises:
         ConfigurationError: A score is infinite, or a keyword score negative.
     """
-    found = candidates_of(answers)
     vector, keyword = scores["vector"], scores["keyword"]
     try:
         order, fused_scores, by_vector, by_words = _core.completed_fusion(

@@ -32,7 +32,7 @@ from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks, write_embeddings
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.indexes import HnswIndex, ensure_indexes, indexes_wanted
-from semlex.store.lexical.merging import merge_wanted, merge_where_wanted, optimize
+from semlex.store.lexical.merging import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
 from semlex.store.lexical.rebuilding import Rebuilt, rebuild
 from semlex.store.rows import delete_chunks
 from semlex.store.sampling import VectorSample
@@ -128,7 +128,7 @@ class Indexer:
             self.sample.note_written(len(part))
             if progress is not None:
                 progress(Progress("write", min(start + size, len(numbers)), len(numbers), "rows"))
-        await self._build_indexes(progress)
+        await self._end_load(len(numbers), progress)
         return ids
 
     async def index(
@@ -175,7 +175,7 @@ class Indexer:
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         async for batch in self._read_ahead(found, chunker, report, progress):
             await self._write_files(batch, "direct" if empty else "merge", report, progress)
-        await self._build_indexes(progress)
+        await self._end_load(report.chunks, progress)
         report.seconds = time.perf_counter() - started
         await log(finished=True)
         return report
@@ -352,6 +352,12 @@ class Indexer:
         if wanted:
             await merge_where_wanted(self.database, self.collection)
         return done
+
+    async def _end_load(self, written: int, progress: Callable[[Progress], None] | None) -> None:
+        bulk = written >= BULK_LOAD_CHUNKS and self.collection.lexical.analyzer_version is not None
+        if bulk and not self.database.joins_transaction:
+            await merge_where_wanted(self.database, self.collection, written=written)
+        await self._build_indexes(progress)
 
     async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> None:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.

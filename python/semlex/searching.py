@@ -321,10 +321,11 @@ class Search:
         """Candidates by both legs' scores of all that either found."""
         declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         weight = vector_weight(request.weights, declared)
-        keys = in_key_order(candidates_of(answers))
+        found = candidates_of(answers)
+        keys = in_key_order(found)
         scores = {name: await completed_scores(connection, answer, keys) for name, answer in answers.items()}
         spread = await self._sample.spread(connection, self._collection, vector)
-        return fuse_completed(answers, keys, scores, spread=spread, weight=weight)
+        return fuse_completed(found, keys, scores, spread=spread, weight=weight)
 
     async def _rerank(
         self, request: Request, reranker: Reranker, hits: list[tuple[Candidate, SearchResult]]

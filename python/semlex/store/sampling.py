@@ -123,7 +123,7 @@ def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance
         if distance == "cosine":
             one = _unit(query[None])[0]
         scores = (rows @ one).astype(np.float64)
-        scale = float(np.linalg.norm(rows, axis=1).max() * np.linalg.norm(one))
+        scale = 1.0 if distance == "cosine" else float(np.linalg.norm(rows, axis=1).max() * np.linalg.norm(one))
     deviation = float(scores.std())
     return Spread(float(scores.mean()), deviation if deviation > RESOLUTION * scale else 0.0)
 

@@ -103,10 +103,8 @@ impl Analyzer {
     ) -> PyResult<Vec<String>> {
         let most = at_least("max_characters", max_characters, 1)?;
         detached(py, || {
-            let texts = texts.iter();
-            texts
-                .map(|text| self.inner.excerpt(text, &terms, most))
-                .collect()
+            let texts = texts.iter().map(|text| &**text);
+            self.inner.excerpts(texts, &terms, most)
         })
     }
 }

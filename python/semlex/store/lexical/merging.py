@@ -52,6 +52,8 @@ FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
 DEAD_SHARE = 0.25
 # Tombstones are put together, and the dead counted, once there are so many.
 MOST_TOMBSTONES = 32
+# A call that wrote so many is a bulk load: half a segment.
+BULK_LOAD_CHUNKS = SEGMENT_CHUNKS // 2
 SERIALIZATION_FAILURE = "40001"
 BUSY_SECONDS = 0.1
 # So many posting rows leave enough room to be given back at once: the next merge needs it.
@@ -137,11 +139,18 @@ async def merge_wanted(connection: Connection, collection: Collection) -> bool:
     )
 
 
-async def merge_where_wanted(database: Database, collection: Collection) -> None:
-    """Merges what there is to merge. Nothing of it fails: what a writer has written is written."""
+async def merge_where_wanted(database: Database, collection: Collection, *, written: int = 0) -> None:
+    """Merges what there is to merge. Nothing of it fails: what a writer has written is written.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        written: How many chunks the call wrote that ends here. After a bulk load nothing is left to wait for: its
+            segments are packed to full ones at once, so that the first searches already read few of them.
+    """
     try:
         for _ in range(MOST_MERGES):
-            step = await merge_once(database, collection)
+            step = await merge_once(database, collection, thoroughly=written >= BULK_LOAD_CHUNKS)
             if not step.done:
                 break
             await _give_room_back(database, collection, step)

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rustc_hash::FxHashMap;
+
 use super::Analyzer;
 use super::characters::Kind;
 use super::tokens::scan;
@@ -19,7 +21,31 @@ impl Analyzer {
     /// there is some, and joined by ` … `. Of more than 128 wanted terms, those behind count as one.
     #[must_use]
     pub fn excerpt(&self, text: &str, wanted: &[String], max_characters: usize) -> String {
-        let passage = Passage::new(self, text.trim(), wanted);
+        self.excerpt_knowing(text, wanted, max_characters, &mut Known::default())
+    }
+
+    /// Excerpts of several texts. Most of their words are the same ones, which are looked at once.
+    pub fn excerpts<'t>(
+        &self,
+        texts: impl IntoIterator<Item = &'t str>,
+        wanted: &[String],
+        max_characters: usize,
+    ) -> Vec<String> {
+        let mut known = Known::default();
+        let texts = texts.into_iter();
+        texts
+            .map(|text| self.excerpt_knowing(text, wanted, max_characters, &mut known))
+            .collect()
+    }
+
+    fn excerpt_knowing<'t>(
+        &self,
+        text: &'t str,
+        wanted: &[String],
+        max_characters: usize,
+        known: &mut Known<'t>,
+    ) -> String {
+        let passage = Passage::new(self, text.trim(), wanted, known);
         let all = 0..passage.characters();
         let Some((terms, part)) = passage.best(&all, max_characters, 0) else {
             let beginning = passage.cut(&all, &(0..0), max_characters);
@@ -52,6 +78,9 @@ impl Analyzer {
     }
 }
 
+/// Which of the wanted terms a token stands for, one bit each.
+type Known<'t> = FxHashMap<&'t str, u128>;
+
 /// A place of the text to be marked.
 struct Match {
     /// In characters.
@@ -69,7 +98,7 @@ struct Passage<'t> {
 }
 
 impl<'t> Passage<'t> {
-    fn new(analyzer: &Analyzer, text: &'t str, wanted: &[String]) -> Self {
+    fn new(analyzer: &Analyzer, text: &'t str, wanted: &[String], known: &mut Known<'t>) -> Self {
         let starts = text.char_indices().map(|(byte, _)| byte);
         let bytes: Vec<usize> = starts.chain([text.len()]).collect();
         let of_pairs = |it: char| analyzer.characters.kind(it) == Kind::Pair;
@@ -82,12 +111,14 @@ impl<'t> Passage<'t> {
             let Some(token) = text.get(start..end) else {
                 return;
             };
-            let leads_only = ignores_single && token.starts_with(of_pairs);
-            let terms = Words::of(analyzer, token)
-                .into_iter()
-                .filter(|term| term.leads || !leads_only)
-                .filter_map(|term| wanted.iter().position(|it| *it == term.text))
-                .fold(0, |terms, bit| terms | 1_u128 << bit.min(127));
+            let terms = *known.entry(token).or_insert_with(|| {
+                let leads_only = ignores_single && token.starts_with(of_pairs);
+                Words::of(analyzer, token)
+                    .into_iter()
+                    .filter(|term| term.leads || !leads_only)
+                    .filter_map(|term| wanted.iter().position(|it| *it == term.text))
+                    .fold(0, |terms, bit| terms | 1_u128 << bit.min(127))
+            });
             if terms == 0 {
                 return;
             }
