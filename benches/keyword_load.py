@@ -126,9 +126,9 @@ def timed_merging() -> Iterator[list[float]]:
     """Seconds of each time that a writer merges segments."""
     seconds: list[float] = []
 
-    async def timed(database: Database, collection: Collection) -> None:
+    async def timed(database: Database, collection: Collection, *, written: int = 0) -> None:
         started = time.perf_counter()
-        await merge_where_wanted(database, collection)
+        await merge_where_wanted(database, collection, written=written)
         seconds.append(time.perf_counter() - started)
 
     with patch.object(indexer, "merge_where_wanted", timed):
