@@ -322,3 +322,27 @@ async def test_a_damaged_segment_is_told_and_healed(
         assert (await retriever.status())["index_problem"] is None
         await retriever.optimize()
     assert not caplog.records
+
+
+async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("semlex.indexer", "semlex.store.lexical.merging"):
+        monkeypatch.setattr(f"{module}.BULK_LOAD_CHUNKS", 50)
+    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
+        await retriever.add_documents(many(30))
+        await retriever.add_documents(many(60, start=30))
+    check_index(database_url)
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT chunks FROM semlex.words_segment").fetchall() == [(90,)]
+
+
+async def test_the_room_of_what_was_merged_is_given_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.store.lexical.merging.ROOM_ROWS", 1)
+    vacuumed = "SELECT sum(vacuum_count) FROM pg_stat_user_tables WHERE relname IN ('words_posting', 'words_segment')"
+    async with bm25(database_url) as retriever:
+        for start in range(3):
+            await retriever.add_documents(many(3, start=3 * start))
+        assert await retriever.optimize() == 3
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            assert connection.execute(vacuumed).fetchone() == (2,)
+    check_index(database_url)
