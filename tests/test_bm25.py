@@ -253,3 +253,19 @@ async def test_rows_deleted_behind_our_back_are_filled_up(database_url: str) -> 
             connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id = ANY(%s)", [best[:5]])
         hits = await retriever.search("cat", 10, mode="keyword")
         assert [hit.id for hit in hits] == best[5:15]
+
+
+async def test_a_word_that_only_another_language_looks_for_is_no_warning(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("the cat", id="1"), Document("the dog", id="2", language="simple")])
+        hits = await retriever.search("the", mode="keyword")
+        assert ([hit.id for hit in hits], hits.warnings) == (["2"], [])
+
+
+async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", collection="words") as retriever:
+        await retriever.add_documents([Document("hybrid search", id="1"), Document("searching a hybrid", id="2")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE semlex.words_chunk SET language = 'german'")
+        hits = await retriever.search('"hybrid search"')
+        assert ([hit.id for hit in hits], hits.warnings) == (["1"], [])

@@ -131,7 +131,9 @@ class Search:
             # Rows were deleted behind our back: their vectors still stand. Look again past them, exactly.
             found = await self._find(request, wanted, vector, answers, depth, exact=True)
         while found.words_left_out and len(found.hits) < request.top_k and depth < MAX_CANDIDATES:
-            # The nearest chunks hold words that the query excludes: look among more of them.
+            # The nearest chunks hold words that the query excludes: look among more of them, if there are more.
+            if len(found.answers["vector"].keys) < depth:
+                break
             depth = min(depth * DEEPER, MAX_CANDIDATES)
             found = await self._find(request, wanted, vector, answers, depth)
         hits = found.hits

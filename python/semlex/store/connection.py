@@ -220,10 +220,8 @@ class Database:
                 yield self._connection
         elif self._pool is not None:
             async with self._pool.connection() as connection:
-                try:
-                    yield connection
-                finally:
-                    _last_use[connection] = time.monotonic()
+                yield connection
+                _last_use[connection] = time.monotonic()
         else:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
@@ -318,6 +316,7 @@ class Database:
             except psycopg.Error as error:
                 if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
                     raise translate(error, doing, self.url) from None
+                _last_use.clear()  # the server may have gone, and every connection with it
                 # Full jitter: clients that failed together must not come back together.
                 pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** (attempt - 1))  # noqa: S311 - not a secret
                 logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)

@@ -275,10 +275,10 @@ class _Search:
         )
 
     def _told(self) -> tuple[str, ...]:
-        query = self._analysed[self._engine.language]
-        if not query.wanted and not query.excluded:
+        queries = self._analysed.values()
+        if not any(query.wanted or query.excluded for query in queries):
             return ("the query has no word that the keyword index looks for",)
-        return terms_cut(query.total)
+        return terms_cut(max(query.total for query in queries))
 
     async def _resolve(
         self,
@@ -339,7 +339,8 @@ class _Search:
         for row in rows:
             language, context, text = row[3:]
             analyzer = self._engine.analyzer(language)
-            query = self._analysed[analyzer.language]
+            # A chunk that was written behind our back may have a language that no segment has.
+            query = self._analysed.get(analyzer.language) or analyzer.query(self._query, MAX_TERMS)
             both = f"{context}\n{text}"
             wanted = all(analyzer.contains_phrase([both], phrase)[0] for phrase in query.phrases)
             excluded = any(analyzer.contains_phrase([both], phrase)[0] for phrase in query.excluded if len(phrase) > 1)
