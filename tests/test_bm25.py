@@ -60,6 +60,55 @@ async def test_scores_are_those_of_a_plain_bm25(
             assert await scores(other, query) == pytest.approx(expected, rel=1e-9)
 
 
+searches = st.tuples(texts, st.integers(1, 4))
+writes = st.one_of(
+    st.dictionaries(ids, texts, min_size=1, max_size=4), st.sets(ids, min_size=1, max_size=4), st.just("optimize")
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.one_of(searches, writes), min_size=2, max_size=14))
+async def test_what_is_remembered_is_as_exact_as_what_is_read(empty_database_url: str, steps: list[Any]) -> None:
+    """One client searches, again and again, while another one writes."""
+    stored: dict[str, str] = {}
+    async with bm25_retriever(empty_database_url) as writing, bm25_retriever(empty_database_url) as searching:
+        await writing.delete_documents(list(map(str, range(31))))
+        for step in steps:
+            match step:
+                case (query, times):
+                    expected = plain_bm25({key: ("english", text) for key, text in stored.items()}, query)
+                    for _ in range(times):
+                        assert await scores(searching, query) == pytest.approx(expected, rel=1e-9)
+                case dict():
+                    await writing.add_documents([Document(text, id=name) for name, text in step.items()])
+                    stored |= step
+                case set():
+                    await writing.delete_documents(sorted(step))
+                    stored = {name: text for name, text in stored.items() if name not in step}
+                case _:
+                    await writing.optimize()
+
+
+async def test_an_index_in_memory_is_not_read_again_until_it_changes(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+    statement = bm25.index_statement
+    monkeypatch.setattr(bm25, "index_statement", lambda *given: read.append(given) or statement(*given))
+    async with bm25_retriever(database_url) as writing, bm25_retriever(database_url) as searching:
+        await writing.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
+        # Twice until the index is known to rest; a new word has to be read; a change is noticed, and makes it restless.
+        for query, reads in (("cat", 1), ("cat", 1), ("cat", 0), ("cat -dog", 1), ("cat -dog", 0), ('"cat"', 0)):
+            assert list(await scores(searching, query)) == ["1"]
+            assert len(read) == reads, query
+            read.clear()
+        await writing.add_documents([Document("another cat", id="3")])
+        for reads in (1, 1, 0):
+            assert set(await scores(searching, "cat")) == {"1", "3"}
+            assert len(read) == reads
+            read.clear()
+
+
 async def test_best_first_and_ties_by_key(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         names = [f"same-{number}" for number in range(20)]

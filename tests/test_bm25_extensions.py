@@ -20,7 +20,7 @@ from semlex.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
 from semlex.store import rows
 from semlex.store.filters import Filter, parse_filters
-from semlex.store.legs import Statement, run_legs
+from semlex.store.legs import Statement, ask, run_legs
 from semlex.store.lexical import pg_textsearch
 from semlex.store.lexical.extension import Extension
 from semlex.store.lexical.pg_search import STEMMERS
@@ -328,7 +328,7 @@ async def keyword_answer(
         assert leg is not None
         answer = (await run_legs(connection, [leg]))["keyword"]
         assert answer.scores_of is not None
-        return answer, await answer.scores_of(connection, keys)
+        return answer, (await ask(connection, {"keyword": answer.scores_of(keys)}))["keyword"]
 
     return await retriever._database.read("test", work)
 

@@ -283,7 +283,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
         if not options["exact"]:
             return leg
         exact.append(leg)
-        return replace(leg, statements=(Statement(sql.SQL("SELECT pg_sleep(100)").format(), {}),))
+        return replace(leg, statements=lambda _: (Statement(sql.SQL("SELECT pg_sleep(100)").format(), {}),))
 
     monkeypatch.setattr(searching, "vector_leg", slow)
     results = await retriever.search("text number 7", 30, mode="vector", rerank=False, deadline=1.0)

@@ -876,6 +876,19 @@ class PostingCache:
             semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
         """
 
+    def remembered(self, plan: PostingPlan) -> PostingSnapshot | None:
+        """The query over the tables as the last snapshot showed them.
+
+        Args:
+            plan: Of this cache.
+
+        Returns:
+            None when something that the query needs is not at hand, or its language was not planned for.
+
+        Raises:
+            semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+        """
+
 @final
 class PostingPlan:
     """What a query needs, and what of it is at hand."""
@@ -899,6 +912,14 @@ class PostingPlan:
 @final
 class PostingSnapshot:
     """A query over one snapshot of the database, everything at hand. It never changes."""
+
+    @property
+    def segments(self) -> bytes:
+        """Ids of the segments, 16 bytes each, in ascending order. Equal ids of both kinds mean an equal index."""
+
+    @property
+    def tombstones(self) -> bytes:
+        """Ids of the tombstones, 16 bytes each, in ascending order."""
 
     @property
     def languages(self) -> list[str]:

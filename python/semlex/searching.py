@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from semlex.request import Request
     from semlex.reranking.base import Reranker
     from semlex.store.connection import Connection, Database
-    from semlex.store.sampling import VectorSample
+    from semlex.store.sampling import Spread, VectorSample
     from semlex.store.schema import Collection
 
 MINIMUM_CANDIDATES = 30
@@ -111,6 +112,7 @@ class Search:
         self._query_cache = query_cache
         self._sample = sample
         self._query_cached = False
+        self._spread: Spread | None = None
         self._timings: dict[str, float] = {}
         self._warnings: list[str] = []
 
@@ -244,7 +246,7 @@ class Search:
         async def work(connection: Connection) -> _Found | dict[str, LegAnswer]:
             register_vector_parameter(connection)
             await _limit(connection, leg_seconds)
-            answers = await run_legs(connection, legs)
+            answers = await run_legs(connection, legs, partial(self._prepare_fusion, request, legs, vector))
             if len(answers) < len(legs) or any(answer.error for answer in answers.values()):
                 return answers
             nearest = answers.get("vector")
@@ -317,6 +319,11 @@ class Search:
         completed = await in_time(connection, complete)
         return (fuse(answers, method="rrf"), "rrf") if completed is None else (completed, "completed")
 
+    def _prepare_fusion(self, request: Request, legs: list[Leg], vector: NDArray[np.float32] | None) -> None:
+        """What completed fusion needs that does not depend on what the legs find."""
+        if request.fusion == "completed" and len(legs) == len(LEGS):
+            self._spread = self._sample.spread_at_hand(self._collection, _not_none(vector))
+
     async def _complete(
         self, connection: Connection, request: Request, vector: NDArray[np.float32], answers: dict[str, LegAnswer]
     ) -> list[Candidate]:
@@ -325,8 +332,8 @@ class Search:
         weight = vector_weight(request.weights, declared)
         found = candidates_of(answers)
         keys = in_key_order(found)
-        scores = {name: await completed_scores(connection, answer, keys) for name, answer in answers.items()}
-        spread = await self._sample.spread(connection, self._collection, vector)
+        scores = await completed_scores(connection, answers, keys)
+        spread = self._spread or await self._sample.spread(connection, self._collection, vector)
         return fuse_completed(found, keys, scores, spread=spread, weight=weight)
 
     async def _rerank(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from semlex.store.connection import Connection, Database
 
 Key = tuple[UUID, str]
+KEY_AND_SCORE = 3  # columns of a row that `ranked` reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +40,51 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """What a leg wants to know of the chunks that another leg finds, so that it can score them without asking again.
+
+    Attributes:
+        expression: SQL over the chunk's row (alias ``c``).
+        parameters: Values bound by name in it.
+    """
+
+    expression: sql.Composable
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Leg:
     """One way of finding chunks.
 
     Attributes:
         name: ``vector`` or ``keyword``.
-        statements: Sent with those of the other legs in one go.
-        finish: Makes the answer of the rows of each statement; it may ask more of the same transaction. It is told what
-            the legs before it found, because the scores of these may be wanted next.
+        statements: Makes what is sent with the statements of the other legs in one go, given what another leg wants to
+            know of the chunks. Called when the legs before this one are on their way, so what it computes costs no time
+            that the server does not need anyway.
+        finish: Makes the answer of the rows of each statement; it may ask more of the same transaction.
         settings: Settings of the leg's transaction.
+        beside: What it wants to know of the chunks that another leg finds.
     """
 
     name: str
-    statements: tuple[Statement, ...]
-    finish: Callable[[Connection, list[list[Any]], Sequence[Key]], Awaitable[LegAnswer]]
+    statements: Callable[[Beside | None], Sequence[Statement]]
+    finish: Callable[[Connection, list[list[Any]]], Awaitable[LegAnswer]]
     settings: dict[str, str | int] = field(default_factory=dict)
+    beside: Beside | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a leg has to ask for the scores of chunks that another leg found.
+
+    Attributes:
+        statements: Sent with those of other questions in one go.
+        scores: Makes the scores of the rows of each statement: float64, shape (n,), one a chunk; NaN for one that has
+            none.
+    """
+
+    statements: Sequence[Statement]
+    scores: Callable[[list[list[Any]]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +96,11 @@ class LegAnswer:
         scores: float64, shape (n,), the leg's own scores.
         milliseconds: From sending to the last row; the legs of one pipeline overlap.
         error: What went wrong, or None.
-        scores_of: Gives the leg's exact scores of other chunks in the same transaction, float64, shape (n,); NaN for
-            one that has none.
+        besides: What another leg wanted to know of each chunk; None when that was not asked.
+        score: Makes the leg's exact scores of other chunks out of what it wanted to know of them: float64, shape (n,),
+            NaN for one that has none.
+        scores_of: The question for the leg's exact scores of other chunks, to be asked in the same transaction; for
+            chunks of which another leg could not tell.
         filters: Whether NaN of `scores_of` means that the query's own words leave the chunk out.
         warnings: What the user should know of this answer.
     """
@@ -75,7 +109,9 @@ class LegAnswer:
     scores: NDArray[np.float64]
     milliseconds: float = 0.0
     error: BaseException | None = None
-    scores_of: Callable[[Connection, Sequence[Key]], Awaitable[NDArray[np.float64]]] | None = None
+    besides: list[Any] | None = None
+    score: Callable[[list[Any]], NDArray[np.float64]] | None = None
+    scores_of: Callable[[Sequence[Key]], Question] | None = None
     filters: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -85,60 +121,104 @@ def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
     return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
 
 
-async def scores_by_key(connection: Connection, statement: Statement, keys: Sequence[Key]) -> NDArray[np.float64]:
-    """Scores by a statement that takes `key_arrays` and returns one score a key, in their order; NULL is NaN."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(statement.text, {**statement.parameters, **key_arrays(keys)})
-    return np.array([row[0] for row in await cursor.fetchall()], dtype=np.float64)
+def by_key(statement: Statement, keys: Sequence[Key]) -> Question:
+    """The question of a statement that takes `key_arrays` and returns one score a key, in their order; NULL is NaN."""
+    asked = Statement(statement.text, {**statement.parameters, **key_arrays(keys)})
+    return Question((asked,), lambda rows: np.array([row[0] for row in rows[0]], dtype=np.float64))
 
 
-async def completed_scores(connection: Connection, answer: LegAnswer, keys: Sequence[Key]) -> NDArray[np.float64]:
-    """A leg's scores of chunks: of those it found as found, of the others as it gives them when asked, else NaN."""
-    found = dict(zip(answer.keys, answer.scores.tolist(), strict=True))
-    others = [key for key in keys if key not in found]
-    if others and answer.scores_of is not None:
-        found |= zip(others, (await answer.scores_of(connection, others)).tolist(), strict=True)
-    return np.array([found.get(key, np.nan) for key in keys], dtype=np.float64)
+async def completed_scores(
+    connection: Connection, answers: dict[str, LegAnswer], keys: Sequence[Key]
+) -> dict[str, NDArray[np.float64]]:
+    """Each leg's scores of chunks: of those it found as found, of the others as it says when asked, else NaN.
+
+    Args:
+        connection: In the transaction of the answers.
+        answers: By the leg's name.
+        keys: Of n chunks.
+
+    Returns:
+        By the leg's name, float64, shape (n,).
+    """
+    found = {name: dict(zip(answer.keys, answer.scores.tolist(), strict=True)) for name, answer in answers.items()}
+    questions, asked = {}, {}
+    for name, answer in answers.items():
+        others = [key for key in keys if key not in found[name]]
+        known = _told_by_others(answers, name)
+        if answer.score is not None and known.keys() >= set(others):
+            scores = answer.score([known[key] for key in others])
+            found[name] |= zip(others, scores.tolist(), strict=True)
+        elif answer.scores_of is not None and others:
+            questions[name], asked[name] = answer.scores_of(others), others
+    for name, scores in (await ask(connection, questions)).items():
+        found[name] |= zip(asked[name], scores.tolist(), strict=True)
+    return {name: np.array([own.get(key, np.nan) for key in keys], dtype=np.float64) for name, own in found.items()}
+
+
+def _told_by_others(answers: dict[str, LegAnswer], name: str) -> dict[Key, Any]:
+    """What a leg wanted to know of chunks, as far as other legs have found them and told."""
+    others = (answer for other, answer in answers.items() if other != name and answer.besides is not None)
+    return {key: told for answer in others for key, told in zip(answer.keys, answer.besides or (), strict=True)}
+
+
+async def ask(connection: Connection, questions: dict[str, Question]) -> dict[str, NDArray[np.float64]]:
+    """Asks all questions in one go; the scores of each."""
+    if not questions:
+        return {}
+    async with connection.pipeline():
+        sent = {name: [await _execute(connection, one) for one in own.statements] for name, own in questions.items()}
+    rows = {name: [await cursor.fetchall() for cursor in cursors] for name, cursors in sent.items()}
+    return {name: question.scores(rows[name]) for name, question in questions.items()}
 
 
 async def without_excluded(connection: Connection, answers: dict[str, LegAnswer]) -> tuple[dict[str, LegAnswer], bool]:
     """The answers without the nearest chunks that the query's own words leave out, and whether there were any."""
     keyword, vector = answers.get("keyword"), answers.get("vector")
-    if keyword is None or vector is None or not keyword.filters or keyword.scores_of is None:
+    if keyword is None or vector is None or not keyword.filters:
         return answers, False
-    kept = np.flatnonzero(~np.isnan(await keyword.scores_of(connection, vector.keys)))
-    left = replace(vector, keys=[vector.keys[place] for place in kept], scores=vector.scores[kept])
+    scores = await completed_scores(connection, {"keyword": keyword, "vector": vector}, vector.keys)
+    kept = np.flatnonzero(~np.isnan(scores["keyword"])).tolist()
+    left = replace(
+        vector,
+        keys=[vector.keys[place] for place in kept],
+        scores=vector.scores[kept],
+        besides=None if vector.besides is None else [vector.besides[place] for place in kept],
+    )
     return answers | {"vector": left}, len(left.keys) < len(vector.keys)
 
 
-def ranked_rows(rows: list[Any]) -> tuple[list[Key], NDArray[np.float64]]:
-    """Keys and scores of rows that begin with document_id, chunk_id, score."""
-    return [(row[0], row[1]) for row in rows], np.array([row[2] for row in rows], dtype=np.float64)
+def ranked(rows: Sequence[Sequence[Any]], **of_answer: Any) -> LegAnswer:
+    """The answer of rows with document_id, chunk_id, score, and, where it was asked for, what another leg wanted."""
+    besides = [row[KEY_AND_SCORE] for row in rows] if rows and len(rows[0]) > KEY_AND_SCORE else None
+    scores = np.array([row[2] for row in rows], dtype=np.float64)
+    return LegAnswer([(row[0], row[1]) for row in rows], scores, besides=besides, **of_answer)
 
 
-async def run_legs(connection: Connection, legs: list[Leg]) -> dict[str, LegAnswer]:
+async def run_legs(
+    connection: Connection, legs: list[Leg], meanwhile: Callable[[], object] = lambda: None
+) -> dict[str, LegAnswer]:
     """Sends all legs at once and reads their answers.
 
     Args:
         connection: In a transaction; broken afterwards if a leg failed.
         legs: In the order of the answers.
+        meanwhile: Something to compute while the server works.
 
     Returns:
         The answers so far. After the first failure the server ignores the rest of the pipeline: legs behind it are
         missing from the result.
     """
     started = time.perf_counter()
-    cursors, failure = await _send(connection, legs)
+    cursors, failure = await _send(connection, legs, meanwhile)
     answers: dict[str, LegAnswer] = {}
     for leg in legs:
-        sent = cursors.get(leg.name, [])
-        if len(sent) < len(leg.statements) or not all(map(_answered, sent)):
+        sent = cursors.get(leg.name)
+        if sent is None or not all(map(_answered, sent)):
             if failure is not None:
                 answers[leg.name] = failed(translate(failure, f"{leg.name} leg"), _milliseconds(started))
             break
         try:
-            before = [key for answer in answers.values() for key in answer.keys]
-            answer = await leg.finish(connection, [await cursor.fetchall() for cursor in sent], before)
+            answer = await leg.finish(connection, [await cursor.fetchall() for cursor in sent])
         except SemlexError as error:
             answer = failed(error)
         except psycopg.Error as error:
@@ -151,7 +231,7 @@ async def run_legs(connection: Connection, legs: list[Leg]) -> dict[str, LegAnsw
 
 
 async def _send(
-    connection: Connection, legs: list[Leg]
+    connection: Connection, legs: list[Leg], meanwhile: Callable[[], object]
 ) -> tuple[dict[str, list[psycopg.AsyncCursor[Any]]], psycopg.Error | None]:
     """Sends the statements of all legs in one go; returns the cursors of each leg, and the first failure."""
     cursors: dict[str, list[psycopg.AsyncCursor[Any]]] = {}
@@ -160,16 +240,27 @@ async def _send(
             for leg in legs:
                 if leg.settings:
                     await set_local(connection, **leg.settings)
-                cursors[leg.name] = []
-                for statement in leg.statements:
-                    cursor = connection.cursor(binary=True)
-                    cursors[leg.name].append(cursor)
-                    await cursor.execute(statement.text, statement.parameters)
+                beside = next((other.beside for other in legs if other is not leg), None)
+                cursors[leg.name] = [await _execute(connection, statement) for statement in leg.statements(beside)]
+            meanwhile()
     except psycopg.Error as error:
         if is_retryable(error):
             raise  # the whole transaction is run again
         return cursors, error
     return cursors, None
+
+
+async def fetch(connection: Connection, statement: Statement) -> list[Any]:
+    """The rows of a statement. When it fails, the connection can be used again as far as its transaction allows."""
+    async with connection.pipeline():
+        cursor = await _execute(connection, statement)
+    return await cursor.fetchall()
+
+
+async def _execute(connection: Connection, statement: Statement) -> psycopg.AsyncCursor[Any]:
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement.text, statement.parameters)
+    return cursor
 
 
 def _milliseconds(started: float) -> float:

@@ -87,19 +87,26 @@ class VectorSample:
             collection: With vectors.
             query: float32, shape (d,).
         """
+        found = self.spread_at_hand(collection, query)
+        if found is not None:
+            return found
         embedding = collection.embedding
         if embedding is None:
             raise ConfigurationError("the collection holds no vectors")
-        drawn = self._drawn
-        if drawn is None or drawn.of != (collection.collection_id, embedding.version) or self._is_old(drawn):
-            written = self._written
-            vectors, rows = await _draw(connection, collection, embedding)
-            if collection.distance.name == "cosine":
-                vectors = _unit(vectors)
-            drawn = _Drawn((collection.collection_id, embedding.version), vectors, rows, time.monotonic())
-            self._drawn = drawn
-            self._written -= written  # what was written while we read counts against the new sample
-        return spread_of(drawn.vectors, query, collection.distance.name)
+        written = self._written
+        vectors, rows = await _draw(connection, collection, embedding)
+        if collection.distance.name == "cosine":
+            vectors = _unit(vectors)
+        self._drawn = _Drawn((collection.collection_id, embedding.version), vectors, rows, time.monotonic())
+        self._written -= written  # what was written while we read counts against the new sample
+        return spread_of(vectors, query, collection.distance.name)
+
+    def spread_at_hand(self, collection: Collection, query: NDArray[np.float32]) -> Spread | None:
+        """As `spread`; None when the sample has to be drawn first."""
+        drawn, embedding = self._drawn, collection.embedding
+        if drawn is None or embedding is None or drawn.of != (collection.collection_id, embedding.version):
+            return None
+        return None if self._is_old(drawn) else spread_of(drawn.vectors, query, collection.distance.name)
 
     def _is_old(self, drawn: _Drawn) -> bool:
         return time.monotonic() - drawn.at > SAMPLE_SECONDS or self._written > TOLERATED_WRITES * drawn.rows

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pgvector import HalfVector, Vector
 from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows, scores_by_key
+from semlex.store.legs import Beside, Leg, Statement, by_key, ranked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
     from semlex.store.filters import Filter
-    from semlex.store.legs import Key
+    from semlex.store.legs import Key, LegAnswer, Question
     from semlex.store.schema import Collection
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
@@ -54,6 +53,30 @@ def register_vector_parameter(connection: Connection) -> None:
     connection.adapters.register_dumper(_WireVector, _WireVectorDumper)
 
 
+# Adding zero keeps the planner off the HNSW index, which would stop after ef_search rows.
+NEAREST_EXACTLY = sql.SQL(
+    "SELECT e.document_id, e.chunk_id, ({distance}) AS distance "
+    "FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} "
+    "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s"
+)
+# The key is part of the order, so that it decides among equal distances where the candidates end; Postgres sorts the
+# index's rows incrementally for that, and looks at one row more than it returns.
+NEAREST = sql.SQL(
+    "SELECT e.document_id, e.chunk_id, {distance} AS distance "
+    "FROM {embedding} AS e ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
+)
+# relaxed_order may return rows slightly out of order: they are sorted once more.
+ALONE = sql.SQL(
+    "WITH nearest AS MATERIALIZED ({found}) SELECT n.document_id, n.chunk_id, {offset}::float8 - n.distance "
+    "FROM nearest AS n ORDER BY n.distance, n.document_id, n.chunk_id"
+)
+WITH_TOLD = sql.SQL(
+    "WITH nearest AS MATERIALIZED ({found}) SELECT n.document_id, n.chunk_id, {offset}::float8 - n.distance, "
+    "(SELECT {told} FROM {chunk} AS c WHERE c.document_id = n.document_id AND c.chunk_id = n.chunk_id) "
+    "FROM nearest AS n ORDER BY n.distance, n.document_id, n.chunk_id"
+)
+
+
 def vector_leg(
     collection: Collection,
     query: NDArray[np.float32],
@@ -63,7 +86,7 @@ def vector_leg(
     exact: bool = False,
     ef_search: int | None = None,
 ) -> Leg:
-    """The statement of the vector leg.
+    """The vector leg.
 
     Without a filter the HNSW index answers (where there is one), with ``ef_search`` at least `limit` and iterative
     scanning on, because dead rows alone can leave fewer rows than asked for. With a filter, or when `exact`, the
@@ -77,54 +100,64 @@ def vector_leg(
         exact: Go round the index, and leave out vectors whose chunk is gone.
         ef_search: Size of the index's candidate list; at least `limit`, at most 1,000.
     """
-    if collection.embedding is None:
-        raise ConfigurationError("the collection holds no vectors")
-    names, embedding = collection.names, collection.embedding
-    extension = collection.server.extension
-    value = sql.SQL("%(vector)s::{}.{}").format(extension, sql.Identifier(embedding.storage))
-    distance = collection.distance.between(extension, sql.SQL("e.embedding"), value)
-    parts = {
-        "distance": distance,
-        "offset": sql.Literal(collection.distance.offset),
-        "embedding": names.embedding(embedding.version),
-        "chunk": names.chunk,
-        "condition": condition.expression,
-    }
-    vector = vector_parameter(query, embedding.storage)
-    parameters = {"vector": vector, "limit": limit, **condition.parameters}
-    by_key = sql.SQL(
-        "SELECT {offset}::float8 - ({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-        "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-        "LEFT JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY k.number"
-    ).format(**parts)
-    finish = partial(_answer, Statement(by_key, {"vector": vector}))
-    if exact or not condition.is_empty:
-        # Adding zero keeps the planner off the HNSW index, which would stop after ef_search rows.
-        statement = sql.SQL(
-            "SELECT n.document_id, n.chunk_id, {offset}::float8 - n.distance FROM ("
-            "SELECT e.document_id, e.chunk_id, ({distance}) AS distance "
-            "FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} "
-            "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s) AS n "
-            "ORDER BY n.distance, n.document_id, n.chunk_id"
-        ).format(**parts)
-        return Leg("vector", (Statement(statement, parameters),), finish)
-    # relaxed_order may return rows slightly out of order: the outer query sorts them again. The key is part of the
-    # inner order, too, so that it decides among equal distances where the candidates end; Postgres sorts the index's
-    # rows incrementally for that, and looks at one row more than it returns.
-    statement = sql.SQL(
-        "WITH nearest AS MATERIALIZED (SELECT e.document_id, e.chunk_id, {distance} AS distance "
-        "FROM {embedding} AS e ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s) "
-        "SELECT document_id, chunk_id, {offset}::float8 - distance FROM nearest "
-        "ORDER BY distance, document_id, chunk_id"
-    ).format(**parts)
-    candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or DEFAULT_EF_SEARCH))
-    settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
-    return Leg("vector", (Statement(statement, parameters),), finish, settings)
+    search = _Search(collection, query, limit, condition, exact=exact)
+    settings: dict[str, str | int] = {}
+    if not search.exact:
+        candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or DEFAULT_EF_SEARCH))
+        settings = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
+    return Leg("vector", search.statements, search.finish, settings, search.beside())
 
 
-async def _answer(by_key: Statement, _: Connection, rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
-    async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
-        register_vector_parameter(connection)
-        return await scores_by_key(connection, by_key, keys)
+class _Search:
+    """One query: its statements, and what is made of their rows."""
 
-    return LegAnswer(*ranked_rows(rows[0]), scores_of=scores_of)
+    def __init__(
+        self, collection: Collection, query: NDArray[np.float32], limit: int, condition: Filter, *, exact: bool
+    ) -> None:
+        embedding = collection.embedding
+        if embedding is None:
+            raise ConfigurationError("the collection holds no vectors")
+        extension = collection.server.extension
+        value = sql.SQL("%(vector)s::{}.{}").format(extension, sql.Identifier(embedding.storage))
+        self.exact = exact or not condition.is_empty
+        self._parts: dict[str, sql.Composable] = {
+            "distance": collection.distance.between(extension, sql.SQL("e.embedding"), value),
+            "offset": sql.Literal(collection.distance.offset),
+            "embedding": collection.names.embedding(embedding.version),
+            "chunk": collection.names.chunk,
+            "condition": condition.expression,
+        }
+        self._vector = {"vector": vector_parameter(query, embedding.storage)}
+        self._parameters = {**self._vector, "limit": limit, **condition.parameters}
+
+    def statements(self, beside: Beside | None) -> tuple[Statement]:
+        """The nearest chunks, with what another leg wants to know of them."""
+        found = (NEAREST_EXACTLY if self.exact else NEAREST).format(**self._parts)
+        asked = beside or Beside(sql.SQL(""))
+        text = WITH_TOLD if beside else ALONE
+        composed = text.format(found=found, told=asked.expression, **self._parts)
+        return (Statement(composed, self._parameters | asked.parameters),)
+
+    async def finish(self, _: Connection, rows: list[list[Any]]) -> LegAnswer:
+        """The answer."""
+        return ranked(rows[0], score=_as_told, scores_of=self._scores_of)
+
+    def beside(self) -> Beside:
+        """The similarity of a chunk's vector; NULL when it has none."""
+        text = sql.SQL(
+            "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
+            "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
+        )
+        return Beside(text.format(**self._parts), self._vector)
+
+    def _scores_of(self, keys: Sequence[Key]) -> Question:
+        text = sql.SQL(
+            "SELECT {offset}::float8 - ({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
+            "LEFT JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY k.number"
+        )
+        return by_key(Statement(text.format(**self._parts), self._vector), keys)
+
+
+def _as_told(scores: list[float | None]) -> NDArray[np.float64]:
+    return np.array(scores, dtype=np.float64)

@@ -133,6 +133,12 @@ impl PostingCache {
         })
     }
 
+    fn remembered(&self, py: Python<'_>, plan: &PostingPlan) -> PyResult<Option<PostingSnapshot>> {
+        let snapshot = detached(py, || self.core.remembered(&plan.core))?;
+        let snapshot = snapshot.map_err(|error| segment_error(py, error))?;
+        Ok(snapshot.map(|core| PostingSnapshot { core }))
+    }
+
     fn __repr__(&self) -> String {
         let counters = self.core.counters();
         format!(
@@ -196,6 +202,12 @@ fn ids<'a, 'py>(
     PyList::new(py, ids.into_iter().map(|id| PyBytes::new(py, id)))
 }
 
+fn joined<'py>(py: Python<'py>, ids: &[SegmentId]) -> Bound<'py, PyBytes> {
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    PyBytes::new(py, &ids.concat())
+}
+
 /// A query over one snapshot; see the stub.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingSnapshot {
@@ -204,6 +216,16 @@ pub(crate) struct PostingSnapshot {
 
 #[pymethods]
 impl PostingSnapshot {
+    #[getter]
+    fn segments<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        joined(py, self.core.ids().0)
+    }
+
+    #[getter]
+    fn tombstones<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        joined(py, self.core.ids().1)
+    }
+
     #[getter]
     fn languages(&self) -> Vec<String> {
         self.core.languages().to_vec()

@@ -4,11 +4,15 @@ A search reads three things of one snapshot, in one round trip: which segments a
 its terms that are not in memory yet. None of them ever changes once it is written, so what is in memory needs no
 invalidation. Scores are exact at every moment: the number of chunks, their average length and in how many of them a
 word occurs are those of the snapshot.
+
+When everything is in memory, the search is made there first, and one round trip asks both for the keys of the chunks
+that were found and whether the index is still what it was; if it is not, the answer is thrown away.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +20,10 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError
-from semlex.store.legs import Leg, LegAnswer, Statement, key_arrays
+from semlex.store.filters import Filter
+from semlex.store.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
-from semlex.store.lexical.reading import IndexRows, index_statement
+from semlex.store.lexical.reading import IndexRows, index_statement, state_statement
 from semlex.store.lexical.tables import create_tables
 from semlex.store.lexical.writing import analyzer_of
 
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
-    from semlex.store.filters import Filter
     from semlex.store.legs import Key
     from semlex.store.names import Names
 
@@ -37,6 +41,8 @@ DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 # checked, and more of them until there are enough.
 NARROW_FILTER_ROWS = 20_000
 DEEPER = 4
+# The id of no chunk.
+NO_CHUNK = -1
 # Whether a phrase stands in a text is seen on the text; so many texts are read at most for one query.
 MAX_PHRASE_TEXTS = 2_000
 
@@ -93,6 +99,8 @@ class Bm25Engine:
         self._cache = _core.PostingCache(self._options.cache_bytes)
         # Languages that chunks of this collection were seen to have; asked for from the first statement on.
         self._languages = {self.language}
+        self._seen: tuple[bytes, bytes] | None = None
+        self._is_steady = False
 
     def analyzer(self, language: str | None) -> _core.Analyzer:
         """The analyzer of a language; of the collection's for None.
@@ -124,7 +132,7 @@ class Bm25Engine:
     def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
         """Chunks that contain any of the words (all phrases, no excluded word), best first; ties by key."""
         search = _Search(self, names, query, limit, condition)
-        return Leg("keyword", search.statements(), search.finish)
+        return Leg("keyword", search.statements, search.finish, beside=search.beside())
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """Nothing: excerpts are made of the loaded texts."""
@@ -165,6 +173,16 @@ class Bm25Engine:
         """Languages of the chunks, as far as they were seen."""
         return self._languages
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether the last search saw the index as the one before it did: then the next one probably will, too."""
+        return self._is_steady
+
+    def saw(self, snapshot: _core.PostingSnapshot) -> None:
+        """Takes note of the index as a search saw it."""
+        seen = (snapshot.segments, snapshot.tombstones)
+        self._is_steady, self._seen = seen == self._seen, seen
+
 
 class _Search:
     """One query: its statements, and what is made of their rows."""
@@ -177,9 +195,11 @@ class _Search:
         self._query = query
         self._analysed: dict[str, _core.Query] = {}
         self._analyse(engine.languages)
-        self._snapshot: _core.PostingSnapshot | None = None
-        # Ids of chunks that other legs found; None where the query's words leave the chunk out, or it is gone.
-        self._ids: dict[Key, int | None] = {}
+        # What the other leg wants to know of the chunks.
+        self._told: Beside | None = None
+        # The index as it probably still is, and what was found in it.
+        self._guess: _core.PostingSnapshot | None = None
+        self._best = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))
 
     def _analyse(self, languages: set[str]) -> None:
         """Plans the query in each of these languages."""
@@ -197,36 +217,54 @@ class _Search:
             query.phrases or any(len(group) > 1 for group in query.excluded) for query in self._analysed.values()
         )
 
-    def statements(self) -> tuple[Statement, ...]:
-        """What the index holds for this query, and the ids that a narrow filter keeps."""
+    def beside(self) -> Beside | None:
+        """The id of a chunk; nothing where its text would have to be looked at, too."""
+        return None if self._has_phrases else Beside(sql.SQL("c.lexical_id"))
+
+    def statements(self, beside: Beside | None) -> Sequence[Statement]:
+        """What the index holds for this query, and the ids that a narrow filter keeps.
+
+        Or, of an index that is in memory: whether it has changed, and the keys of the best chunks if it has not.
+        """
+        self._told = beside
+        if self._condition.is_empty and self._engine.is_steady:
+            self._guess = self._engine.cache.remembered(self._plan)
+        if self._guess is not None:
+            self._best = self._search(self._guess, self._limit)
+            return (state_statement(self._names), self._keys_of(self._best[0], self._condition))
         statements = [index_statement(self._names, self._plan)]
         if not self._condition.is_empty:
             text = sql.SQL("SELECT c.lexical_id FROM {} AS c WHERE {} LIMIT {}").format(
                 self._names.chunk, self._condition.expression, sql.Literal(NARROW_FILTER_ROWS + 1)
             )
             statements.append(Statement(text, self._condition.parameters))
-        return tuple(statements)
+        return statements
 
-    async def finish(self, connection: Connection, rows: list[list[Any]], before: Sequence[Key]) -> LegAnswer:
+    async def finish(self, connection: Connection, rows: list[list[Any]]) -> LegAnswer:
         """Scores, and finds the keys of the best chunks."""
+        if self._guess is not None:
+            state, keys = rows
+            if self._is_as_guessed(state):
+                return await self._answer(connection, self._guess, None, keys)
+            rows = [await fetch(connection, index_statement(self._names, self._plan))]
         read, *kept = rows
-        engine = self._engine
-        snapshot = self._seen(IndexRows(read))
+        snapshot = self._snapshot_of(IndexRows(read))
         if snapshot.missing_languages:
             # Chunks in a language that was not seen here before: once more, with the query analysed in it, too.
-            engine.languages.update(snapshot.missing_languages)
-            self._analyse(engine.languages)
-            statement = index_statement(self._names, self._plan)
-            cursor = connection.cursor(binary=True)
-            await cursor.execute(statement.text, statement.parameters)
-            snapshot = self._seen(IndexRows(await cursor.fetchall()))
-        self._snapshot = snapshot
+            self._engine.languages.update(snapshot.missing_languages)
+            self._analyse(self._engine.languages)
+            read = await fetch(connection, index_statement(self._names, self._plan))
+            snapshot = self._snapshot_of(IndexRows(read))
         allowed = None
         if kept and len(kept[0]) <= NARROW_FILTER_ROWS:
             allowed = np.array([row[0] for row in kept[0]], dtype=np.int64)
-        return await self._best(connection, snapshot, allowed, before)
+        return await self._answer(connection, snapshot, allowed, None)
 
-    def _seen(self, rows: IndexRows) -> _core.PostingSnapshot:
+    def _is_as_guessed(self, state: list[Any]) -> bool:
+        guess, version = self._guess, self._engine.analyzer_version
+        return guess is not None and state == [(version, guess.segments, guess.tombstones)]
+
+    def _snapshot_of(self, rows: IndexRows) -> _core.PostingSnapshot:
         """The snapshot of what was read.
 
         Raises:
@@ -241,22 +279,33 @@ class _Search:
             )
         return self._engine.cache.snapshot(self._plan, rows.segments, rows.tombstones, rows.postings)
 
-    async def _best(
+    async def _answer(
         self,
         connection: Connection,
         snapshot: _core.PostingSnapshot,
         allowed: NDArray[np.int64] | None,
-        before: Sequence[Key],
+        keys: list[Any] | None,
     ) -> LegAnswer:
-        options = self._engine.options
-        found: list[tuple[float, Key]] = []
+        """The best chunks.
+
+        Args:
+            connection: In the transaction of the snapshot.
+            snapshot: Of everything that the query needs.
+            allowed: Ids of the only chunks that may be found.
+            keys: What `_keys_of` gave for the best of them, when it was asked already.
+        """
+        self._engine.saw(snapshot)
+        found: list[tuple[float, Key, Any]] = []
         depth, looked_at = self._limit, 0
         warnings: list[str] = []
         while True:
-            ids, scores, _ = snapshot.search(depth, k1=options.k1, b=options.b, allowed=allowed)
-            found += await self._resolve(connection, ids[looked_at:], scores[looked_at:], allowed is None, before)
-            before = ()
-            looked_at = len(ids)
+            ids, scores = self._best if keys is not None else self._search(snapshot, depth, allowed)
+            if keys is None:
+                statement = self._keys_of(ids[looked_at:], self._condition if allowed is None else Filter())
+                keys = await fetch(connection, statement)
+            score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
+            found += [(score_of[row[2]], (row[0], row[1]), row[3]) for row in keys if self._holds_phrases(row[4:])]
+            keys, looked_at = None, len(ids)
             if len(found) >= self._limit or looked_at < depth:
                 break
             if self._has_phrases and looked_at >= MAX_PHRASE_TEXTS:
@@ -267,105 +316,73 @@ class _Search:
         found.sort(key=lambda entry: (-entry[0], entry[1][0].bytes, entry[1][1].encode()))
         del found[self._limit :]
         return LegAnswer(
-            [key for _, key in found],
-            np.array([score for score, _ in found], dtype=np.float64),
-            scores_of=self._scores_of,
+            [key for _, key, _ in found],
+            np.array([score for score, _, _ in found], dtype=np.float64),
+            besides=[told for _, _, told in found] if self._told else None,
+            score=partial(self._scores_by_id, snapshot),
+            scores_of=partial(self._scores_of, snapshot),
             filters=any(query.phrases or query.excluded for query in self._analysed.values()),
-            warnings=(*warnings, *self._told()),
+            warnings=(*warnings, *self._warnings()),
         )
 
-    def _told(self) -> tuple[str, ...]:
+    def _search(
+        self, snapshot: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ids and scores of the best chunks."""
+        options = self._engine.options
+        ids, scores, _ = snapshot.search(depth, k1=options.k1, b=options.b, allowed=allowed)
+        return ids, scores
+
+    def _warnings(self) -> tuple[str, ...]:
         queries = self._analysed.values()
         if not any(query.wanted or query.excluded for query in queries):
             return ("the query has no word that the keyword index looks for",)
         return terms_cut(max(query.total for query in queries))
 
-    async def _resolve(
-        self,
-        connection: Connection,
-        ids: NDArray[np.int64],
-        scores: NDArray[np.float64],
-        check_filter: bool,
-        before: Sequence[Key],
-    ) -> list[tuple[float, Key]]:
-        """Score and key of those chunks that exist, pass the filter, and hold the phrases.
-
-        In the same go the chunks of other legs (`before`) are looked up, for `_scores_of`.
-        """
+    def _keys_of(self, ids: NDArray[np.int64], condition: Filter) -> Statement:
+        """Of those of the chunks that exist and pass the filter: key, id, what the other leg wants to know, texts."""
+        told = self._told or Beside(sql.SQL("NULL"))
         text = sql.SQL(
-            "SELECT c.document_id, c.chunk_id, c.lexical_id{texts} FROM {chunk} AS c "
+            "SELECT c.document_id, c.chunk_id, c.lexical_id, {told}{texts} FROM {chunk} AS c "
             "WHERE c.lexical_id = ANY(%(ids)s::bigint[]) AND {condition}"
-        ).format(
-            texts=self._texts(),
-            chunk=self._names.chunk,
-            condition=self._condition.expression if check_filter else sql.SQL("TRUE"),
-        )
-        parameters: dict[str, Any] = {"ids": ids.tolist()}
-        if check_filter:
-            parameters |= self._condition.parameters
-        async with connection.pipeline():
-            cursor, others = connection.cursor(binary=True), connection.cursor(binary=True)
-            await cursor.execute(text, parameters)
-            if before:
-                await others.execute(self._by_key(), key_arrays(before))
-        rows = self._with_phrases(await cursor.fetchall())
-        if before:
-            self._keep(before, await others.fetchall())
-        score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-        return [(score_of[row[2]], (row[0], row[1])) for row in rows]
-
-    def _by_key(self) -> sql.Composed:
-        """The statement that looks chunks up by their keys, as `_resolve` finds them by their ids."""
-        return sql.SQL(
-            "SELECT c.document_id, c.chunk_id, c.lexical_id{texts} "
-            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-            "JOIN {chunk} AS c USING (document_id, chunk_id)"
-        ).format(texts=self._texts(), chunk=self._names.chunk)
-
-    def _keep(self, keys: Sequence[Key], rows: list[Any]) -> None:
-        """Remembers which of these chunks the words do not leave out, and their ids."""
-        self._ids |= dict.fromkeys(keys)
-        self._ids |= {(row[0], row[1]): row[2] for row in self._with_phrases(rows)}
+        ).format(told=told.expression, texts=self._texts(), chunk=self._names.chunk, condition=condition.expression)
+        # As text: that costs the driver less than a list of numbers.
+        array = "{" + ",".join(map(str, ids.tolist())) + "}"
+        return Statement(text, {"ids": array, **condition.parameters, **told.parameters})
 
     def _texts(self) -> sql.SQL:
         """The columns that phrases are looked for in, when there are any."""
         return sql.SQL(", c.language, c.context, c.chunk_text" if self._has_phrases else "")
 
-    def _with_phrases(self, rows: list[Any]) -> list[Any]:
-        """Those rows of `_texts` that hold every phrase, and none that is excluded."""
+    def _holds_phrases(self, texts: Sequence[Any]) -> bool:
+        """Whether the columns of `_texts` hold every phrase, and none that is excluded."""
         if not self._has_phrases:
-            return rows
-        kept = []
-        for row in rows:
-            language, context, text = row[3:]
-            analyzer = self._engine.analyzer(language)
-            # A chunk that was written behind our back may have a language that no segment has.
-            query = self._analysed.get(analyzer.language) or analyzer.query(self._query, MAX_TERMS)
-            both = f"{context}\n{text}"
-            wanted = all(analyzer.contains_phrase([both], phrase)[0] for phrase in query.phrases)
-            excluded = any(analyzer.contains_phrase([both], phrase)[0] for phrase in query.excluded if len(phrase) > 1)
-            if wanted and not excluded:
-                kept.append(row)
-        return kept
+            return True
+        language, context, text = texts
+        analyzer = self._engine.analyzer(language)
+        # A chunk that was written behind our back may have a language that no segment has.
+        query = self._analysed.get(analyzer.language) or analyzer.query(self._query, MAX_TERMS)
+        both = [f"{context}\n{text}"]
+        wanted = all(analyzer.contains_phrase(both, phrase)[0] for phrase in query.phrases)
+        excluded = any(analyzer.contains_phrase(both, phrase)[0] for phrase in query.excluded if len(phrase) > 1)
+        return wanted and not excluded
 
-    async def _scores_of(self, connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
+    def _scores_of(self, snapshot: _core.PostingSnapshot, keys: Sequence[Key]) -> Question:
         """Exact scores of other chunks; NaN for one that the query itself leaves out, or that is gone."""
-        scores = np.full(len(keys), np.nan)
-        if self._snapshot is None:
-            return scores
-        unknown = [key for key in keys if key not in self._ids]
-        if unknown:
-            cursor = connection.cursor(binary=True)
-            await cursor.execute(self._by_key(), key_arrays(unknown))
-            self._keep(unknown, await cursor.fetchall())
-        places, ids = [], []
-        for place, key in enumerate(keys):
-            lexical_id = self._ids[key]
-            if lexical_id is not None:
-                places.append(place)
-                ids.append(lexical_id)
-        if ids:
-            options = self._engine.options
-            asked = np.array(ids, dtype=np.int64)
-            _, _, scores[places] = self._snapshot.search(0, k1=options.k1, b=options.b, also=asked)
-        return scores
+        text = sql.SQL(
+            "SELECT c.lexical_id{texts} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
+            "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
+        ).format(texts=self._texts(), chunk=self._names.chunk)
+
+        def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
+            holds = (row[0] is not None and self._holds_phrases(row[1:]) for row in rows[0])
+            ids = [row[0] if held else None for row, held in zip(rows[0], holds, strict=True)]
+            return self._scores_by_id(snapshot, ids)
+
+        return Question((Statement(text, key_arrays(keys)),), scores)
+
+    def _scores_by_id(self, snapshot: _core.PostingSnapshot, ids: list[int | None]) -> NDArray[np.float64]:
+        options = self._engine.options
+        also = np.array([NO_CHUNK if lexical_id is None else lexical_id for lexical_id in ids], dtype=np.int64)
+        return snapshot.search(0, k1=options.k1, b=options.b, also=also)[2]

@@ -11,11 +11,10 @@ from semlex.store.legs import Leg
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, NoReturn
 
     from semlex.store.connection import Connection
-    from semlex.store.legs import Key, LegAnswer
+    from semlex.store.legs import LegAnswer
 
 # Name of the extension -> the oldest version whose SQL is the one that is used here.
 OLDEST = {"pg_textsearch": (0, 6, 1), "pg_search": (0, 21, 0)}
@@ -71,10 +70,10 @@ class Extension:
     def refusing_leg(self) -> Leg:
         """A keyword leg that answers with the error, so that the other legs still answer."""
 
-        async def refuse(_connection: Connection, _rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
+        async def refuse(_connection: Connection, _rows: list[list[Any]]) -> LegAnswer:
             self.refuse()
 
-        return Leg("keyword", (), refuse)
+        return Leg("keyword", lambda _: (), refuse)
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows
+from semlex.store.legs import Leg, LegAnswer, Question, Statement, key_arrays, ranked
 from semlex.store.lexical.extension import Extension, first_words
 from semlex.store.lexical.tsvector import TsvectorEngine
 
@@ -100,14 +101,11 @@ class PgSearchEngine:
             "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
         ).format(chunk=names.chunk, text=TEXT, condition=condition.expression)
 
-        async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
-            return await _scores_of(connection, names, words, keys)
-
-        async def finish(_: Connection, rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
-            return LegAnswer(*ranked_rows(rows[0]), scores_of=scores_of, warnings=warnings)
+        async def finish(_: Connection, rows: list[list[Any]]) -> LegAnswer:
+            return ranked(rows[0], scores_of=partial(_scores_of, names, words), warnings=warnings)
 
         parameters = {"query": words, "limit": limit, **condition.parameters}
-        return Leg("keyword", (Statement(statement, parameters),), finish)
+        return Leg("keyword", lambda _: (Statement(statement, parameters),), finish)
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
@@ -118,9 +116,9 @@ class PgSearchEngine:
         del query, texts, languages
 
 
-async def _scores_of(connection: Connection, names: Names, words: str, keys: Sequence[Key]) -> NDArray[np.float64]:
+def _scores_of(names: Names, words: str, keys: Sequence[Key]) -> Question:
     """Scores of chunks, 0 without any of the words; NaN for one that is gone."""
-    arrays = {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
+    arrays = key_arrays(keys)
     # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The conditions
     # let more chunks pass than are asked for; a join would lose the score.
     scored = sql.SQL(
@@ -130,13 +128,12 @@ async def _scores_of(connection: Connection, names: Names, words: str, keys: Seq
         "AND c.chunk_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(chunk_ids)s::text[])::pdb.const(0)"
     ).format(chunk=names.chunk, text=TEXT)
     existing = sql.SQL(
-        "SELECT c.document_id, c.chunk_id FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "SELECT c.document_id, c.chunk_id, 0::float8 FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(chunk=names.chunk)
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(existing, arrays)
-    scores = {(row[0], row[1]): 0.0 for row in await cursor.fetchall()}
-    if scores:
-        await cursor.execute(scored, {"query": words, **arrays})
-        scores |= {(row[0], row[1]): row[2] for row in await cursor.fetchall()}
-    return np.array([scores.get(key, np.nan) for key in keys], dtype=np.float64)
+
+    def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
+        known = {(row[0], row[1]): row[2] for part in rows for row in part}
+        return np.array([known.get(key, np.nan) for key in keys], dtype=np.float64)
+
+    return Question((Statement(existing, arrays), Statement(scored, {"query": words, **arrays})), scores)

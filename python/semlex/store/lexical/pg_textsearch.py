@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
-from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows
+from semlex.store.legs import Leg, LegAnswer, Question, Statement, fetch, key_arrays, ranked
 from semlex.store.lexical.extension import Extension, first_words
 from semlex.store.lexical.tsvector import TsvectorEngine
 
@@ -109,20 +109,20 @@ class _Query:
     def leg(self) -> Leg:
         first = min(OVERSAMPLING * self._limit, MAX_DEPTH)
 
-        async def finish(connection: Connection, rows: list[list[Any]], _before: Sequence[Key]) -> LegAnswer:
+        async def finish(connection: Connection, rows: list[list[Any]]) -> LegAnswer:
             found, depth, warnings = rows[0], first, self._warnings
             while found and found[0][3] == depth < MAX_DEPTH:  # there may be more that are equal
                 depth = min(DEEPER * depth, MAX_DEPTH)
-                found = await _fetch(connection, self._best(depth))
+                found = await fetch(connection, self._best(depth))
             if len(found) < self._limit and not self._condition.is_empty:
-                large, narrow = (await _fetch(connection, self._sizes()))[0]
+                large, narrow = (await fetch(connection, self._sizes()))[0]
                 if large and narrow:
-                    found = await _fetch(connection, self._every_chunk())
+                    found = await fetch(connection, self._every_chunk())
                 elif large:
                     warnings = (*warnings, f"the keyword leg looked at the best {MAX_DEPTH} chunks only")
-            return LegAnswer(*ranked_rows(found), scores_of=self._scores_of, warnings=warnings)
+            return ranked(found, scores_of=self._scores_of, warnings=warnings)
 
-        return Leg("keyword", (self._best(first),), finish)
+        return Leg("keyword", lambda _: (self._best(first),), finish)
 
     def _best(self, depth: int) -> Statement:
         """The best chunks that pass the filter, and how many there are with those that equal the last of them.
@@ -162,20 +162,17 @@ class _Query:
         ).format(distance=self._distance, condition=self._condition.expression, chunk=self._names.chunk)
         return Statement(text, self._parameters)
 
-    async def _scores_of(self, connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
+    def _scores_of(self, keys: Sequence[Key]) -> Question:
         """Scores of chunks, 0 without any of the words; NaN for one that is gone."""
         text = sql.SQL(
             "SELECT k.place, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, place) JOIN {chunk} AS c USING (document_id, chunk_id)"
         ).format(distance=self._distance, chunk=self._names.chunk)
-        arrays = {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
-        scores = np.full(len(keys), np.nan)
-        for place, score in await _fetch(connection, Statement(text, {**self._parameters, **arrays})):
-            scores[place - 1] = score
-        return scores
 
+        def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
+            made = np.full(len(keys), np.nan)
+            for place, score in rows[0]:
+                made[place - 1] = score
+            return made
 
-async def _fetch(connection: Connection, statement: Statement) -> list[Any]:
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(statement.text, statement.parameters)
-    return await cursor.fetchall()
+        return Question((Statement(text, {**self._parameters, **key_arrays(keys)}),), scores)

@@ -1,4 +1,4 @@
-"""What a search reads of the keyword index: one statement, whose rows come in four kinds."""
+"""What a search reads of the keyword index: all that it lacks, in four kinds of rows; or whether the index changed."""
 
 from __future__ import annotations
 
@@ -72,6 +72,30 @@ def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
         "cold": [cold for _, _, cold in asked],
     }
     return Statement(_index_statement(names), parameters)
+
+
+def state_statement(names: Names) -> Statement:
+    """One row: the analyzer's version, and the ids of all segments and of all tombstones, each joined in order."""
+    return Statement(_state_statement(names), {"collection": names.collection})
+
+
+@lru_cache(maxsize=256)
+def _state_statement(names: Names) -> bytes:
+    ids = sql.SQL(
+        "(SELECT coalesce(string_agg(uuid_send(t.{identity}), ''::bytea ORDER BY t.{identity}), ''::bytea) "
+        "FROM {table} AS t WHERE t.generation = r.lexical_generation)"
+    )
+    return (
+        sql.SQL(
+            "SELECT r.analyzer_version, {segments}, {tombstones} FROM {registry} AS r WHERE r.name = %(collection)s"
+        )
+        .format(
+            segments=ids.format(identity=sql.Identifier("segment_id"), table=names.segment),
+            tombstones=ids.format(identity=sql.Identifier("tombstone_id"), table=names.tombstone),
+            registry=names.registry,
+        )
+        .as_bytes()
+    )
 
 
 def _uuid_array(ids: Sequence[bytes]) -> str:

@@ -13,14 +13,12 @@ import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Leg, LegAnswer, Statement, ranked_rows, scores_by_key
+from semlex.store.legs import Leg, LegAnswer, Question, Statement, by_key, ranked
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
 from semlex.store.lexical.none import plain_excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
     from semlex.store.filters import Filter
@@ -107,7 +105,7 @@ class TsvectorEngine:
             "FROM {chunk} AS c, asked WHERE c.text_search @@ asked.terms AND {condition} "
             "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
         ).format(**parts)
-        by_key = sql.SQL(
+        of_others = sql.SQL(
             "{asked} SELECT CASE WHEN c.text_search @@ asked.terms THEN {score} WHEN c.chunk_id IS NOT NULL THEN 0 END "
             "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) "
@@ -115,20 +113,19 @@ class TsvectorEngine:
         ).format(**parts)
         count = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
         parameters = {"query": query, "limit": limit, **condition.parameters}
-        finish = partial(self._answer, Statement(by_key, {"query": query}), limit)
-        return Leg("keyword", (Statement(count, {"query": query}), Statement(statement, parameters)), finish)
+        finish = partial(self._answer, Statement(of_others, {"query": query}), limit)
+        statements = (Statement(count, {"query": query}), Statement(statement, parameters))
+        return Leg("keyword", lambda _: statements, finish)
 
-    async def _answer(
-        self, by_key: Statement, limit: int, _: Connection, rows: list[list[Any]], _before: Sequence[Key]
-    ) -> LegAnswer:
+    async def _answer(self, of_others: Statement, limit: int, _: Connection, rows: list[list[Any]]) -> LegAnswer:
         counted, found = rows
 
-        async def scores_of(connection: Connection, keys: Sequence[Key]) -> NDArray[np.float64]:
+        def scores_of(keys: Sequence[Key]) -> Question:
             if len(found) < limit:  # all that match were found
-                return np.zeros(len(keys), dtype=np.float64)
-            return await scores_by_key(connection, by_key, keys)
+                return Question((), lambda _: np.zeros(len(keys), dtype=np.float64))
+            return by_key(of_others, keys)
 
-        return LegAnswer(*ranked_rows(found), scores_of=scores_of, warnings=terms_cut(counted[0][0]))
+        return ranked(found, scores_of=scores_of, warnings=terms_cut(counted[0][0]))
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""

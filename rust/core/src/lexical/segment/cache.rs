@@ -142,6 +142,33 @@ impl PostingCache {
         Ok(plan)
     }
 
+    /// The query over the tables as they were last seen, when everything that it needs is at hand; else nothing.
+    ///
+    /// # Errors
+    ///
+    /// As `snapshot`.
+    pub fn remembered(&self, plan: &Plan) -> Result<Option<Snapshot>, SegmentError> {
+        let Some(view) = self.state().view.clone() else {
+            return Ok(None);
+        };
+        let segments = view.segments.iter().map(|living| {
+            let (language, header) = plan.segments.get(&living.header.id)?;
+            Some((Arc::clone(language), Arc::clone(header)))
+        });
+        let Some(listed) = segments.collect::<Option<Listed>>() else {
+            return Ok(None);
+        };
+        let (languages, missing) = languages_of(plan, &listed);
+        if plan.terms(true).next().is_some() || !missing.is_empty() {
+            return Ok(None);
+        }
+        let (lists, hits) = ReadRows::new(plan, &listed, &[])?.lists(plan, &listed)?;
+        self.state().counters.hits += hits;
+        Ok(Some(Snapshot::new(
+            view, plan.units, lists, languages, missing,
+        )))
+    }
+
     /// Completes the plan with what one snapshot of the tables holds, and keeps what was read.
     ///
     /// `segments` and `tombstones` are all that the snapshot lists; `rows` has one entry for each cold term in each
@@ -165,22 +192,7 @@ impl PostingCache {
         let read = ReadRows::new(plan, &listed, rows)?;
         let (lists, hits) = read.lists(plan, &listed)?;
 
-        let mut languages: Vec<String> = listed
-            .iter()
-            .map(|(language, _)| (**language).to_owned())
-            .collect();
-        languages.sort_unstable();
-        languages.dedup();
-        let planned = |language: &&String| {
-            plan.languages
-                .iter()
-                .any(|planned| planned.language == **language)
-        };
-        let missing = languages
-            .iter()
-            .filter(|language| !planned(language))
-            .cloned()
-            .collect();
+        let (languages, missing) = languages_of(plan, &listed);
         let kept = {
             let mut state = self.state();
             state.counters.hits += hits;
@@ -226,6 +238,21 @@ fn listed_segments(plan: &Plan, given: &[GivenSegment<'_>]) -> Result<Listed, Se
         },
     );
     listed.collect()
+}
+
+/// The languages of the segments, and those of them that the plan lacks.
+fn languages_of(plan: &Plan, listed: &Listed) -> (Vec<String>, Vec<String>) {
+    let languages = listed.iter().map(|(language, _)| (**language).to_owned());
+    let mut languages: Vec<String> = languages.collect();
+    languages.sort_unstable();
+    languages.dedup();
+    let mut missing = languages.clone();
+    missing.retain(|language| {
+        plan.languages
+            .iter()
+            .all(|planned| planned.language != *language)
+    });
+    (languages, missing)
 }
 
 type Buried = Vec<(SegmentId, Arc<IdRanges>)>;
