@@ -16,8 +16,8 @@ from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
-from semlex.fusion import candidates_of, fuse_completed, in_key_order, vector_weight
-from semlex.store.legs import LegAnswer
+from semlex.fusion import fuse_completed, vector_weight
+from semlex.store.legs import LegAnswer, in_key_order, union_of
 from semlex.store.sampling import Spread
 
 IDS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20)
@@ -320,7 +320,7 @@ def test_a_chunk_that_one_leg_knows_nothing_of():
     """One leg knows nothing of the third chunk and the other nothing of the first."""
     answers = {"vector": answered(KEYS[1:3], [0.9, 0.8]), "keyword": answered(KEYS[:2], [4.0, 2.0])}
     scores = {"vector": np.array([math.nan, 0.9, 0.8]), "keyword": np.array([4.0, 2.0, math.nan])}
-    fused = fuse_completed(candidates_of(answers), KEYS[:3], scores, spread=Spread(0.0, 0.3), weight=0.5)
+    fused = list(fuse_completed(answers, union_of(answers), scores, spread=Spread(0.0, 0.3), weight=0.5))
     assert [one.key for one in fused] == [KEYS[number] for number in (0, 1, 2)]
     first, second, third = fused
     assert (first.vector_rank, first.vector_score, first.vector_contribution) == (None, None, 0.0)
@@ -335,4 +335,4 @@ def test_infinite_scores_are_refused_by_name():
     answers = {"vector": answered(KEYS[:1], [math.inf]), "keyword": answered(KEYS[:1], [1.0])}
     scores = {name: answer.scores for name, answer in answers.items()}
     with pytest.raises(ConfigurationError, match=r"vector\[0\]"):
-        fuse_completed(candidates_of(answers), KEYS[:1], scores, spread=Spread(0.0, 1.0), weight=0.5)
+        fuse_completed(answers, union_of(answers), scores, spread=Spread(0.0, 1.0), weight=0.5)

@@ -6,17 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-import numpy as np
-
 from semlex import _core
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.store.legs import Key, LegAnswer
+    from semlex.store.legs import Key, LegAnswer, Union
     from semlex.store.sampling import Spread
 
 FusionMethod = Literal["completed", "rrf", "linear"]
@@ -90,37 +89,47 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
     return given["vector"] if "vector" in given else 1 - given["keyword"]
 
 
-def candidates_of(answers: Mapping[str, LegAnswer]) -> dict[Key, Candidate]:
-    """Every chunk that a leg found, with its rank and score there; of one leg in its own order.
+def candidates_of(
+    answers: Mapping[str, LegAnswer], union: Union, places: Sequence[int] | None = None
+) -> Iterator[Candidate]:
+    """Chunks with their rank and score in each leg that found them, made as they are asked for.
 
     Args:
         answers: Leg name (``vector``, ``keyword``) -> its answer.
+        union: Of the answers.
+        places: Which chunks of the union, in which order; None for all, in the order of the first leg, then the next.
     """
-    found: dict[Key, Candidate] = {}
-    for name, answer in answers.items():
-        for rank, (key, score) in enumerate(zip(answer.keys, answer.scores.tolist(), strict=True), start=1):
-            candidate = found.setdefault(key, Candidate(key))
-            setattr(candidate, f"{name}_rank", rank)
-            setattr(candidate, f"{name}_score", score)
-    return found
-
-
-def in_key_order(keys: Iterable[Key]) -> list[Key]:
-    """Keys by (document_id, chunk_id). Fusions break ties by the smaller number: that of a key's place in this list."""
-    return sorted(keys, key=lambda key: (key[0].bytes, key[1].encode()))
+    found = {
+        name: {
+            place: (rank, score)
+            for rank, (place, score) in enumerate(
+                zip(union.places[name].tolist(), answer.scores.tolist(), strict=True), start=1
+            )
+        }
+        for name, answer in answers.items()
+    }
+    if places is None:
+        places = list(dict.fromkeys(place for own in found.values() for place in own))
+    for place in places:
+        candidate = Candidate(union.keys[place])
+        candidate.vector_rank, candidate.vector_score = found.get("vector", {}).get(place, (None, None))
+        candidate.keyword_rank, candidate.keyword_score = found.get("keyword", {}).get(place, (None, None))
+        yield candidate
 
 
 def fuse(
     answers: Mapping[str, LegAnswer],
+    union: Union,
     *,
     method: Literal["rrf", "linear"],
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
-) -> list[Candidate]:
+) -> Iterator[Candidate]:
     """Candidates of both legs by what each leg knows of its own, best first; ties by (document_id, chunk_id).
 
     Args:
         answers: Leg name (``vector``, ``keyword``) -> its answer.
+        union: Of the answers.
         method: ``rrf``: sum of weight / (rrf_k + rank); ``linear``: sum of weight * score, each leg's scores scaled to
             0..1 by their least and greatest.
         weights: Leg name -> weight; 1 for a leg that is not named.
@@ -129,44 +138,43 @@ def fuse(
     Raises:
         ConfigurationError: The weights' sum is not finite, or a score is not.
     """
-    found = candidates_of(answers)
-    ordered = in_key_order(found)
-    numbers = {key: number for number, key in enumerate(ordered)}
-    rankings = [np.array([numbers[key] for key in answer.keys], dtype=np.int64) for answer in answers.values()]
+    rankings = [union.places[name] for name in answers]
     chosen = [float((weights or {}).get(name, 1.0)) for name in answers]
     try:
         if method == "rrf":
-            ids, scores = _core.reciprocal_rank_fusion(rankings, weights=chosen, k=rrf_k)
+            places, scores = _core.reciprocal_rank_fusion(rankings, weights=chosen, k=rrf_k)
         else:
             leg_scores = [answer.scores for answer in answers.values()]
-            ids, scores = _core.linear_fusion(rankings, leg_scores, weights=chosen)
+            places, scores = _core.linear_fusion(rankings, leg_scores, weights=chosen)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    fused = []
-    for number, score in zip(ids.tolist(), scores.tolist(), strict=True):
-        candidate = found[ordered[number]]
-        candidate.fused_score = score
-        fused.append(candidate)
-    return fused
+
+    def with_scores() -> Iterator[Candidate]:
+        found = candidates_of(answers, union, places.tolist())
+        for candidate, score in zip(found, scores.tolist(), strict=True):
+            candidate.fused_score = score
+            yield candidate
+
+    return with_scores()
 
 
 def fuse_completed(
-    found: Mapping[Key, Candidate],
-    keys: Sequence[Key],
+    answers: Mapping[str, LegAnswer],
+    union: Union,
     scores: Mapping[str, NDArray[np.float64]],
     *,
     spread: Spread,
     weight: float,
-) -> list[Candidate]:
+) -> Iterator[Candidate]:
     """Candidates by the exact scores of both legs, best first; ties by (document_id, chunk_id).
 
     The score is (1 - weight) * keyword score / greatest keyword score + weight * z / 6, with
     z = (vector score - mean) / deviation over a sample of the stored vectors.
 
     Args:
-        found: What the legs found, as `candidates_of` gives it.
-        keys: Every chunk that one of them found, `in_key_order`.
-        scores: Leg name -> its score of every one of `keys`, float64, shape (n,); NaN for none.
+        answers: Leg name (``vector``, ``keyword``) -> its answer.
+        union: Of the answers; n chunks.
+        scores: Leg name -> its score of every chunk of the union, float64, shape (n,); NaN for none.
         spread: Of the sample's vector scores.
         weight: The vector leg's, 0 to 1.
 
@@ -175,16 +183,19 @@ def fuse_completed(
     """
     vector, keyword = scores["vector"], scores["keyword"]
     try:
-        order, fused_scores, by_vector, by_words = _core.completed_fusion(
+        places, fused_scores, by_vector, by_words = _core.completed_fusion(
             vector, keyword, mean=spread.mean, deviation=spread.deviation, vector_weight=weight
         )
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    fused = []
-    columns = (order, fused_scores, by_vector, by_words, vector[order], keyword[order])
-    for place, *row in zip(*(column.tolist() for column in columns), strict=True):
-        candidate = found[keys[place]]
-        candidate.fused_score, candidate.vector_contribution, candidate.keyword_contribution = row[:3]
-        candidate.vector_score, candidate.keyword_score = (None if math.isnan(score) else score for score in row[3:])
-        fused.append(candidate)
-    return fused
+    columns = (fused_scores, by_vector, by_words, vector[places], keyword[places])
+
+    def with_scores() -> Iterator[Candidate]:
+        found = candidates_of(answers, union, places.tolist())
+        for candidate, *row in zip(found, *(column.tolist() for column in columns), strict=True):
+            candidate.fused_score, candidate.vector_contribution, candidate.keyword_contribution = row[:3]
+            own = (None if math.isnan(score) else score for score in row[3:])
+            candidate.vector_score, candidate.keyword_score = own
+            yield candidate
+
+    return with_scores()

@@ -7,6 +7,7 @@ import math
 import time
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,6 @@ from semlex.fusion import (
     candidates_of,
     fuse,
     fuse_completed,
-    in_key_order,
     vector_weight,
 )
 from semlex.request import MAX_CANDIDATES, vector_faults
@@ -38,6 +38,7 @@ from semlex.store.legs import (
     failed,
     run_legs,
     run_remaining_legs,
+    union_of,
     without_excluded,
 )
 from semlex.store.rows import load_results
@@ -45,6 +46,8 @@ from semlex.store.vector import register_vector_parameter, vector_leg
 from semlex.types import SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.embedding.base import Embedder
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from semlex.request import Request
     from semlex.reranking.base import Reranker
     from semlex.store.connection import Connection, Database
+    from semlex.store.legs import Union
     from semlex.store.sampling import Spread, VectorSample
     from semlex.store.schema import Collection
 
@@ -284,11 +288,9 @@ class Search:
         await _limit(connection, request.remaining())
         wanted = request.top_k * (RERANK_OVERSAMPLING if self._reranker is not None else 1)
         hits: list[tuple[Candidate, SearchResult]] = []
-        dropped = position = 0
-        while len(hits) < wanted and position < len(fused):
-            # Rows that are gone are replaced by the next candidates.
-            batch = fused[position : position + wanted - len(hits)]
-            position += len(batch)
+        dropped = 0
+        # Rows that are gone are replaced by the next candidates.
+        while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
             loaded = await load_results(connection, self._collection, [c.key for c in batch], request.text)
             hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
             dropped += len(batch) - len(loaded)
@@ -301,23 +303,25 @@ class Search:
         request: Request,
         vector: NDArray[np.float32] | None,
         answers: dict[str, LegAnswer],
-    ) -> tuple[list[Candidate], FusionMethod]:
+    ) -> tuple[Iterator[Candidate], FusionMethod]:
         """Candidates, best first, and the fusion that ordered them; one leg's own order stands."""
+        union = union_of(answers)
         if len(answers) < len(LEGS):
-            return list(candidates_of(answers).values()), request.fusion
+            return candidates_of(answers, union), request.fusion
         if request.fusion != "completed":
-            return fuse(answers, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k), request.fusion
+            fused = fuse(answers, union, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k)
+            return fused, request.fusion
         query = _not_none(vector)
         remaining = request.remaining()
         if remaining is None:
-            return await self._complete(connection, request, query, answers), "completed"
+            return await self._complete(connection, request, query, answers, union), "completed"
 
-        async def complete() -> list[Candidate]:
+        async def complete() -> Iterator[Candidate]:
             await _limit(connection, remaining * COMPLETION_SHARE)
-            return await self._complete(connection, request, query, answers)
+            return await self._complete(connection, request, query, answers, union)
 
         completed = await in_time(connection, complete)
-        return (fuse(answers, method="rrf"), "rrf") if completed is None else (completed, "completed")
+        return (fuse(answers, union, method="rrf"), "rrf") if completed is None else (completed, "completed")
 
     def _prepare_fusion(self, request: Request, legs: list[Leg], vector: NDArray[np.float32] | None) -> None:
         """What completed fusion needs that does not depend on what the legs find."""
@@ -325,16 +329,19 @@ class Search:
             self._spread = self._sample.spread_at_hand(self._collection, _not_none(vector))
 
     async def _complete(
-        self, connection: Connection, request: Request, vector: NDArray[np.float32], answers: dict[str, LegAnswer]
-    ) -> list[Candidate]:
+        self,
+        connection: Connection,
+        request: Request,
+        vector: NDArray[np.float32],
+        answers: dict[str, LegAnswer],
+        union: Union,
+    ) -> Iterator[Candidate]:
         """Candidates by both legs' scores of all that either found."""
         declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         weight = vector_weight(request.weights, declared)
-        found = candidates_of(answers)
-        keys = in_key_order(found)
-        scores = await completed_scores(connection, answers, keys)
+        scores = await completed_scores(connection, answers, union)
         spread = self._spread or await self._sample.spread(connection, self._collection, vector)
-        return fuse_completed(found, keys, scores, spread=spread, weight=weight)
+        return fuse_completed(answers, union, scores, spread=spread, weight=weight)
 
     async def _rerank(
         self, request: Request, reranker: Reranker, hits: list[tuple[Candidate, SearchResult]]

@@ -15,7 +15,7 @@ from semlex.errors import SemlexError
 from semlex.store.connection import is_retryable, set_local, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from psycopg import sql
@@ -127,38 +127,68 @@ def by_key(statement: Statement, keys: Sequence[Key]) -> Question:
     return Question((asked,), lambda rows: np.array([row[0] for row in rows[0]], dtype=np.float64))
 
 
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Every chunk that a leg found.
+
+    Attributes:
+        keys: Of n chunks, by (document_id, chunk_id).
+        places: Leg name -> where in `keys` each chunk stands that the leg found, int64, best first.
+    """
+
+    keys: list[Key]
+    places: dict[str, NDArray[np.int64]]
+
+
+def in_key_order(keys: Iterable[Key]) -> list[Key]:
+    """Keys by (document_id, chunk_id)."""
+    return sorted(keys, key=lambda key: (key[0].bytes, key[1].encode()))
+
+
+def union_of(answers: Mapping[str, LegAnswer]) -> Union:
+    """The union of answers, by the leg's name."""
+    keys = in_key_order({key for answer in answers.values() for key in answer.keys})
+    numbers = {key: number for number, key in enumerate(keys)}
+    places = {name: np.array([numbers[key] for key in answer.keys], dtype=np.int64) for name, answer in answers.items()}
+    return Union(keys, places)
+
+
 async def completed_scores(
-    connection: Connection, answers: dict[str, LegAnswer], keys: Sequence[Key]
+    connection: Connection, answers: Mapping[str, LegAnswer], union: Union
 ) -> dict[str, NDArray[np.float64]]:
-    """Each leg's scores of chunks: of those it found as found, of the others as it says when asked, else NaN.
+    """Each leg's scores of all chunks: of those it found as found, of the others as it says when asked, else NaN.
 
     Args:
         connection: In the transaction of the answers.
         answers: By the leg's name.
-        keys: Of n chunks.
+        union: Of the answers.
 
     Returns:
         By the leg's name, float64, shape (n,).
     """
-    found = {name: dict(zip(answer.keys, answer.scores.tolist(), strict=True)) for name, answer in answers.items()}
-    questions, asked = {}, {}
+    number = len(union.keys)
+    completed, questions, asked = {}, {}, {}
     for name, answer in answers.items():
-        others = [key for key in keys if key not in found[name]]
-        known = _told_by_others(answers, name)
-        if answer.score is not None and known.keys() >= set(others):
-            scores = answer.score([known[key] for key in others])
-            found[name] |= zip(others, scores.tolist(), strict=True)
-        elif answer.scores_of is not None and others:
-            questions[name], asked[name] = answer.scores_of(others), others
+        scores, is_missing = np.full(number, np.nan), np.ones(number, dtype=np.bool_)
+        scores[union.places[name]], is_missing[union.places[name]] = answer.scores, False
+        completed[name], missing = scores, np.flatnonzero(is_missing).tolist()
+        told = _told_by_others(answers, union, name)
+        if answer.score is not None and all(place in told for place in missing):
+            scores[missing] = answer.score([told[place] for place in missing])
+        elif answer.scores_of is not None and missing:
+            questions[name], asked[name] = answer.scores_of([union.keys[place] for place in missing]), missing
     for name, scores in (await ask(connection, questions)).items():
-        found[name] |= zip(asked[name], scores.tolist(), strict=True)
-    return {name: np.array([own.get(key, np.nan) for key in keys], dtype=np.float64) for name, own in found.items()}
+        completed[name][asked[name]] = scores
+    return completed
 
 
-def _told_by_others(answers: dict[str, LegAnswer], name: str) -> dict[Key, Any]:
-    """What a leg wanted to know of chunks, as far as other legs have found them and told."""
-    others = (answer for other, answer in answers.items() if other != name and answer.besides is not None)
-    return {key: told for answer in others for key, told in zip(answer.keys, answer.besides or (), strict=True)}
+def _told_by_others(answers: Mapping[str, LegAnswer], union: Union, name: str) -> dict[int, Any]:
+    """What a leg wanted to know of chunks, by their place, as far as other legs have found them and told."""
+    told: dict[int, Any] = {}
+    for other, answer in answers.items():
+        if other != name and answer.besides is not None:
+            told |= zip(union.places[other].tolist(), answer.besides, strict=True)
+    return told
 
 
 async def ask(connection: Connection, questions: dict[str, Question]) -> dict[str, NDArray[np.float64]]:
@@ -176,8 +206,9 @@ async def without_excluded(connection: Connection, answers: dict[str, LegAnswer]
     keyword, vector = answers.get("keyword"), answers.get("vector")
     if keyword is None or vector is None or not keyword.filters:
         return answers, False
-    scores = await completed_scores(connection, {"keyword": keyword, "vector": vector}, vector.keys)
-    kept = np.flatnonzero(~np.isnan(scores["keyword"])).tolist()
+    union = union_of(answers)
+    scores = (await completed_scores(connection, answers, union))["keyword"]
+    kept = np.flatnonzero(~np.isnan(scores[union.places["vector"]])).tolist()
     left = replace(
         vector,
         keys=[vector.keys[place] for place in kept],
