@@ -17,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertModel
 
 import tiny_qwen3
+from semlex import PostgreSQLRetriever
 from semlex.embedding import sentence_transformers as module
 from semlex.embedding.base import Embedder
 from semlex.embedding.selection import choose_embedder
@@ -31,6 +32,7 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.models import interruption
+from semlex.presentation import print_report
 
 HIDDEN = 32
 MOST_TOKENS = 24
@@ -149,21 +151,59 @@ def test_prompts_of_a_model(folder, package, tmp_path, config, expected):
     embedder.close()
 
 
-def test_long_texts_are_named(embedder, caplog):
-    with caplog.at_level(logging.WARNING, logger=module.__name__):
-        embedder.embed_documents(SENTENCES)
-    (record,) = caplog.records
-    assert record.getMessage().startswith("1 of 6 texts are longer than the 24 tokens that ")
-    assert record.getMessage().endswith("rows 4")
-    caplog.clear()
+def fitting(embedder):
+    """A text that is as long as the model reads."""
     fits = "a"
     while embedder.count_tokens([f"passage: {fits} a"])[0] < MOST_TOKENS:  # one is the model's own end token
         fits += " a"
+    return fits
+
+
+def test_texts_that_are_cut_are_counted(folder, caplog):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    fits = fitting(embedder)
     with caplog.at_level(logging.WARNING, logger=module.__name__):
         embedder.embed_documents([fits])
-        assert not caplog.records
-        embedder.embed_documents([fits + " a"])
-        assert len(caplog.records) == 1
+        assert (embedder.documents_cut, caplog.messages) == (0, [])
+        embedder.embed_documents(["a", fits + " a"])
+        assert embedder.documents_cut == 1
+        (message,) = caplog.messages
+        assert (
+            message == f"1 of 3 texts so far are longer than the {MOST_TOKENS} tokens that {folder} reads and were cut"
+        )
+        caplog.clear()
+        # Queries are told of, but are no documents.
+        embedder.embed_query(fits * 2)
+        embedder.embed_query("a")
+        assert embedder.documents_cut == 1
+        assert [message[:22] for message in caplog.messages] == ["1 of 1 queries so far "]
+    embedder.close()
+
+
+def test_a_load_of_long_texts_does_not_flood_the_log(folder, caplog, monkeypatch):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu", batch_size=1024)
+    monkeypatch.setattr(embedder, "_encode", lambda texts, *, is_query: np.ones((len(texts), HIDDEN)))
+    long = fitting(embedder) + " a"
+    with caplog.at_level(logging.WARNING, logger=module.__name__):
+        for _ in range(60):
+            embedder.embed_documents([long] * 20)
+    assert embedder.documents_cut == 1200
+    assert [message.partition(" texts")[0] for message in caplog.messages] == ["20 of 20", "200 of 200"]
+    embedder.close()
+
+
+async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, database_url, tmp_path, capsys):
+    (tmp_path / "long.txt").write_text("the key " * 40)
+    (tmp_path / "short.txt").write_text("a")
+    async with PostgreSQLRetriever(database_url, embedder, "none") as retriever:
+        report = await retriever.index(tmp_path, chunk_tokens=500, overlap_tokens=0)
+        assert report.embedded == 2
+        assert report.cut == 1
+        again = await retriever.index(tmp_path, chunk_tokens=500, overlap_tokens=0)
+        assert (again.embedded, again.cut) == (0, 0)
+    for told, lines in ((report, ["note:"]), (again, [])):
+        print_report(told, as_json=False)
+        assert [line[:5] for line in capsys.readouterr().err.splitlines()[1:]] == lines
 
 
 def test_vectors_that_cannot_be_compared(folder, monkeypatch):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import sys
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tiny_qwen3
+import tokenizers_on_disk
 from model_servers import (
     ModelServerDouble,
     Reply,
@@ -660,8 +662,14 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
     assert OpenAIEmbedder("model:8b", "http://localhost/v1").counter_name == "unicode-words/1"
     assert asked == ["org/model"]
-    monkeypatch.setattr(counting, "find_spec", lambda _: None)
-    assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name == "unicode-words/1"
+    # Without the package tokenizers the Rust core still reads a file of Qwen's kind; of another kind words are counted.
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "tokenizers", None)
+        assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
+        file = tmp_path / "tokenizer.json"
+        file.write_bytes(tokenizers_on_disk.edited({"normalizer": {"type": "Lowercase"}}, file.read_bytes()))
+        assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name == "unicode-words/1"
+    assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
 
 
 # --- from index to search ---------------------------------------------------------------------------------------------

@@ -1,12 +1,9 @@
-"""Judged sets on disk, and what `evaluate`, `tune` and the commands make of them on a real server."""
+"""Judged sets on disk, and what `evaluate` and `tune` make of them on a real server."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import PostgreSQLRetriever, SearchResult, SearchResults
-from semlex.errors import ConfigurationError, SemlexError
+from semlex.errors import ConfigurationError, ModelError, SemlexError
 from semlex.evaluation import JudgedSet, evaluate, measures, read_judged_set, read_judgements, read_queries, tune
 from semlex.evaluation.evaluating import FUSIONS, each
 from semlex.evaluation.judged_sets import read_corpus
 from semlex.evaluation.rankings import ranked_scores, searchable, write_run
 from semlex.evaluation.tuning import GRID, search_parts
+from semlex.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.testing import HashEmbedder
 
 WORKSHOP = Path(__file__).parent / "data" / "judged" / "workshop"
@@ -66,7 +64,11 @@ def test_a_set_keeps_what_can_be_measured(tmp_path: Path) -> None:
     judged = read_judged_set(tmp_path)
     assert judged.queries == {"a": "one"}
     assert judged.judgements == {"a": {"d1": 2, "d2": 0}}
-    assert len(judged.left_out) == 3
+    assert judged.left_out == (
+        "1 of 3 queries: not judged, left out",
+        "1 of 3 queries: no relevant document, left out",
+        "1 of 2 judged queries: no text, left out",
+    )
 
 
 def test_corpus_joins_title_and_text_and_leaves_out_the_empty(tmp_path: Path) -> None:
@@ -75,10 +77,19 @@ def test_corpus_joins_title_and_text_and_leaves_out_the_empty(tmp_path: Path) ->
     assert [(document.id, document.content) for document in read_corpus(tmp_path)] == [("a", "T\nx"), ("2", "y")]
 
 
+def test_a_corpus_without_texts_is_refused(tmp_path: Path) -> None:
+    write_set(tmp_path, corpus_jsonl='{"_id": "a", "text": " "}\n')
+    with pytest.raises(ConfigurationError, match="holds no document with a text"):
+        list(read_corpus(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [
         ({}, "holds no queries"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": ""}, "judgements of 0 queries, 0 of them with a relevant document$"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\t0\n"}, "of 1 queries, 0 of them with a relevant document$"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\t0.5\n"}, "qrels.tsv, line 1"),
         ({"queries_tsv": "a\tone\n"}, "holds no judgements"),
         ({"queries_tsv": "a one\n", "qrels_tsv": "a\td\t1\n"}, "queries.tsv, line 1"),
         ({"queries_jsonl": '{"_id": "a"}\n', "qrels_tsv": "a\td\t1\n"}, "queries.jsonl, line 1"),
@@ -100,6 +111,14 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     for name in ("queries.jsonl.gz", "queries.tsv", "missing.tsv"):
         with pytest.raises(ConfigurationError, match="cannot be read"):
             read_queries(tmp_path / name)
+    with pytest.raises(ConfigurationError, match=r"missing\.tsv cannot be read: No such file"):
+        read_queries(tmp_path / "missing.tsv")
+    with pytest.raises(ConfigurationError, match=r"queries\.tsv is not a folder"):
+        read_judged_set(tmp_path / "queries.tsv")
+    with pytest.raises(ConfigurationError, match="missing is not there"):
+        read_judged_set(tmp_path / "missing")
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        write_run(tmp_path / "missing" / "run.txt", {"q": {"d": 1.0}}, "tag")
 
 
 def test_limited_is_a_fixed_choice() -> None:
@@ -242,7 +261,8 @@ async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion:
         report = await tune(retriever, judged.queries, judged.judgements, fusion=fusion)
         assert set(report.curve) == set(GRID.tolist())
         assert report.keep_default
-        assert report.suggested == report.default == 0.5
+        assert report.suggested == report.default == DEFAULT_VECTOR_WEIGHT
+        assert report.warnings == []
         measured = await evaluate(retriever, judged.queries, judged.judgements, fusions=[fusion])
         assert report.better_leg == measured.baseline
         assert report.leg_ndcg == pytest.approx(measured.systems[measured.baseline].mean("ndcg@10"))
@@ -262,7 +282,7 @@ class CompletedSearch:
         hits = []
         for name, part in self.vector_part.items():
             lexical = self.keyword.get(name, 0.0)
-            fused = weights["keyword"] * lexical / greatest + weights["vector"] * part
+            fused = (1 - weights["vector"]) * lexical / greatest + weights["vector"] * part
             hits.append(
                 SearchResult(
                     "x",
@@ -272,9 +292,14 @@ class CompletedSearch:
                     vector_rank=1,
                     vector_score=part / 2,
                     fused_score=fused if self.legs > 1 else None,
+                    vector_contribution=weights["vector"] * part if self.legs > 1 else None,
+                    keyword_contribution=(1 - weights["vector"]) * lexical / greatest if self.legs > 1 else None,
                 )
             )
-        return SearchResults(sorted(hits, key=lambda hit: -(hit.fused_score or 0.0))[:top_k])
+        ordered = sorted(hits, key=lambda hit: -(hit.fused_score or 0.0))[:top_k]
+        if self.legs > 1:
+            return SearchResults(ordered, fusion="completed")
+        return SearchResults(ordered, warnings=["the keyword leg did not answer: why"])
 
 
 @given(st.dictionaries(names, st.tuples(st.floats(0, 30), st.floats(-1, 1)), max_size=10))
@@ -284,9 +309,11 @@ async def test_parts_of_a_completed_search(candidates: dict[str, tuple[float, fl
     retriever: Any = CompletedSearch(keyword, vector_part)
     parts = await search_parts(retriever, "x", "completed", 50, "chunk")
     assert sorted(parts.ids) == sorted(candidates)
-    assert parts.vector.tolist() == pytest.approx([vector_part[name] for name in parts.ids])
+    # Nothing is subtracted, and the weight of the search is a power of two: exact but for the least of floats.
+    exactly = {"rel": 0.0, "abs": 1e-300}
+    assert parts.vector.tolist() == pytest.approx([vector_part[name] for name in parts.ids], **exactly)
     greatest = max(keyword.values(), default=1.0)
-    assert parts.keyword.tolist() == pytest.approx([keyword.get(name, 0.0) / greatest for name in parts.ids])
+    assert parts.keyword.tolist() == pytest.approx([keyword.get(name, 0.0) / greatest for name in parts.ids], **exactly)
     assert np.isnan(parts.ranks[0]).tolist() == [name not in keyword for name in parts.ids]
 
 
@@ -295,6 +322,31 @@ async def test_parts_where_one_leg_answered_alone() -> None:
     parts = await search_parts(retriever, "x", "completed", 50, "chunk")
     assert dict(zip(parts.ids, parts.vector.tolist(), strict=True)) == {"a": 0.4, "b": 0.1}
     assert parts.keyword.tolist() == [0.0, 0.0]
+    assert parts.warnings == ["the keyword leg did not answer: why"]
+
+
+class HastyEmbedder(HashEmbedder):
+    """Reads only the beginning of some texts, says so, and fails on one query."""
+
+    documents_cut = 7
+
+    def embed_query(self, text: str) -> Any:
+        if text == "key":
+            raise ModelError("no")
+        return super().embed_query(text)
+
+
+async def test_reports_tell_what_went_wrong(database_url: str) -> None:
+    queries, judgements = {"q": "key", "r": "vault"}, {"q": {"d": 1}, "r": {"e": 1}}
+    cut = "of 7 texts the model embedded only the beginning: they are longer than it reads"
+    async with PostgreSQLRetriever(database_url, HastyEmbedder(), "none", collection="hasty") as retriever:
+        await retriever.add_texts(["a key", "a vault"], ids=["d", "e"])
+        report = await tune(retriever, queries, judgements)
+        assert len(report.warnings) == 2
+        assert report.warnings[0].startswith("1 of 2 queries: ")
+        assert report.warnings[1] == cut
+        measured = await evaluate(retriever, {"r": "vault"}, judgements)
+        assert measured.warnings == [cut]
 
 
 async def test_what_cannot_be_measured_is_refused(database_url: str) -> None:
@@ -307,87 +359,10 @@ async def test_what_cannot_be_measured_is_refused(database_url: str) -> None:
             await tune(retriever, queries, judgements)
         with pytest.raises(ConfigurationError, match="no query is judged"):
             await evaluate(retriever, queries, {"other": {"d": 1}})
-        with pytest.raises(ConfigurationError, match="k must be"):
-            await evaluate(retriever, queries, judgements, k=0)
+        for work in (evaluate, tune):
+            with pytest.raises(ConfigurationError, match="k must be"):
+                await work(retriever, queries | {"r": "key"}, judgements | {"r": {"d": 1}}, k=0)
         with pytest.raises(ConfigurationError, match="reranker"):
             await evaluate(retriever, queries, judgements, rerank=True)
         long = await evaluate(retriever, {"q": "key " * 2_000}, judgements)
         assert any("longer than a search accepts" in warning for warning in long.warnings)
-
-
-# --- commands ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def semlex(database_url: str, tmp_path: Path) -> Any:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
-    environment |= {"DATABASE_URL": database_url, "COLUMNS": "200"}
-
-    def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "semlex", *map(str, arguments)]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
-        return done
-
-    return run
-
-
-def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> None:
-    done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "score", "--rerank", "--run", "runs.txt")
-    for words in ("ndcg@10", "recall@100", "vector", "keyword", "rrf", "reranked", "baseline", "*"):
-        assert words in done.stdout
-    assert "26 queries" in done.stderr
-    assert semlex("collections", "--json").stdout == ""
-    files = {path.name for path in tmp_path.glob("runs.*")}
-    assert files == {f"runs.{name}.txt" for name in ("vector", "keyword", *FUSIONS, "reranked")}
-    assert len((tmp_path / "runs.keyword.txt").read_text(encoding="utf-8").splitlines()[0].split()) == 6
-
-
-def test_eval_of_an_existing_collection_in_json(semlex: Any) -> None:
-    kept = semlex("eval", WORKSHOP, "--model", "none", "--keep", "--limit-queries", 3).stderr
-    name = kept.partition("--collection ")[2].split()[0]
-    files = ("--queries", WORKSHOP / "queries.jsonl", "--qrels", WORKSHOP / "qrels.tsv")
-    done = semlex("eval", "--collection", name, *files, "--k", 5, "--json")
-    assert done.stderr == ""
-    *queries, summary = map(json.loads, done.stdout.splitlines())
-    assert (len(queries), summary["queries"], summary["baseline"]) == (26, 26, "keyword")
-    values = [query["systems"]["keyword"]["ndcg@5"] for query in queries]
-    assert summary["systems"]["keyword"]["ndcg@5"] == pytest.approx(sum(values) / 26)
-    assert [json.loads(line)["name"] for line in semlex("collections", "--json").stdout.splitlines()] == [name]
-
-
-def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
-    done = semlex("eval", "tune", WORKSHOP, "--model", "static")
-    assert "keep the default weight" in done.stdout
-    assert "26 judged queries are too few" in done.stdout
-    report = json.loads(semlex("eval", "tune", WORKSHOP, "--model", "static", "--json").stdout)
-    assert (report["keep_default"], report["suggested"], len(report["fold_weights"])) == (True, report["default"], 5)
-    assert semlex("collections", "--json").stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("nowhere",), 2, "holds no queries"),
-        (("--collection", "x"), 2, "--queries and --qrels"),
-        ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),
-        ((WORKSHOP, "--collection", "missing"), 3, "no collection"),
-        (("tune", WORKSHOP, "--model", "none"), 2, "both legs"),
-    ],
-)
-def test_refusals_leave_nothing(semlex: Any, arguments: tuple[object, ...], code: int, words: str) -> None:
-    assert words in semlex("eval", *arguments, code=code).stderr
-    assert semlex("collections", "--json").stdout == ""
-
-
-def test_a_broken_corpus_leaves_nothing(semlex: Any, tmp_path: Path) -> None:
-    write_set(tmp_path, queries_tsv="a\tone\n", qrels_tsv="a\td\t1\n", corpus_jsonl='{"_id": "d", "text": "one"}\n{\n')
-    assert "corpus.jsonl, line 2" in semlex("eval", tmp_path, "--model", "none", code=2).stderr
-    assert semlex("collections", "--json").stdout == ""
-
-
-def test_help(semlex: Any) -> None:
-    assert "tune" in semlex("eval", "--help").stdout
-    assert "--limit-queries" in semlex("eval", "run", "--help").stdout
-    assert "--folds" in semlex("eval", "tune", "--help").stdout

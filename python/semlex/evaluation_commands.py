@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
@@ -16,13 +17,19 @@ from typer.core import TyperGroup
 
 from semlex.errors import ConfigurationError
 from semlex.presentation import messages, output, print_json, progress_bar
+from semlex.types import MAX_TOP_K
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.evaluation import JudgedSet, Report, TuningReport
     from semlex.progress import Progress
     from semlex.retriever import PostgreSQLRetriever
+    from semlex.types import Document
+
+    Tell = Callable[[Progress], None]
+
+Measured = TypeVar("Measured")
 
 DEFAULT_COMMAND = "run"
 
@@ -53,7 +60,7 @@ ExistingCollection = Annotated[
 ]
 Queries = Annotated[Path | None, typer.Option("--queries", help="File of the queries, instead of the folder's.")]
 Qrels = Annotated[Path | None, typer.Option("--qrels", help="File of the judgements, instead of the folder's.")]
-K = Annotated[int, typer.Option("--k", "-k", help="Depth of the measures.")]
+K = Annotated[int, typer.Option("--k", "-k", min=1, max=MAX_TOP_K, help="Depth of the measures.")]
 LimitQueries = Annotated[int | None, typer.Option("--limit-queries", help="Measure a random choice of this many.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that was made of the corpus.")]
 Database = Annotated[str | None, typer.Option("--database", help="libpq URL of the server; default: as elsewhere.")]
@@ -64,6 +71,27 @@ Dimensions = Annotated[int | None, typer.Option("--dimensions", help="Length of 
 Language = Annotated[str | None, typer.Option("--language", help="Text-search language of the corpus.")]
 Reranker = Annotated[str | None, typer.Option("--reranker", help="Name or folder of a reranker.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
+
+
+def _settings(
+    *,
+    database: str | None,
+    data_dir: Path | None,
+    model: str | None,
+    device: str | None,
+    dimensions: int | None,
+    language: str | None,
+) -> dict[str, Any]:
+    """The options that both commands have, by the names of `semlex.config`; nothing is reranked."""
+    return {
+        "database_url": database,
+        "data_dir": data_dir,
+        "embedding_model": model,
+        "use_reranking": False,
+        "device": device,
+        "dimensions": dimensions,
+        "language": language,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +106,7 @@ class _Target:
     keep: bool
     as_json: bool
     settings: dict[str, Any]
+    both_legs: bool = False
 
     def judged_set(self) -> JudgedSet:
         """Queries and judgements."""
@@ -87,12 +116,29 @@ class _Target:
             raise ConfigurationError("give the folder of a judged set, or --collection with --queries and --qrels")
         return read_judged_set(self.folder, queries=self.queries, judgements=self.qrels).limited(self.limit_queries)
 
+    def measured(self, measure: Callable[[PostgreSQLRetriever, Tell | None], Awaitable[Measured]]) -> Measured:
+        """What `measure` says of the opened collection."""
+
+        async def work() -> Measured:
+            async with self._opened() as retriever:
+                with progress_bar(shown=not self.as_json) as progress:
+                    return await measure(retriever, progress)
+
+        return asyncio.run(work())
+
+    def _documents(self) -> list[Document]:
+        """The corpus, unless the collection is there already."""
+        from semlex.evaluation.judged_sets import read_corpus  # noqa: PLC0415 - as above
+
+        return [] if self.collection is not None or self.folder is None else list(read_corpus(self.folder))
+
     @asynccontextmanager
-    async def opened(self, progress: Callable[[Progress], None] | None) -> AsyncIterator[PostgreSQLRetriever]:
+    async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
         """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
         from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
         from semlex.retriever import PostgreSQLRetriever  # noqa: PLC0415 - loads the driver
 
+        documents = self._documents()
         name = self.collection or f"eval_{secrets.token_hex(6)}"
         settings = load_settings(collection=name, **self.settings)
         url = settings.database_url.get_secret_value() if settings.database_url is not None else None
@@ -107,29 +153,30 @@ class _Target:
             schema=settings.schema_name,
             create=self.collection is None,
             language=settings.language,
+            lexical=settings.lexical,
+            stop_words=settings.stop_words,
             vector_storage=settings.vector_storage,
             data_folder=settings.server_folder if url is None else None,
         )
         async with retriever:
             if not self.as_json:
                 messages.print(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
-            if self.collection is not None or self.folder is None:
+            if self.collection is not None:
                 yield retriever
                 return
+            loaded = False
             try:
-                await _load(retriever, self.folder, progress)
+                if self.both_legs and retriever.embedder is None:
+                    raise ConfigurationError("tuning needs both legs; no embedding model is open")
+                with progress_bar(shown=not self.as_json) as progress:
+                    await retriever.add_documents(documents, progress=progress)
+                loaded = True
                 yield retriever
             finally:
-                if self.keep:
+                if self.keep and loaded:
                     messages.print(f"[dim]kept: --collection {name}[/dim]")
                 else:
                     await retriever.drop_collection()
-
-
-async def _load(retriever: PostgreSQLRetriever, folder: Path, progress: Callable[[Progress], None] | None) -> None:
-    from semlex.evaluation.judged_sets import read_corpus  # noqa: PLC0415 - as above
-
-    await retriever.add_documents(list(read_corpus(folder)), progress=progress)
 
 
 @evaluation_app.command(DEFAULT_COMMAND)
@@ -171,32 +218,25 @@ def measure(
     unknown = sorted(set(fusion or ()) - set(FUSIONS))
     if unknown:
         raise ConfigurationError(f"--fusion must be one of {', '.join(FUSIONS)}; got {', '.join(unknown)}")
+    if run is not None and not run.parent.is_dir():
+        raise ConfigurationError(f"--run: there is no folder {run.parent}")
     fusions = [name for name in FUSIONS if not fusion or name in fusion]
-    settings = {
-        "database_url": database,
-        "data_dir": data_dir,
-        "embedding_model": model,
-        "reranker_model": reranker,
-        "use_reranking": rerank,
-        "device": device,
-        "dimensions": dimensions,
-        "language": language,
-    }
+    settings = _settings(
+        database=database, data_dir=data_dir, model=model, device=device, dimensions=dimensions, language=language
+    )
+    settings |= {"reranker_model": reranker, "use_reranking": rerank}
     target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings)
     judged = target.judged_set()
 
-    async def work() -> Report:
-        with progress_bar(shown=not as_json) as progress:
-            async with target.opened(progress) as retriever:
-                return await evaluate(
-                    retriever, judged.queries, judged.judgements, k=k, fusions=fusions, rerank=rerank, progress=progress
-                )
+    async def work(retriever: PostgreSQLRetriever, progress: Tell | None) -> Report:
+        texts, judgements = judged.queries, judged.judgements
+        return await evaluate(retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, progress=progress)
 
-    report = asyncio.run(work())
+    report = target.measured(work)
+    _print_report(report, judged.left_out, as_json=as_json)
     if run is not None:
         for name, system in report.systems.items():
             write_run(run.with_name(f"{run.stem}.{name}{run.suffix}"), system.run, name)
-    _print_report(report, judged.left_out, as_json=as_json)
 
 
 @evaluation_app.command("tune")
@@ -207,7 +247,7 @@ def tune_weight(
     queries: Queries = None,
     qrels: Qrels = None,
     k: K = 10,
-    folds: Annotated[int, typer.Option("--folds", help="Parts of the queries for cross-validation.")] = 5,
+    folds: Annotated[int, typer.Option("--folds", min=2, help="Parts of the queries for cross-validation.")] = 5,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
     database: Database = None,
@@ -225,28 +265,21 @@ def tune_weight(
     """
     from semlex.evaluation import tune  # noqa: PLC0415 - `--help` should not load it
 
-    settings = {
-        "database_url": database,
-        "data_dir": data_dir,
-        "embedding_model": model,
-        "use_reranking": False,
-        "device": device,
-        "dimensions": dimensions,
-        "language": language,
-    }
-    target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings)
+    settings = _settings(
+        database=database, data_dir=data_dir, model=model, device=device, dimensions=dimensions, language=language
+    )
+    target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings, both_legs=True)
     judged = target.judged_set()
 
-    async def work() -> TuningReport:
-        with progress_bar(shown=not as_json) as progress:
-            async with target.opened(progress) as retriever:
-                return await tune(retriever, judged.queries, judged.judgements, k=k, folds=folds, progress=progress)
+    async def work(retriever: PostgreSQLRetriever, progress: Tell | None) -> TuningReport:
+        return await tune(retriever, judged.queries, judged.judgements, k=k, folds=folds, progress=progress)
 
-    report = asyncio.run(work())
+    report = target.measured(work)
     if as_json:
-        print_json(asdict(report))
+        print_json(asdict(report) | {"warnings": [*judged.left_out, *report.warnings]})
     else:
         _print_tuning(report)
+        _print_notes(judged.left_out, report.warnings)
 
 
 def _print_report(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
@@ -282,14 +315,19 @@ def _print_report(report: Report, left_out: tuple[str, ...], *, as_json: bool) -
         table.add_row(name, *cells, "baseline" if system.p is None else f"{system.p:.4f}")
     output.print(table)
     models = " · ".join(escape(model) for model in (report.embedding_model, report.reranker_model) if model)
-    messages.print(f"[dim]{len(report.queries)} queries · * best · {models or 'keywords only'}[/dim]")
+    count = len(report.queries)
+    messages.print(f"[dim]{count} {'query' if count == 1 else 'queries'} · * best · {models or 'keywords only'}[/dim]")
     if len(report.systems) > 1:
         messages.print(
             f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
             "if there were none (paired randomisation, two-sided)[/dim]"
         )
-    for warning in (*left_out, *report.warnings):
-        messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
+    _print_notes(left_out, report.warnings)
+
+
+def _print_notes(left_out: tuple[str, ...], warnings: list[str]) -> None:
+    for note in (*left_out, *warnings):
+        messages.print(f"[yellow]note:[/yellow] {escape(note)}")
 
 
 def _cell(mean: float | None, best: float | None) -> str:
@@ -312,7 +350,10 @@ def _print_tuning(report: TuningReport) -> None:
         f"{measure}, better leg": f"{report.leg_ndcg:.4f}  ({report.better_leg})",
         f"{measure}, held out": f"{report.held_out:.4f}  (p {report.p_against_leg:.4f} against the better leg)",
         "gain over the default": f"{report.gain:+.4f}  (95 % interval {low:+.4f} to {high:+.4f}, p {report.p:.4f})",
-        "weights of the folds": ", ".join(f"{weight:g}" for weight in sorted(report.fold_weights)),
+        "weights of the folds": ", ".join(
+            f"{weight:g}" + (f" x {count}" if count > 1 else "")
+            for weight, count in sorted(Counter(report.fold_weights).items())
+        ),
         "best on all queries": f"{report.best:g}  ({measure} {report.curve[report.best]:.4f}, not held out)",
     }
     for name, value in lines.items():

@@ -150,6 +150,7 @@ class Indexer:
         found, problems = await asyncio.to_thread(preparation.list_files, paths, include, exclude, recursive)
         report = IndexReport(problems=problems, failed=len(problems))
         run_id = uuid.uuid4()
+        cut_before = self._documents_cut()
 
         async def log(finished: bool) -> None:
             entry = {
@@ -176,6 +177,7 @@ class Indexer:
         async for batch in self._read_ahead(found, chunker, report, progress):
             await self._write_files(batch, "direct" if empty else "merge", report, progress)
         await self._end_load(report.chunks, progress)
+        report.cut = self._documents_cut() - cut_before
         report.seconds = time.perf_counter() - started
         await log(finished=True)
         return report
@@ -283,6 +285,10 @@ class Indexer:
             self.collection = await ensure_embedding_version(
                 self.database, self.collection, replace(wanted, storage=self._storage)
             )
+
+    def _documents_cut(self) -> int:
+        """How many texts were longer than the model reads, where the embedder counts them."""
+        return getattr(self.embedder, "documents_cut", 0)
 
     async def _embed(self, texts: list[str], done: Callable[[int], None] | None = None) -> NDArray[np.float32]:
         """Vectors of texts, shape (n, d); the model gets a slice at a time, so that progress is seen."""

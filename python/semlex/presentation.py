@@ -126,6 +126,11 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
         f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged, {report.failed} failed; "
         f"{report.chunks} chunks written, {report.embedded} embedded, {report.seconds:.1f} s"
     )
+    if report.cut:
+        messages.print(
+            f"[yellow]note:[/yellow] of {report.cut} chunks the model read only the beginning; fewer tokens a chunk "
+            "(--chunk-tokens) would keep what it leaves out"
+        )
     for problem in report.problems[:SHOWN_PROBLEMS]:
         messages.print(f"[yellow]not read:[/yellow] {escape(problem.uri)}: {escape(problem.message)}")
     if len(report.problems) > SHOWN_PROBLEMS:

@@ -37,6 +37,7 @@ class IndexReport:
         failed: Files that could not be read; each is in `problems`.
         chunks: Chunks written.
         embedded: Vectors computed.
+        cut: Chunks of which the model read only the beginning, as far as it tells.
         seconds: Wall time.
         problems: One per failed file.
     """
@@ -47,5 +48,6 @@ class IndexReport:
     failed: int = 0
     chunks: int = 0
     embedded: int = 0
+    cut: int = 0
     seconds: float = 0.0
     problems: list[FileProblem] = field(default_factory=list)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex import _core
+from semlex.errors import MissingExtraError
 from semlex.models.tokenizing import TextTokenizer, open_tokenizer
 from semlex.models.weights import find_cached, find_model
 
@@ -65,6 +65,9 @@ def tokenizer_in(folder: ModelFolder) -> TextTokenizer | WordTokenizer:
     Raises:
         ModelError: There is one, but it is broken.
     """
-    if find_spec("tokenizers") is None or not (folder.path / "tokenizer.json").is_file():
+    if not (folder.path / "tokenizer.json").is_file():
         return WordTokenizer()
-    return open_tokenizer(folder)
+    try:
+        return open_tokenizer(folder)
+    except MissingExtraError:  # a kind that the Rust core does not read
+        return WordTokenizer()

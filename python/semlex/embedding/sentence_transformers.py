@@ -1,8 +1,8 @@
 """Models of sentence-transformers, run on this machine by that package.
 
 Its recipe (pooling, prompts, longest text) is part of the model and followed; three things are done here instead,
-because the package does them silently or not at all: texts that it cuts are named in one logged line, shortened vectors
-are normalised after the cut, and pickled weights are refused.
+because the package does them silently or not at all: texts that it cuts are counted and logged, shortened vectors are
+normalised after the cut, and pickled weights are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.models import interruption
 from semlex.models.device import check_names, place
 from semlex.models.tokenizing import TextTokenizer, check_texts
-from semlex.models.transformer import check_range, shown_rows
+from semlex.models.transformer import check_range
 from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 PREFIX = "sentence-transformers:"
 MODULES = "modules.json"
 PROBE = "dimension"
+# A cut text is logged when it is the first one, and again when there are so many times more of them than at the last
+# time: at most six lines for 100,000 texts, and each says how many there are so far.
+LOGGED_AGAIN = 10
 
 
 class SentenceTransformersEmbedder:
@@ -95,6 +98,7 @@ class SentenceTransformersEmbedder:
         self._model: Any = None
         self._length = 0
         self._closed = False
+        self._cut = {True: _Cut("queries"), False: _Cut("texts")}
         # The package is not made for two calls at once.
         self._lock = threading.RLock()
 
@@ -127,11 +131,17 @@ class SentenceTransformersEmbedder:
         """Name of the way in which tokens are counted."""
         return self._open_tokenizer().name
 
+    @property
+    def documents_cut(self) -> int:
+        """How many documents so far were longer than the model reads, so that their ends were not embedded."""
+        return self._cut[False].count
+
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embeds texts behind the model's prompt for documents, if it has one.
 
         Args:
-            texts: n texts; what is longer than the model reads is cut, and one logged line names the rows.
+            texts: n texts; what is longer than the model reads is cut, counted in `documents_cut`, and logged now and
+                then.
 
         Returns:
             (n, dimensions), each of norm 1.
@@ -205,7 +215,7 @@ class SentenceTransformersEmbedder:
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
-        self._log_long_texts(texts, self._prompt(is_query=is_query))
+        self._count_cut(texts, is_query=is_query)
         # Texts of like length together, so that little is padded.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         for start in range(0, len(order), self._batch_size):
@@ -242,7 +252,7 @@ class SentenceTransformersEmbedder:
         chosen = (*names, config.get("default_prompt_name"))
         return next((own[name] for name in chosen if isinstance(own.get(name), str)), "")
 
-    def _log_long_texts(self, texts: list[str], prompt: str) -> None:
+    def _count_cut(self, texts: list[str], *, is_query: bool) -> None:
         tokenizer = self._open_tokenizer()
         with self._lock:
             model = self._load()
@@ -250,17 +260,12 @@ class SentenceTransformersEmbedder:
             added = getattr(model.tokenizer, "num_special_tokens_to_add", int)()
         if not isinstance(tokenizer, TextTokenizer) or not isinstance(most, int):
             return
+        prompt = self._prompt(is_query=is_query)
         lengths = tokenizer.counts([prompt + text for text in texts]) + added
-        cut = np.flatnonzero(lengths > most).tolist()
-        if cut:
-            logger.warning(
-                "%d of %d texts are longer than the %d tokens that %s reads and were cut: %s",
-                len(cut),
-                len(texts),
-                most,
-                self._folder.name,
-                shown_rows(cut),
-            )
+        with self._lock:
+            told = self._cut[is_query].add(len(texts), int((lengths > most).sum()))
+        if told is not None:
+            logger.warning("%s are longer than the %d tokens that %s reads and were cut", told, most, self._folder.name)
 
     def _load(self) -> Any:
         """The model; the caller holds the lock."""
@@ -282,6 +287,23 @@ class SentenceTransformersEmbedder:
             if self._tokenizer is None:
                 self._tokenizer = tokenizer_in(self._tokenizer_folder)
             return self._tokenizer
+
+
+class _Cut:
+    """Counts texts that were cut, and knows when it is time to say so."""
+
+    def __init__(self, what: str) -> None:
+        self.count = 0
+        self._what, self._read, self._said = what, 0, 0
+
+    def add(self, read: int, cut: int) -> str | None:
+        """Counts; returns the line's beginning when one is due."""
+        self._read += read
+        self.count += cut
+        if self.count < max(1, self._said * LOGGED_AGAIN):
+            return None
+        self._said = self.count
+        return f"{self.count} of {self._read} {self._what} so far"
 
 
 def is_chosen_unasked(folder: ModelFolder) -> bool:

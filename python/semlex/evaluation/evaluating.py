@@ -120,8 +120,7 @@ async def evaluate(
         ConfigurationError: No query is judged, k is out of range, or `rerank` without a reranker.
         SemlexError: A search failed.
     """
-    if not 1 <= k <= MAX_TOP_K:
-        raise ConfigurationError(f"k must be 1 to {MAX_TOP_K}; got {k}")
+    check_depth(k)
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if not texts:
         raise ConfigurationError("no query is judged: the ids of queries and judgements have nothing in common")
@@ -154,7 +153,7 @@ async def evaluate(
     await each(texts, ask)
     systems = _measured(runs, considered, k, deep)
     seen = {document for system in systems.values() for scores in system.run.values() for document in scores}
-    notes = [f"{count} of {len(texts)} queries: {text}" for text, count in warnings.items()]
+    notes = warning_notes(retriever, warnings, len(texts))
     if not any(document in seen for judged_ids in considered.values() for document in judged_ids):
         notes.append(
             "none of the judged documents was ever found: are their ids those of the collection's chunks or sources?"
@@ -189,6 +188,30 @@ def ways_to_search(
     if rerank or (rerank is None and retriever.reranker is not None):
         ways[RERANKED] = {"rerank": True}
     return ways
+
+
+def check_depth(k: int) -> None:
+    """Refuses a depth to which no search goes.
+
+    Raises:
+        ConfigurationError: ``k`` is out of range.
+    """
+    if not 1 <= k <= MAX_TOP_K:
+        raise ConfigurationError(f"k must be 1 to {MAX_TOP_K}; got {k}")
+
+
+def warning_notes(retriever: PostgreSQLRetriever, warnings: Counter[str], queries: int) -> list[str]:
+    """What a reader of the figures must know: the searches' warnings, and texts that the model did not read whole.
+
+    Args:
+        retriever: An open retriever.
+        warnings: Warning -> number of queries whose searches gave it.
+        queries: Number of all queries.
+    """
+    notes = [f"{count} of {queries} queries: {text}" for text, count in warnings.items()]
+    if cut := getattr(retriever.embedder, "documents_cut", 0):
+        notes.append(f"of {cut} texts the model embedded only the beginning: they are longer than it reads")
+    return notes
 
 
 def measure_names(k: int, deep: int = DEEP) -> list[str]:

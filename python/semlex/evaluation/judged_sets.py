@@ -28,6 +28,7 @@ QUERIES = ("queries.jsonl", "queries.tsv", "topics.jsonl", "topics.tsv", "topics
 QRELS = ("qrels.tsv", "qrels/test.tsv", "qrels.txt", "qrels")
 _ID_NAMES = ("_id", "id", "doc_id", "docid", "docno", "query_id", "qid")
 _TEXT_NAMES = ("text", "contents", "content", "body", "query", "title")
+_OF_NUMBERS = " +-.,0123456789"  # 0.5 in the first line is a relevance that cannot be used, not a header
 _SEED = 1
 
 
@@ -77,18 +78,23 @@ def read_judged_set(
     answerable = {query for query, documents in judged.items() if any(value > 0 for value in documents.values())}
     usable = {query: text for query, text in texts.items() if query in answerable}
     left_out = [
-        f"{count} queries {why}"
-        for count, why in (
-            (sum(query not in judged for query in texts), "have no judgement and were left out"),
-            (sum(query in judged and query not in answerable for query in texts), "have no relevant document"),
-            (sum(query not in texts for query in answerable), "are judged, but their text is missing"),
+        f"{count} of {total} {why}"
+        for count, total, why in (
+            (sum(query not in judged for query in texts), len(texts), "queries: not judged, left out"),
+            (
+                sum(query in judged and query not in answerable for query in texts),
+                len(texts),
+                "queries: no relevant document, left out",
+            ),
+            (sum(query not in texts for query in answerable), len(answerable), "judged queries: no text, left out"),
         )
         if count
     ]
     if not usable:
         raise ConfigurationError(
-            f"no query has both a text and a relevant document: {len(texts)} texts and judgements of {len(judged)} "
-            "queries were read; are the ids the same in both files?"
+            f"no query has both a text and a relevant document: {len(texts)} texts were read, and judgements of "
+            f"{len(judged)} queries, {len(answerable)} of them with a relevant document"
+            + ("; are the ids the same in both files?" if texts and answerable else "")
         )
     return JudgedSet(usable, {query: judged[query] for query in usable}, tuple(left_out))
 
@@ -97,15 +103,19 @@ def read_corpus(folder: Path) -> Iterator[Document]:
     """The documents of a set, title and text together, in the order of the file; empty ones are left out.
 
     Raises:
-        ConfigurationError: The file is missing, or a line cannot be read.
+        ConfigurationError: The file is missing, a line cannot be read, or no document has a text.
     """
     path = _find(folder, CORPUS, "corpus")
+    empty = True
     for number, entry in _objects(path):
         identifier = _field(entry, _ID_NAMES, path, number)
         parts = (entry.get("title"), next((entry[name] for name in _TEXT_NAMES[:-1] if name in entry), None))
         content = "\n".join(part for part in parts if isinstance(part, str) and part.strip())
         if content:
+            empty = False
             yield Document(content, id=identifier)
+    if empty:
+        raise ConfigurationError(f"{path} holds no document with a text")
 
 
 def read_queries(path: Path) -> dict[str, str]:
@@ -143,7 +153,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
         try:
             relevance = int(columns[-1]) if shape_known else None
         except ValueError:
-            if number == 1:
+            if number == 1 and columns[-1].strip(_OF_NUMBERS):
                 continue  # the header
             relevance = None
         if relevance is None:
@@ -158,6 +168,8 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
 def _find(folder: Path | None, names: tuple[str, ...], what: str) -> Path:
     if folder is None:
         raise ConfigurationError(f"the {what} are missing: give a folder, or the file")
+    if not folder.is_dir():
+        raise ConfigurationError(f"{folder} is {'not a folder' if folder.exists() else 'not there'}")
     for name in names:
         for candidate in (folder / name, folder / f"{name}.gz"):
             if candidate.is_file():
@@ -173,7 +185,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if line.strip():
                     yield number, line.rstrip("\r\n")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {type(error).__name__}") from None
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from semlex.errors import ConfigurationError
 from semlex.types import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
@@ -73,11 +74,17 @@ def write_run(path: Path, run: Run, tag: str) -> None:
     """Writes a run as trec_eval reads it: query id, Q0, document id, rank, score, tag.
 
     White space in an id would shift the columns; it is written as ``_``.
+
+    Raises:
+        ConfigurationError: The file cannot be written.
     """
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for query, scores in run.items():
-            for rank, (document, score) in enumerate(scores.items(), start=1):
-                stream.write(f"{_column(query)} Q0 {_column(document)} {rank} {score:.9g} {_column(tag)}\n")
+    try:
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            for query, scores in run.items():
+                for rank, (document, score) in enumerate(scores.items(), start=1):
+                    stream.write(f"{_column(query)} Q0 {_column(document)} {rank} {score:.9g} {_column(tag)}\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _column(text: str) -> str:
