@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plain_bm25 import plain_bm25
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError
+from semlex.searching import Search
 from semlex.store.lexical import bm25
 from semlex.store.lexical.bm25 import Bm25Engine, Bm25Options
 from semlex.testing import HashEmbedder
@@ -183,6 +184,28 @@ async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(databa
         hits = await retriever.search("ships -dogs", 5, vector=vector, fusion=fusion)
         assert {hit.id for hit in hits} == {f"ships-{n}" for n in range(5)}
         assert [hit.id for hit in await retriever.search('"cats and dogs" -dogs', vector=vector, fusion=fusion)] == []
+
+
+async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    find = Search._find
+
+    async def counted(self: Search, *given: Any, **options: Any) -> Any:
+        looks.append(given[4])
+        return await find(self, *given, **options)
+
+    monkeypatch.setattr(Search, "_find", counted)
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+        await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(20)])
+        await retriever.add_documents([Document("ships", id="ships")])
+        assert [hit.id for hit in await retriever.search("ships -dogs", 5)] == ["ships"]
+        assert looks == [30]
+        await retriever.add_documents([Document("cats or dogs", id=f"either-{n}") for n in range(20)])
+        looks.clear()
+        assert [hit.id for hit in await retriever.search("ships -dogs", 5)] == ["ships"]
+        assert looks == [30, 120]
 
 
 async def test_texts_of_several_languages(database_url: str) -> None:

@@ -15,6 +15,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store import ingestion
+from semlex.store.connection import RETRY_ATTEMPTS
 from semlex.store.copying import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types import Document
@@ -123,6 +124,26 @@ async def test_many_searches_share_one_connection(database_url: str) -> None:
         await retriever.add_documents(many(50))
         results = await asyncio.gather(*(retriever.search(f"text {number}", 1) for number in range(16)))
         assert [result[0].id for result in results] == [f"d{number}" for number in range(16)]
+
+
+async def test_connections_that_all_died_at_once_cost_one_retry(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No connection is asked whether it lives; after one was found dead, all are replaced."""
+    caplog.set_level(logging.INFO, "semlex")
+    async with retriever_of(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        async with asyncio.TaskGroup() as group:
+            for _ in range(40):
+                group.create_task(retriever.search("cat"))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            killed = connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            ).fetchall()
+        assert len(killed) > RETRY_ATTEMPTS
+        assert [hit.id for hit in await retriever.search("cat")] == ["1"]
+    assert sum("retry" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_a_pool_of_the_users_stays_open_and_clean(database_url: str) -> None:

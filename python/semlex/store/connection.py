@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import random
 import re
 import socket
-import time
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -199,7 +196,6 @@ class Database:
             timeout=self.timeout,
             max_waiting=self._max_size * 32,
             kwargs=options,
-            check=_check_if_idle,
             configure=_widen_send_buffer,
             open=False,
         )
@@ -221,7 +217,6 @@ class Database:
         elif self._pool is not None:
             async with self._pool.connection() as connection:
                 yield connection
-                _last_use[connection] = time.monotonic()
         else:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
@@ -309,14 +304,18 @@ class Database:
         return await self._run(doing, transaction)
 
     async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
+        # A connection is not asked whether it still lives before it is used: that would be a round trip for every
+        # search, and work that meets a dead one is done again anyway.
         for attempt in range(1, RETRY_ATTEMPTS + 1):
+            connection: Connection | None = None
             try:
                 async with self.connection() as connection:
                     return await transaction(connection)
             except psycopg.Error as error:
                 if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
                     raise translate(error, doing, self.url) from None
-                _last_use.clear()  # the server may have gone, and every connection with it
+                if self._pool is not None and connection is not None and connection.closed:
+                    await self._pool.drain()  # the server may have gone, and every connection with it
                 # Full jitter: clients that failed together must not come back together.
                 pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** (attempt - 1))  # noqa: S311 - not a secret
                 logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
@@ -348,17 +347,6 @@ async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], 
                 await connection.rollback()
         raise
     return result
-
-
-# A connection that was used a moment ago is not asked whether it still lives: that would be a round trip for every
-# search. If it died in that moment, the work is retried as after any other lost connection.
-TRUSTED_SECONDS = 1.0
-_last_use: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
-
-
-async def _check_if_idle(connection: Connection) -> None:
-    if time.monotonic() - _last_use.get(connection, -math.inf) > TRUSTED_SECONDS:
-        await AsyncConnectionPool.check_connection(connection)
 
 
 async def _widen_send_buffer(connection: Connection) -> None:
