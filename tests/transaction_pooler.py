@@ -1,0 +1,263 @@
+"""A transaction pooler for tests: what PgBouncer does with ``pool_mode = transaction``, and no more.
+
+A client gets a server connection with the first message of a transaction and gives it back when the server says that it
+is idle. Nothing is reset in between, and the connections are lent in turn: what a client leaves in a session is missing
+in its next transaction, and turns up in somebody else's. Prepared statements with a name are refused, as older
+PgBouncers fail on them, and so are start-up parameters that PgBouncer does not take.
+
+Protocol 3.0 of the manual's chapter "Frontend/Backend Protocol". Nobody is authenticated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import struct
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Self
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+PROTOCOL, CANCEL, TLS, GSS = 196608, 80877102, 80877103, 80877104
+STARTUP_PARAMETERS = {"user", "database", "application_name"}
+LOST = (ConnectionError, asyncio.IncompleteReadError)
+
+
+async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """The type of a message, and the whole of it; its body begins at the sixth byte."""
+    head = await reader.readexactly(5)
+    return head[:1], head + await reader.readexactly(int.from_bytes(head[1:], "big") - 4)
+
+
+async def read_startup(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Code and body of a message without a type, with which every connection begins."""
+    length, code = struct.unpack("!ii", await reader.readexactly(8))
+    return code, await reader.readexactly(length - 8)
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+def startup(code: int, body: bytes) -> bytes:
+    return struct.pack("!ii", len(body) + 8, code) + body
+
+
+def refusal(state: str, text: str) -> bytes:
+    fields = {"S": "FATAL", "V": "FATAL", "C": state, "M": text}
+    return message(b"E", b"".join(f"{name}{value}\0".encode() for name, value in fields.items()) + b"\0")
+
+
+@asynccontextmanager
+async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+class Client:
+    """A connection of somebody who takes us for the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.key = secrets.token_bytes(8)  # for cancelling: number of a process and secret
+        self.server: Server | None = None
+
+
+class Server:
+    """A connection to the server.
+
+    Attributes:
+        client: Whom it is lent to, or None.
+        parameters: The messages in which it told its settings at the start.
+        key: For cancelling.
+        cancelling: Held while a cancellation is on its way, which must not hit the next client.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.client: Client | None = None
+        self.parameters = self.key = b""
+        self.cancelling = asyncio.Lock()
+        self._answers_due = 0  # how often it will still say that it is ready
+        self._batch_begun = False  # whether a Sync has yet to come
+        self._ended_by = b""
+
+    async def start(self, user: str, database: str) -> None:
+        self.writer.write(startup(PROTOCOL, f"user\0{user}\0database\0{database}\0\0".encode()))
+        kind = b""
+        while kind != b"Z":
+            kind, data = await read_message(self.reader)
+            assert kind in b"RSKZN", data
+            self.parameters += data if kind == b"S" else b""
+            self.key = data[5:] if kind == b"K" else self.key
+
+    def note_sent(self, kind: bytes) -> None:
+        if kind in b"QSF":  # Query, Sync, FunctionCall: each is answered with ReadyForQuery
+            self._answers_due, self._batch_begun, self._ended_by = self._answers_due + 1, False, kind
+        elif kind in b"PBDEC":  # Parse, Bind, Describe, Execute, Close
+            self._batch_begun = True
+
+    def is_free_after(self, kind: bytes, data: bytes) -> bool:
+        """Whether with this message of the server nothing of the client's is left to do."""
+        if kind == b"Z":
+            self._answers_due -= 1
+        elif kind == b"G" and self._ended_by == b"S":
+            self._answers_due -= 1  # a server that waits for rows ignores a Sync; another one follows the rows
+        return kind == b"Z" and data[5:] == b"I" and self._answers_due == 0 and not self._batch_begun
+
+
+class TransactionPooler:
+    """Few connections to a server, for many clients.
+
+    Args:
+        url: A database, on a Unix socket.
+        size: Number of connections to it; also an attribute.
+
+    Attributes:
+        address: Where clients connect to, once open.
+        lent: How often a connection was lent.
+        discarded: How many were closed because their client vanished in the middle of something.
+    """
+
+    def __init__(self, url: str, size: int = 2) -> None:
+        parts = conninfo_to_dict(url)
+        self._socket = f"{parts['host']}/.s.PGSQL.{parts['port']}"
+        self._user, self._database = str(parts["user"]), str(parts["dbname"])
+        self.size = size
+        self._idle: asyncio.Queue[Server] = asyncio.Queue()  # first in, first out: lent in turn
+        self._clients: dict[bytes, Client] = {}
+        self._parameters = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.address = ""
+        self.lent = self.discarded = 0
+
+    async def __aenter__(self) -> Self:
+        for _ in range(self.size):
+            await self._connect()
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        host, port = self._listener.sockets[0].getsockname()
+        self.address = make_conninfo(host=host, port=port, user=self._user, dbname=self._database)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listener.wait_closed()
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- the server's side ------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        server = Server(*await asyncio.open_unix_connection(self._socket))
+        await server.start(self._user, self._database)
+        self._parameters = server.parameters
+        self._run(self._answer(server))
+        self._idle.put_nowait(server)
+
+    async def _answer(self, server: Server) -> None:
+        """Hands on what a server says, until it is lost; then there is a new one."""
+        async with closing(server.writer):
+            with suppress(*LOST):
+                while True:
+                    kind, data = await read_message(server.reader)
+                    client = server.client
+                    if client is None:
+                        continue
+                    client.writer.write(data)
+                    if server.is_free_after(kind, data):
+                        server.client = client.server = None
+                        self._idle.put_nowait(server)
+                    with suppress(ConnectionError):
+                        await client.writer.drain()
+            if server.client is not None:
+                server.client.writer.close()
+                server.client.server = None
+        await self._connect()
+
+    async def _lend(self, client: Client) -> Server:
+        while True:
+            server = await self._idle.get()
+            async with server.cancelling:
+                if not server.writer.is_closing():
+                    server.client, client.server = client, server
+                    self.lent += 1
+                    return server
+
+    async def _cancel(self, client: Client | None) -> None:
+        server = None if client is None else client.server
+        if server is None:
+            return
+        async with server.cancelling:
+            if server.client is client:
+                reader, writer = await asyncio.open_unix_connection(self._socket)
+                async with closing(writer):
+                    writer.write(startup(CANCEL, server.key))
+                    await reader.read()  # ends when the server has passed it on
+
+    # --- the clients' side ------------------------------------------------------------------------------------------
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._run(self._attend(Client(reader, writer)))
+
+    async def _attend(self, client: Client) -> None:
+        async with closing(client.writer):
+            try:
+                with suppress(*LOST):
+                    if await self._greet(client):
+                        await self._serve(client)
+            finally:
+                self._clients.pop(client.key, None)
+                if client.server is not None:
+                    self.discarded += 1
+                    client.server.client = None
+                    client.server.writer.close()
+
+    async def _greet(self, client: Client) -> bool:
+        """Answers the beginning of a connection; False if it ends with that."""
+        code, body = await read_startup(client.reader)
+        while code in (TLS, GSS):
+            client.writer.write(b"N")
+            code, body = await read_startup(client.reader)
+        if code == CANCEL:
+            await self._cancel(self._clients.get(body))
+            return False
+        unknown = {name.decode() for name in body.split(b"\0")[:-2:2]} - STARTUP_PARAMETERS
+        if code != PROTOCOL or unknown:
+            client.writer.write(refusal("08P01", f"unsupported protocol or startup parameters: {code} {unknown}"))
+            return False
+        self._clients[client.key] = client
+        client.writer.write(
+            message(b"R", bytes(4)) + self._parameters + message(b"K", client.key) + message(b"Z", b"I")
+        )
+        return True
+
+    async def _serve(self, client: Client) -> None:
+        """Hands on what a client says, until it leaves."""
+        while True:
+            kind, data = await read_message(client.reader)
+            if kind == b"X":
+                return
+            if kind == b"P" and data[5]:
+                client.writer.write(refusal("0A000", "prepared statements with a name do not work behind this pooler"))
+                return
+            server = client.server
+            if server is None:
+                if kind in b"dcfH":  # a Flush of nothing, or rows that were under way when their COPY failed
+                    continue  # a server ignores them, too
+                server = await self._lend(client)
+            server.note_sent(kind)
+            server.writer.write(data)
+            await server.writer.drain()
