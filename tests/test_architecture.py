@@ -36,6 +36,7 @@ LAYERS = {
     "config": 7,
     "sync": 7,
     "listing": 7,
+    "options": 7,
     "presentation": 7,
     "doctor": 7,
     "evaluation": 7,

@@ -140,7 +140,7 @@ def test_windows_change_nothing(folder, encoder, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, logger="semlex"):
         short.embed_documents(["long " * 200, *texts])
     assert [record.getMessage() for record in caplog.records] == [
-        "2 of 25 texts are longer than max_length=128 tokens and were cut: rows 0, 24"
+        f"2 of 25 texts for {folder} so far did not fit into max_length=128 tokens and were cut"
     ]
     assert threads_left() == []
     short.close()
@@ -244,13 +244,13 @@ def test_the_instruction_precedes_queries_only(folder, encoder):
     own.close()
 
 
-def test_a_long_text_is_cut_before_its_end_token_and_logged(folder, card, caplog):
+def test_a_long_text_is_cut_before_its_end_token_counted_and_told(folder, card, caplog):
     short = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=128, dtype="float32")
     long_text = "the database keeps secret rows " * 100
     with caplog.at_level(logging.WARNING, logger="semlex"):
         vectors = short.embed_documents(["fits", long_text, long_text])
     assert [record.getMessage() for record in caplog.records] == [
-        "2 of 3 texts are longer than max_length=128 tokens and were cut: rows 1, 2"
+        f"2 of 3 texts for {folder} so far did not fit into max_length=128 tokens and were cut"
     ]
     offsets = short.token_offsets(long_text)
     kept = long_text[: offsets[126, 1]]
@@ -259,6 +259,10 @@ def test_a_long_text_is_cut_before_its_end_token_and_logged(folder, card, caplog
     caplog.clear()
     short.embed_documents([kept])
     assert not caplog.records
+    # Queries are told of, but are no documents.
+    short.embed_query(long_text)
+    assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
+    assert short.documents_cut == 2
     short.close()
 
 

@@ -109,12 +109,12 @@ def test_a_model_that_sentence_transformers_saved(tmp_path, folder, plain):
     reranker.close()
 
 
-def test_texts_that_are_too_long_are_named_in_one_line(folder, caplog):
+def test_texts_that_are_too_long_are_counted_and_told(folder, caplog):
     short = CrossEncoderReranker(str(folder), "cpu", max_length=16, dtype="float32")
     with caplog.at_level(logging.WARNING, logger="semlex"):
         scores = short.score("index", MIXED)
     assert [record.getMessage() for record in caplog.records] == [
-        "1 of 6 candidates do not fit into max_length=16 tokens with the query and were cut: rows 3"
+        f"1 of 6 candidates for {folder} so far did not fit into max_length=16 tokens with the query and were cut"
     ]
     # [CLS] index [SEP], twelve words, [SEP]
     assert np.abs(scores[3] - short.score("index", ["word " * 12])[0]) <= 1e-6

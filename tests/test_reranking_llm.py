@@ -132,12 +132,12 @@ def test_a_passage_cannot_end_its_place_nor_add_another():
     assert np.array_equal(scores, expected(["one", attack]))
 
 
-def test_long_passages_are_cut_and_named_in_one_line(caplog):
+def test_long_passages_are_cut_counted_and_told(caplog):
     texts = ["short", "x" * 101, "y" * 100]
     with caplog.at_level(logging.WARNING, logger="semlex"), served(max_characters=100) as (reranker, double):
         scores = reranker.score(QUERY, texts)
     assert [record.getMessage() for record in caplog.records] == [
-        "1 of 3 passages are longer than max_characters=100 and were cut: rows 1"
+        "1 of 3 passages for small-model so far did not fit into max_characters=100 and were cut"
     ]
     assert [passage["text"] for passage in asked(double.requests[0])[0]["passages"]] == ["short", "x" * 100, "y" * 100]
     assert np.array_equal(scores, expected([text[:100] for text in texts]))
@@ -219,13 +219,13 @@ def test_a_refusal_of_another_kind_changes_no_settings():
     assert "temperature" in double.requests[-1].body
 
 
-@pytest.mark.parametrize("refusal", [401, 404])
+@pytest.mark.parametrize("refusal", [401, 404, 413])
 def test_a_refusal_is_an_error_with_its_status(refusal):
     with (
         served(faults=[status(refusal)]) as (reranker, double),
         pytest.raises(ModelServerError, match=str(refusal)) as caught,
     ):
-        reranker.score(QUERY, ["one"])
+        reranker.score(QUERY, ["one", "two"])
     assert caught.value.status == refusal
     assert len(double.requests) == 1
 

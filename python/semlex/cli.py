@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +14,16 @@ from rich.markup import escape
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, SemlexError, StoreError, ValidationError
 from semlex.evaluation_commands import evaluation_app
 from semlex.model_commands import EXIT_MODEL, doctor_app, models_app
+from semlex.options import (  # noqa: TC001 - typer reads the annotations
+    AsJson,
+    Database,
+    DataDir,
+    Device,
+    Dimensions,
+    Language,
+    Model,
+    Reranker,
+)
 from semlex.presentation import (
     messages,
     output,
@@ -50,30 +60,11 @@ app.add_typer(models_app, name="models")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(evaluation_app, name="eval")
 
-Database = Annotated[
-    str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
-]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="Embedding model: name, folder, server (openai:NAME, …), 'static', or 'none' for keywords only."
-    ),
-]
-Language = Annotated[str | None, typer.Option("--language", help="Language of a new collection's texts.")]
 Lexical = Annotated[
     str | None, typer.Option("--lexical", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
 ]
 Fusion = Annotated[str, typer.Option("--fusion", help="How the legs are put together: completed, rrf or linear.")]
-Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
-Dimensions = Annotated[
-    int | None, typer.Option("--dimensions", help="Length of the vectors: they are cut to it; for static ones a check.")
-]
-Reranker = Annotated[
-    str | None, typer.Option("--reranker", help="Name or folder of a reranker, score, none or auto; see the docs.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
 TopK = Annotated[int, typer.Option("--top-k", "-k", help="Number of results, 1 to 1,000.")]
 Mode = Annotated[
     str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
@@ -84,25 +75,7 @@ Mode = Annotated[
 def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRetriever]:
     from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
 
-    url = settings.database_url.get_secret_value() if settings.database_url is not None else None
-    options: dict[str, Any] = {} if url is not None else {"data_folder": settings.server_folder}
-    retriever = SyncRetriever(
-        url,
-        settings.embedding_model,
-        settings.reranker_model,
-        settings.use_reranking,
-        device=settings.device,
-        dimensions=settings.dimensions,
-        collection=settings.collection,
-        schema=settings.schema_name,
-        language=settings.language,
-        lexical=settings.lexical,
-        stop_words=settings.stop_words,
-        vector_storage=settings.vector_storage,
-        create=create,
-        **options,
-    )
-    with retriever:
+    with SyncRetriever(**settings.retriever_options, create=create) as retriever:
         if not quiet:
             messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
             if retriever.retriever.reranker is not None:
@@ -356,8 +329,7 @@ def collections(*, database: Database = None, data_dir: DataDir = None, as_json:
     from semlex.listing import list_all  # noqa: PLC0415 - loads the driver; `--help` should not
 
     settings = _settings(database_url=database, data_dir=data_dir)
-    url = settings.database_url.get_secret_value() if settings.database_url is not None else None
-    for entry in list_all(url, settings.schema_name, settings.server_folder):
+    for entry in list_all(settings.url, settings.schema_name, settings.server_folder):
         if as_json:
             print_json(entry)
         else:

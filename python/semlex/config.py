@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -51,6 +51,21 @@ class Settings(BaseSettings):
     stop_words: bool = True
     chunk_tokens: int = 500
     overlap_tokens: int = 50
+
+    @property
+    def url(self) -> str | None:
+        """Address of the server with its secrets, or None for the embedded Postgres."""
+        return None if self.database_url is None else self.database_url.get_secret_value()
+
+    @property
+    def retriever_options(self) -> dict[str, Any]:
+        """What a retriever is made with, by its parameters' names; all settings but those of reading files."""
+        own_names = {"database_url", "data_dir", "schema_name", "chunk_tokens", "overlap_tokens"}
+        return self.model_dump(exclude=own_names) | {
+            "db_url": self.url,
+            "data_folder": self.server_folder if self.url is None else None,
+            "schema": self.schema_name,
+        }
 
     @property
     def server_folder(self) -> Path | None:

@@ -16,6 +16,16 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from semlex.errors import ConfigurationError
+from semlex.options import (  # noqa: TC001 - typer reads the annotations
+    AsJson,
+    Database,
+    DataDir,
+    Device,
+    Dimensions,
+    Language,
+    Model,
+    Reranker,
+)
 from semlex.presentation import messages, output, print_json, progress_bar
 from semlex.types import MAX_TOP_K
 
@@ -63,14 +73,6 @@ Qrels = Annotated[Path | None, typer.Option("--qrels", help="File of the judgeme
 K = Annotated[int, typer.Option("--k", "-k", min=1, max=MAX_TOP_K, help="Depth of the measures.")]
 LimitQueries = Annotated[int | None, typer.Option("--limit-queries", help="Measure a random choice of this many.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that was made of the corpus.")]
-Database = Annotated[str | None, typer.Option("--database", help="libpq URL of the server; default: as elsewhere.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
-Model = Annotated[str | None, typer.Option("--model", help="Embedding model, or 'none' for keywords only.")]
-Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
-Dimensions = Annotated[int | None, typer.Option("--dimensions", help="Length of the vectors.")]
-Language = Annotated[str | None, typer.Option("--language", help="Text-search language of the corpus.")]
-Reranker = Annotated[str | None, typer.Option("--reranker", help="Name or folder of a reranker.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
 
 
 def _settings(
@@ -141,24 +143,7 @@ class _Target:
         documents = self._documents()
         name = self.collection or f"eval_{secrets.token_hex(6)}"
         settings = load_settings(collection=name, **self.settings)
-        url = settings.database_url.get_secret_value() if settings.database_url is not None else None
-        retriever = PostgreSQLRetriever(
-            url,
-            settings.embedding_model,
-            settings.reranker_model,
-            settings.use_reranking,
-            device=settings.device,
-            dimensions=settings.dimensions,
-            collection=name,
-            schema=settings.schema_name,
-            create=self.collection is None,
-            language=settings.language,
-            lexical=settings.lexical,
-            stop_words=settings.stop_words,
-            vector_storage=settings.vector_storage,
-            data_folder=settings.server_folder if url is None else None,
-        )
-        async with retriever:
+        async with PostgreSQLRetriever(**settings.retriever_options, create=self.collection is None) as retriever:
             if not self.as_json:
                 messages.print(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
             if self.collection is not None:

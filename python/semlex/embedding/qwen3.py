@@ -7,7 +7,6 @@ the colon), documents as they are.
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -16,10 +15,11 @@ import numpy as np
 
 from semlex.embedding.base import FITTED_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
+from semlex.models.cut_texts import CutTexts
 from semlex.models.device import require_torch
 from semlex.models.prefetching import prefetched
 from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
-from semlex.models.transformer import Transformer, check_config, check_range, shown_rows
+from semlex.models.transformer import Transformer, check_config, check_range
 from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.models.transformer import RuntimeReport
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "Qwen/Qwen3-Embedding-0.6B"
 # The model card's task; English also for other languages, since most of the training tasks were written in English.
@@ -51,7 +49,7 @@ class Qwen3EmbeddingEncoder:
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         batch_size: Most texts in a forward pass, 1 to 128; the budget of tokens binds first, unless texts are short.
         max_length: Most tokens of a text with its end token, 128 to 32768. A longer text is cut before its end token,
-            and one logged line names the rows.
+            counted, and logged now and then.
         normalize_embeddings: Whether vectors get norm 1.
         instruction: Task that precedes queries; None for the model card's.
         dimensions: Length of the vectors, 32 to the model's hidden size: the leading part, normalised after the cut.
@@ -111,6 +109,7 @@ class Qwen3EmbeddingEncoder:
         self._opening: NDArray[np.int64] | None = None
         self._end_id = -1
         self._lock = threading.Lock()
+        self._cut = {True: CutTexts("queries", folder.name), False: CutTexts("texts", folder.name)}
         self._identity = EmbedderIdentity(
             model=folder.name,
             revision=folder.revision,
@@ -134,6 +133,11 @@ class Qwen3EmbeddingEncoder:
     def counter_name(self) -> str:
         """Name of the way in which tokens are counted."""
         return self._open_tokenizer().name
+
+    @property
+    def documents_cut(self) -> int:
+        """How many documents so far were longer than ``max_length``, so that their ends were not embedded."""
+        return self._cut[False].count
 
     @property
     def report(self) -> RuntimeReport | None:
@@ -212,23 +216,15 @@ class Qwen3EmbeddingEncoder:
         unit = self._identity.normalised
         count = sum(map(len, windows))
         vectors = np.empty((count, self.dimensions), dtype=np.float32)
-        cut: list[int] = []
-        start = 0
+        cut = start = 0
         with closing(prefetched(self._token_rows, windows)) as parts:
             for rows in parts:
                 states = self._transformer.last_hidden(rows, kept_prefix=prompt)
                 kept = normalise(states, self.dimensions) if unit else states[:, : self.dimensions]
                 vectors[start : start + len(rows)] = kept
-                cut += (rows.cut + start).tolist()
+                cut += rows.cut.size
                 start += len(rows)
-        if cut:
-            logger.warning(
-                "%d of %d texts are longer than max_length=%d tokens and were cut: %s",
-                len(cut),
-                count,
-                self._max_length,
-                shown_rows(cut),
-            )
+        self._cut[prompt is not None].add(count, cut, f"max_length={self._max_length} tokens")
         return check_vectors(
             vectors, rows=count, dimensions=self.dimensions, model=self._identity.model, normalised=unit
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import threading
 from dataclasses import replace
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.embedding.counting import tokenizer_in
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.models import interruption
+from semlex.models.cut_texts import CutTexts
 from semlex.models.device import check_names, place
 from semlex.models.tokenizing import TextTokenizer, check_texts
 from semlex.models.transformer import check_range
@@ -34,14 +34,9 @@ if TYPE_CHECKING:
     from semlex.embedding.counting import WordTokenizer
     from semlex.models.weights import ModelFolder
 
-logger = logging.getLogger(__name__)
-
 PREFIX = "sentence-transformers:"
 MODULES = "modules.json"
 PROBE = "dimension"
-# A cut text is logged when it is the first one, and again when there are so many times more of them than at the last
-# time: at most six lines for 100,000 texts, and each says how many there are so far.
-LOGGED_AGAIN = 10
 
 
 class SentenceTransformersEmbedder:
@@ -98,7 +93,7 @@ class SentenceTransformersEmbedder:
         self._model: Any = None
         self._length = 0
         self._closed = False
-        self._cut = {True: _Cut("queries"), False: _Cut("texts")}
+        self._cut = {True: CutTexts("queries", self._folder.name), False: CutTexts("texts", self._folder.name)}
         # The package is not made for two calls at once.
         self._lock = threading.RLock()
 
@@ -262,10 +257,7 @@ class SentenceTransformersEmbedder:
             return
         prompt = self._prompt(is_query=is_query)
         lengths = tokenizer.counts([prompt + text for text in texts]) + added
-        with self._lock:
-            told = self._cut[is_query].add(len(texts), int((lengths > most).sum()))
-        if told is not None:
-            logger.warning("%s are longer than the %d tokens that %s reads and were cut", told, most, self._folder.name)
+        self._cut[is_query].add(len(texts), int((lengths > most).sum()), f"the {most} tokens that it reads")
 
     def _load(self) -> Any:
         """The model; the caller holds the lock."""
@@ -287,23 +279,6 @@ class SentenceTransformersEmbedder:
             if self._tokenizer is None:
                 self._tokenizer = tokenizer_in(self._tokenizer_folder)
             return self._tokenizer
-
-
-class _Cut:
-    """Counts texts that were cut, and knows when it is time to say so."""
-
-    def __init__(self, what: str) -> None:
-        self.count = 0
-        self._what, self._read, self._said = what, 0, 0
-
-    def add(self, read: int, cut: int) -> str | None:
-        """Counts; returns the line's beginning when one is due."""
-        self._read += read
-        self.count += cut
-        if self.count < max(1, self._said * LOGGED_AGAIN):
-            return None
-        self._said = self.count
-        return f"{self.count} of {self._read} {self._what} so far"
 
 
 def is_chosen_unasked(folder: ModelFolder) -> bool:

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.models.tokenizing import check_texts
-from semlex.models.transformer import check_range
-from semlex.reranking.server import COHERE_URL, check_model_name, open_server, read_scores, score_in_batches
+from semlex.reranking.server import COHERE_URL, ServerReranker, read_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 DEFAULT_MODEL = "rerank-v3.5"
 PATH = "/rerank"
 
 
-class CohereReranker:
+class CohereReranker(ServerReranker):
     """Scores candidates with ``POST {base_url}/rerank``.
 
     The query and the texts are sent to that server; texts that are too long for its model are cut there. Nothing is
@@ -57,50 +53,20 @@ class CohereReranker:
         attempts: int = 5,
         concurrency: int = 4,
     ) -> None:
-        check_range("batch_size", batch_size, 1, 1000)
-        self._model = check_model_name(model)
-        self._server = open_server(base_url, api_key, timeout=timeout, attempts=attempts, concurrency=concurrency)
-        self._raw_scores = raw_scores
-        self._batch_size = batch_size
-
-    @property
-    def identity(self) -> str:
-        """Model and server, in one line."""
-        return f"{self._model}@{self.host}"
-
-    @property
-    def host(self) -> str:
-        """Where texts are sent."""
-        return self._server.host
-
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) probabilities of relevance, 0 to 1, in the order of the texts.
-
-        Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
-            ModelServerError: The server cannot be reached, refuses, or answers with something else than one score per
-                text, or with scores outside of 0 to 1 where ``raw_scores`` is not set.
-            ModelError: The reranker was closed.
-        """
-        (checked,) = check_texts([query])
-
-        def body(batch: Sequence[str]) -> dict[str, object]:
-            return {"model": self._model, "query": checked, "documents": list(batch), "top_n": len(batch)}
-
-        return score_in_batches(
-            self._server, PATH, check_texts(texts), batch_size=self._batch_size, body=body, read=self._read
+        super().__init__(
+            model,
+            base_url,
+            api_key=api_key,
+            batch_size=batch_size,
+            timeout=timeout,
+            attempts=attempts,
+            concurrency=concurrency,
         )
+        self._raw_scores = raw_scores
 
-    def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
-        self._server.close()
+    def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        body = {"model": self._model, "query": query, "documents": texts, "top_n": len(texts)}
+        return self._read(self._server.post(PATH, body), len(texts))
 
     def _read(self, answer: Any, count: int) -> NDArray[np.float32]:
         scores = read_scores(

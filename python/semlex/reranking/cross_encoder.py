@@ -8,7 +8,6 @@ others probabilities, and only the latter can be compared with those of other re
 
 from __future__ import annotations
 
-import logging
 import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,10 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
 from semlex.models import interruption, memory
+from semlex.models.cut_texts import CutTexts
 from semlex.models.device import check_names, place
 from semlex.models.tokenizing import check_texts
-from semlex.models.transformer import check_range, shown_rows
+from semlex.models.transformer import check_range
 from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.models.weights import ModelFolder
-
-logger = logging.getLogger(__name__)
 
 
 class CrossEncoderReranker:
@@ -44,7 +42,7 @@ class CrossEncoderReranker:
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         batch_size: Most candidates in a forward pass, 1 to 256.
         max_length: Most tokens of query and text together, 16 to 32768; None for the model's own bound. The longer of
-            the two loses its end where they do not fit, and one logged line names the rows.
+            the two loses its end where they do not fit; that is logged now and then.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
         allow_download: Whether the hub may be asked for a model that is not on this machine.
@@ -85,6 +83,7 @@ class CrossEncoderReranker:
         self._max_length = max_length
         self._model: Any = None
         self._closed = False
+        self._cut = CutTexts("candidates", self._folder.name)
         # One forward pass at a time: two would need twice the memory, and neither MPS nor a tokenizer whose truncation
         # is switched on and off is safe with two.
         self._lock = threading.Lock()
@@ -139,18 +138,11 @@ class CrossEncoderReranker:
                 memory.give_back(device)
 
     def _lengths(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
-        """Tokens of every pair; names the pairs that the model will not see whole."""
+        """Tokens of every pair; counts the pairs that the model will not see whole."""
         encoded = model.tokenizer(pairs, truncation=False, padding=False, verbose=False)["input_ids"]
         lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
-        cut = np.flatnonzero(lengths > model.max_seq_length).tolist()
-        if cut:
-            logger.warning(
-                "%d of %d candidates do not fit into max_length=%d tokens with the query and were cut: %s",
-                len(cut),
-                len(pairs),
-                model.max_seq_length,
-                shown_rows(cut),
-            )
+        cut = int((lengths > model.max_seq_length).sum())
+        self._cut.add(len(pairs), cut, f"max_length={model.max_seq_length} tokens with the query")
         return lengths
 
     def _forward(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:

@@ -9,23 +9,18 @@ numbers only.
 from __future__ import annotations
 
 import json
-import logging
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex.errors import ModelServerError
-from semlex.models.tokenizing import check_texts
-from semlex.models.transformer import check_range, shown_rows
-from semlex.reranking.server import OPENAI_URL, check_model_name, open_server, read_scores
+from semlex.models.cut_texts import CutTexts
+from semlex.models.transformer import check_range
+from semlex.reranking.server import OPENAI_URL, ServerReranker, read_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-logger = logging.getLogger(__name__)
 
 PATH = "/chat/completions"
 MOST_SCORE = 10
@@ -63,11 +58,12 @@ _REFUSED_STATUSES = frozenset({400, 422})
 _FENCED = re.compile(r"\s*```\w*\s(.*)```\s*", re.DOTALL)
 
 
-class LLMReranker:
+class LLMReranker(ServerReranker):
     """Scores candidates by asking a language model; the scores are its opinion, not a calibrated probability.
 
-    The query and the texts are sent to the server. Nothing is sent before the first call of `score`. Blocking, and safe
-    for several threads.
+    The query and the texts are sent to the server. Nothing is sent before the first call of `score`. An answer that is
+    something else than one score from 0 to 10 per text is asked for once more; the scores are divided by 10. Blocking,
+    and safe for several threads.
 
     Args:
         model: Name by which the server knows the model.
@@ -75,8 +71,8 @@ class LLMReranker:
         api_key: Key of the account. None for the environment: ``OPENAI_API_KEY`` at OpenAI, ``OPENROUTER_API_KEY`` at
             OpenRouter, ``SEMLEX_RERANKER_API_KEY``, if set, anywhere else.
         batch_size: Most passages of a request, 1 to 100. Passages of one request may influence each other's scores.
-        max_characters: Most characters of a passage, 100 to 100000; the end of a longer one is cut, and one logged line
-            names the rows.
+        max_characters: Most characters of a passage, 100 to 100000; the end of a longer one is cut, and that is logged
+            now and then.
         timeout: Most seconds of one attempt.
         attempts: Most attempts of one request.
         concurrency: Most requests at the same time in one call.
@@ -84,6 +80,9 @@ class LLMReranker:
     Raises:
         ConfigurationError: A parameter cannot be used, or a key is missing.
     """
+
+    most_texts = 100
+    halved_at = frozenset()  # what is refused is asked again without the settings instead
 
     def __init__(
         self,
@@ -97,68 +96,29 @@ class LLMReranker:
         attempts: int = 5,
         concurrency: int = 4,
     ) -> None:
-        check_range("batch_size", batch_size, 1, 100)
         check_range("max_characters", max_characters, 100, 100_000)
-        self._model = check_model_name(model)
-        self._server = open_server(base_url, api_key, timeout=timeout, attempts=attempts, concurrency=concurrency)
-        self._batch_size = batch_size
+        super().__init__(
+            model,
+            base_url,
+            api_key=api_key,
+            batch_size=batch_size,
+            timeout=timeout,
+            attempts=attempts,
+            concurrency=concurrency,
+        )
         self._max_characters = max_characters
         self._settings = _SETTINGS
+        self._cut = CutTexts("passages", model)
 
-    @property
-    def identity(self) -> str:
-        """Model and server, in one line."""
-        return f"{self._model}@{self.host}"
-
-    @property
-    def host(self) -> str:
-        """Where texts are sent."""
-        return self._server.host
-
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) the model's scores divided by 10, 0 to 1, in the order of the texts.
-
-        Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
-            ModelServerError: The server cannot be reached or refuses, or the model answered twice with something else
-                than one score from 0 to 10 per text.
-            ModelError: The reranker was closed.
-        """
-        (checked,) = check_texts([query])
-        passages = check_texts(texts)
-        cut = [row for row, text in enumerate(passages) if len(text) > self._max_characters]
-        if cut:
-            logger.warning(
-                "%d of %d passages are longer than max_characters=%d and were cut: %s",
-                len(cut),
-                len(passages),
-                self._max_characters,
-                shown_rows(cut),
-            )
-        shortened = [text[: self._max_characters] for text in passages]
-        batches = [shortened[row : row + self._batch_size] for row in range(0, len(shortened), self._batch_size)]
-        scores = self._server.map(lambda batch: self._ask(checked, batch), batches)
-        opinions: NDArray[np.float32] = np.concatenate([np.empty(0, dtype=np.float32), *scores])
-        return opinions / np.float32(MOST_SCORE)
-
-    def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
-        self._server.close()
-
-    def _ask(self, query: str, batch: Sequence[str]) -> NDArray[np.float32]:
-        numbered = [{"passage": row, "text": text} for row, text in enumerate(batch)]
-        question = json.dumps({"query": query, "passages": numbered}, ensure_ascii=False)
+    def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        most = self._max_characters
+        self._cut.add(len(texts), sum(len(text) > most for text in texts), f"max_characters={most}")
+        passages = [{"passage": row, "text": text[:most]} for row, text in enumerate(texts)]
+        question = json.dumps({"query": query, "passages": passages}, ensure_ascii=False)
         try:
-            return self._read(self._post(question), len(batch))
+            return self._read(self._post(question), len(texts))
         except _UnusableAnswerError:
-            return self._read(self._post(question + REMINDER), len(batch))
+            return self._read(self._post(question + REMINDER), len(texts))
 
     def _post(self, question: str) -> Any:
         body = {
@@ -184,7 +144,7 @@ class LLMReranker:
         except (LookupError, TypeError, ValueError, RecursionError):
             scores = None  # the error would hold the answer
         try:
-            return read_scores(
+            opinions = read_scores(
                 scores,
                 count=count,
                 position="passage",
@@ -195,6 +155,7 @@ class LLMReranker:
             )
         except ModelServerError as error:
             raise _UnusableAnswerError(str(error)) from None
+        return opinions / np.float32(MOST_SCORE)
 
 
 class _UnusableAnswerError(ModelServerError):

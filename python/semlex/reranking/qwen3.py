@@ -7,16 +7,16 @@ drop the query and the document silently when their roles are not the expected o
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
+from semlex.models.cut_texts import CutTexts
 from semlex.models.device import require_torch
 from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
-from semlex.models.transformer import Transformer, check_config, check_range, shown_rows
+from semlex.models.transformer import Transformer, check_config, check_range
 from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.models.transformer import RuntimeReport
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = "Qwen/Qwen3-Reranker-0.6B"
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -50,8 +48,8 @@ class Qwen3Reranker:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         batch_size: Most candidates in a forward pass, 1 to 32.
-        max_length: Most tokens of a prompt, 128 to 32768. The end of a longer document is cut, never the prompt, and
-            one logged line names the rows.
+        max_length: Most tokens of a prompt, 128 to 32768. The end of a longer document is cut, never the prompt;
+            that is logged now and then.
         instruction: Task that the model judges by; None for the model card's.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
         revision: Branch, tag or commit of the hub.
@@ -107,6 +105,7 @@ class Qwen3Reranker:
         self._prompt: _Prompt | None = None
         self._head: NDArray[np.float32] | None = None
         self._lock = threading.Lock()
+        self._cut = CutTexts("documents", folder.name)
 
     @property
     def identity(self) -> str:
@@ -168,14 +167,7 @@ class Qwen3Reranker:
             tail=prompt.suffix.tolist(),
             most=room,
         )
-        if rows.cut.size:
-            logger.warning(
-                "%d of %d documents do not fit into max_length=%d tokens and were cut: %s",
-                rows.cut.size,
-                len(rows),
-                self._max_length,
-                shown_rows(rows.cut.tolist()),
-            )
+        self._cut.add(len(rows), rows.cut.size, f"max_length={self._max_length} tokens")
         return rows
 
     def _load_prompt(self) -> _Prompt:

@@ -1,17 +1,20 @@
-"""How rerankers talk to servers: keys, texts in batches, and answers whose order proves nothing."""
+"""What rerankers behind a server have in common: keys, texts in batches, and answers whose order proves nothing."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeGuard
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
 import numpy as np
 
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models.server import ModelServer
+from semlex.models.tokenizing import check_texts
+from semlex.models.transformer import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -27,86 +30,118 @@ KEY_VARIABLES = {
     OPENROUTER_URL: ("OPENROUTER_API_KEY",),
 }
 OTHER_KEY_VARIABLE = "SEMLEX_RERANKER_API_KEY"
-# Payload too large, and what some servers answer instead when a request holds too many texts.
-TOO_LARGE_STATUSES = frozenset({413, 422})
 MOST_FLOAT32 = 3.4e38
 
 
-def open_server(base_url: str, api_key: str | None, *, timeout: float, attempts: int, concurrency: int) -> ModelServer:
-    """A server with the key of its account; nothing is sent yet.
+class ServerReranker(ABC):
+    """A reranker whose model runs behind a server.
+
+    The query and the texts are sent to that server, in batches, several at a time. Nothing is sent before the first
+    call of `score`. Blocking, and safe for several threads.
 
     Args:
+        model: Name by which the server knows the model.
         base_url: Address in front of every path.
-        api_key: The key; None for the environment's (`KEY_VARIABLES`, `OTHER_KEY_VARIABLE`).
+        api_key: Key of the account; None for the environment's (`KEY_VARIABLES`, `OTHER_KEY_VARIABLE`).
+        batch_size: Most texts of a request, 1 to `most_texts`.
         timeout: Most seconds of one attempt.
         attempts: Most attempts of one request.
         concurrency: Most requests at the same time in one call.
 
-    Returns:
-        The server.
-
     Raises:
         ConfigurationError: A parameter cannot be used, or the address is that of an account whose key is not set.
     """
-    address = base_url.rstrip("/")
-    variables = KEY_VARIABLES.get(address, (OTHER_KEY_VARIABLE,))
-    variable = next(filter(environment, variables), None)
-    if api_key is None and variable is None and address in KEY_VARIABLES:
-        raise ConfigurationError(f"{address} wants a key: set the environment variable {' or '.join(variables)}")
-    return ModelServer(
-        address,
-        api_key=environment(variable) if api_key is None and variable is not None else api_key,
-        key_variable=variable or variables[0],
-        timeout=timeout,
-        attempts=attempts,
-        concurrency=concurrency,
-    )
+
+    most_texts: ClassVar[int] = 1000
+    # Answers that may mean "too many texts": payload too large, and what some servers say instead.
+    halved_at: ClassVar[frozenset[int]] = frozenset({413, 422})
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        *,
+        api_key: str | None,
+        batch_size: int,
+        timeout: float,
+        attempts: int,
+        concurrency: int,
+    ) -> None:
+        check_range("batch_size", batch_size, 1, self.most_texts)
+        if not model.strip() or not model.isprintable():
+            raise ConfigurationError("model must be the name by which the server knows it, in one line, and not blank")
+        address = base_url.rstrip("/")
+        variables = KEY_VARIABLES.get(address, (OTHER_KEY_VARIABLE,))
+        variable = next(filter(environment, variables), None)
+        if api_key is None and variable is None and address in KEY_VARIABLES:
+            raise ConfigurationError(f"{address} wants a key: set the environment variable {' or '.join(variables)}")
+        self._model = model
+        self._batch_size = batch_size
+        self._server = ModelServer(
+            address,
+            api_key=environment(variable) if api_key is None and variable is not None else api_key,
+            key_variable=variable or variables[0],
+            timeout=timeout,
+            attempts=attempts,
+            concurrency=concurrency,
+        )
+
+    @property
+    def identity(self) -> str:
+        """Model and server, in one line."""
+        return f"{self._model}@{self.host}"
+
+    @property
+    def host(self) -> str:
+        """Where texts are sent."""
+        return self._server.host
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Judges texts.
+
+        Args:
+            query: The query.
+            texts: n candidates.
+
+        Returns:
+            (n,) relevance, 0 to 1, in the order of the texts.
+
+        Raises:
+            ValidationError: The query or a text is not a str or holds a lone surrogate.
+            ModelServerError: The server cannot be reached, refuses, or answers with something else than one usable
+                score per text.
+            ModelError: The reranker was closed.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        (checked,) = check_texts([query])
+        candidates = check_texts(texts)
+        size = self._batch_size
+        batches = [candidates[start : start + size] for start in range(0, len(candidates), size)]
+        scores = self._server.map(lambda batch: self._ask_or_halve(checked, batch), batches)
+        return np.concatenate([np.empty(0, dtype=np.float32), *scores])
+
+    def close(self) -> None:
+        """Closes the connections; a second call does nothing."""
+        self._server.close()
+
+    @abstractmethod
+    def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        """One request: the score of every text, in order."""
+
+    def _ask_or_halve(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        """Scores of some texts; what the server refuses as too many is halved, down to a single text."""
+        try:
+            return self._ask(query, texts)
+        except ModelServerError as error:
+            if error.status not in self.halved_at or len(texts) == 1:
+                raise
+        middle = len(texts) // 2
+        return np.concatenate([self._ask_or_halve(query, half) for half in (texts[:middle], texts[middle:])])
 
 
 def environment(variable: str) -> str | None:
     """An environment variable; a blank one counts as not set."""
     return os.environ.get(variable, "").strip() or None
-
-
-def score_in_batches(
-    server: ModelServer,
-    path: str,
-    texts: Sequence[str],
-    *,
-    batch_size: int,
-    body: Callable[[Sequence[str]], Mapping[str, object]],
-    read: Callable[[Any, int], NDArray[np.float32]],
-) -> NDArray[np.float32]:
-    """Asks a server for scores, several batches at a time.
-
-    A batch that the server refuses as too large is halved, down to a single text.
-
-    Args:
-        server: The server.
-        path: Path behind its base URL.
-        texts: n texts.
-        batch_size: Most texts of a request.
-        body: Makes a request of some texts.
-        read: Makes scores of an answer and of the number of texts that were asked about.
-
-    Returns:
-        (n,) scores in the order of the texts.
-
-    Raises:
-        ModelServerError: The server refuses even a single text, or its answer cannot be used.
-    """
-
-    def ask(batch: Sequence[str]) -> NDArray[np.float32]:
-        try:
-            return read(server.post(path, body(batch)), len(batch))
-        except ModelServerError as error:
-            if error.status not in TOO_LARGE_STATUSES or len(batch) == 1:
-                raise
-        middle = len(batch) // 2
-        return np.concatenate([ask(batch[:middle]), ask(batch[middle:])])
-
-    batches = [texts[start : start + batch_size] for start in range(0, len(texts), batch_size)]
-    return np.concatenate([np.empty(0, dtype=np.float32), *server.map(ask, batches)])
 
 
 def read_scores(
@@ -151,23 +186,6 @@ def read_scores(
             "check the server"
         )
     return np.array([scores[row] for row in range(count)], dtype=np.float32)
-
-
-def check_model_name(model: str) -> str:
-    """Refuses a model's name that cannot stand in a request and in one line of a report.
-
-    Args:
-        model: The name.
-
-    Returns:
-        The same name.
-
-    Raises:
-        ConfigurationError: It is blank, or holds a line break or another control character.
-    """
-    if not model.strip() or not model.isprintable():
-        raise ConfigurationError("model must be the name by which the server knows it, in one line, and not blank")
-    return model
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -5,22 +5,18 @@ Wire format: ``/rerank`` in the server's own OpenAPI description.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from semlex.models.tokenizing import check_texts
-from semlex.models.transformer import check_range
-from semlex.reranking.server import open_server, read_scores, score_in_batches
+from semlex.reranking.server import ServerReranker, read_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
 PATH = "/rerank"
 
 
-class TEIReranker:
+class TEIReranker(ServerReranker):
     """Scores candidates with the model that a TEI server was started with.
 
     The query and the texts are sent to that server, which cuts texts that are too long for its model. Nothing is sent
@@ -49,53 +45,22 @@ class TEIReranker:
         attempts: int = 5,
         concurrency: int = 4,
     ) -> None:
-        check_range("batch_size", batch_size, 1, 1000)
-        self._server = open_server(base_url, api_key, timeout=timeout, attempts=attempts, concurrency=concurrency)
-        self._batch_size = batch_size
-
-    @property
-    def identity(self) -> str:
-        """The server, in one line: it serves one model, and its answers do not name it."""
-        return f"tei@{self.host}"
-
-    @property
-    def host(self) -> str:
-        """Where texts are sent."""
-        return self._server.host
-
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) probabilities of relevance, 0 to 1, in the order of the texts.
-
-        Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
-            ModelServerError: The server cannot be reached, refuses, or answers with something else than one probability
-                per text.
-            ModelError: The reranker was closed.
-        """
-        (checked,) = check_texts([query])
-
-        def body(batch: Sequence[str]) -> dict[str, object]:
-            return {"query": checked, "texts": list(batch), "raw_scores": False, "truncate": True}
-
-        return score_in_batches(
-            self._server, PATH, check_texts(texts), batch_size=self._batch_size, body=body, read=self._read
+        # A server serves one model, and its answers do not name it.
+        super().__init__(
+            "tei",
+            base_url,
+            api_key=api_key,
+            batch_size=batch_size,
+            timeout=timeout,
+            attempts=attempts,
+            concurrency=concurrency,
         )
 
-    def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
-        self._server.close()
-
-    def _read(self, answer: Any, count: int) -> NDArray[np.float32]:
+    def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        body = {"query": query, "texts": texts, "raw_scores": False, "truncate": True}
         return read_scores(
-            answer,
-            count=count,
+            self._server.post(PATH, body),
+            count=len(texts),
             position="index",
             score="score",
             source=f"{self.host}{PATH}",

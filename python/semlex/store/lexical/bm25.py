@@ -227,8 +227,8 @@ class _Search:
         Or, of an index that is in memory: whether it has changed, and the keys of the best chunks if it has not.
         """
         self._told = beside
-        if self._condition.is_empty and self._engine.is_steady:
-            self._guess = self._engine.cache.remembered(self._plan)
+        may_guess = self._condition.is_empty and self._engine.is_steady
+        self._guess = self._engine.cache.remembered(self._plan) if may_guess else None
         if self._guess is not None:
             self._best = self._search(self._guess, self._limit)
             return (state_statement(self._names), self._keys_of(self._best[0], self._condition))
@@ -319,7 +319,7 @@ class _Search:
             [key for _, key, _ in found],
             np.array([score for score, _, _ in found], dtype=np.float64),
             besides=[told for _, _, told in found] if self._told else None,
-            score=partial(self._scores_by_id, snapshot),
+            score=None if self._has_phrases else partial(self._scores_by_id, snapshot),
             scores_of=partial(self._scores_of, snapshot),
             filters=any(query.phrases or query.excluded for query in self._analysed.values()),
             warnings=(*warnings, *self._warnings()),
