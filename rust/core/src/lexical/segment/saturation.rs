@@ -7,7 +7,7 @@ use super::header::Header;
 use super::list::List;
 
 /// Frequencies whose saturation is looked up; larger ones are rare and computed.
-const TABLED: usize = 4;
+const TABLED: u32 = 16;
 
 /// The free parameters of BM25.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub(crate) fn idf(chunks: u64, frequency: u64) -> f64 {
 pub(crate) struct Saturation {
     parameters: Parameters,
     average_length: f64,
-    /// `TABLED` values for each length of the header.
+    /// For each frequency that is looked up, one value for each length of the header: those of small ones stand together.
     parts: Vec<f32>,
     norms: Vec<f32>,
     factor: f32,
@@ -58,9 +58,9 @@ impl Saturation {
             .lengths
             .iter()
             .map(|length| parameters.norm(*length, average_length));
-        let parts = norms.clone().flat_map(|norm| {
-            let frequencies = 1..=u32::try_from(TABLED).unwrap_or(0);
-            frequencies.map(move |frequency| parameters.saturated(frequency, norm) as f32)
+        let parts = (1..=TABLED).flat_map(|frequency| {
+            let norms = norms.clone();
+            norms.map(move |norm| parameters.saturated(frequency, norm) as f32)
         });
         Self {
             parameters,
@@ -75,12 +75,10 @@ impl Saturation {
     #[inline]
     pub(crate) fn part(&self, number: u16, above: u32) -> f32 {
         let number = usize::from(number);
-        if (above as usize) < TABLED {
-            return self
-                .parts
-                .get(number * TABLED + above as usize)
-                .copied()
-                .unwrap_or(0.0);
+        if above < TABLED {
+            let place = (above as usize).wrapping_mul(self.norms.len());
+            let part = self.parts.get(place.wrapping_add(number));
+            return part.copied().unwrap_or(0.0);
         }
         let frequency = above as f32 + 1.0;
         let norm = self.norms.get(number).copied().unwrap_or(0.0);
