@@ -527,6 +527,66 @@ fn long_lists_are_pruned_without_loss() {
 }
 
 #[test]
+fn damage_is_found_in_long_lists() {
+    let mut numbers = Numbers(3);
+    let mut chunks = many(3_000, 5);
+    // A frequency far above all others.
+    chunks[7].terms = vec!["t0".into(); 70_000];
+    let id = id_of(1);
+    let segment = build(&id, &chunks);
+    let alone = |row: &EncodedRow| row.data.get(5) == Some(&0);
+    let long = (0..segment.rows.len()).filter(|number| alone(&segment.rows[*number]));
+    let long: Vec<_> = long.collect();
+    assert!(long.len() > 10);
+    let merged = merge(&id_of(2), vec![source(id, &segment)], Vec::new());
+    assert_eq!(merged.unwrap(), build(&id_of(2), &chunks));
+    for round in 0..400 {
+        let mut damaged = segment.clone();
+        let row = &mut damaged.rows[long[round % long.len()]];
+        let place = numbers.next() as usize % row.data.len();
+        match round / long.len() % 3 {
+            0 => row.data[place] ^= 1 << (numbers.next() % 8),
+            1 => row.data.truncate(place),
+            _ => row.data.insert(place, numbers.next() as u8),
+        }
+        let term = String::from_utf8(row.first_term.clone()).unwrap();
+        let merged = merge(&id_of(2), vec![source(id, &damaged)], Vec::new());
+        assert!(damaged == segment || matches!(merged, Err(SegmentError::Damaged { .. })));
+        let tables = Tables {
+            segments: vec![(id, "english".into(), damaged.clone())],
+            tombstones: Vec::new(),
+        };
+        let cache = PostingCache::new(0);
+        let query = LanguageQuery {
+            language: "english".into(),
+            wanted: vec![(0, term)],
+            ..LanguageQuery::default()
+        };
+        let plan = cache.plan(&[query]).unwrap();
+        let read = tables.snapshot(&cache, &plan);
+        assert!(damaged == segment || matches!(read, Err(SegmentError::Damaged { .. })));
+    }
+}
+
+#[test]
+fn another_version_of_the_format_is_an_error() {
+    let id = id_of(1);
+    let segment = build(&id, &many(600, 5));
+    let refused = |segment: &EncodedSegment| {
+        let error = merge(&id_of(2), vec![source(id, segment)], Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("version"), "{error}");
+    };
+    for number in 0..segment.rows.len() {
+        let mut other = segment.clone();
+        other.rows[number].data[0] = 1;
+        refused(&other);
+    }
+    let mut other = segment.clone();
+    other.header[0] = 1;
+    refused(&other);
+}
+
+#[test]
 fn all_that_tie_come_along_up_to_a_thousand() {
     let mut chunks: Vec<_> = (0..2_500)
         .map(|id| Chunk {

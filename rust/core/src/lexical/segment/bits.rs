@@ -57,7 +57,7 @@ impl BitWriter {
 
     /// Zeros, and a one behind them.
     #[inline]
-    fn unary(&mut self, zeros: u32) {
+    pub(crate) fn unary(&mut self, zeros: u32) {
         let mut left = zeros;
         while left >= 32 {
             self.bits(0, 32);

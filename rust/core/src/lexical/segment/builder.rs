@@ -235,7 +235,8 @@ impl SegmentBuilder {
                 }
             }
         }
-        let mut rows = RowWriter::new(id, order.len());
+        let lengths: Vec<_> = order.iter().map(|(chunk, _)| chunk.length).collect();
+        let mut rows = RowWriter::new(id, &lengths);
         let mut postings = postings.as_slice();
         for (_, term) in &sorted {
             let known = known.get(*term as usize).copied().unwrap_or_default();
@@ -244,7 +245,6 @@ impl SegmentBuilder {
                 postings = behind;
             }
         }
-        let lengths: Vec<_> = order.iter().map(|(chunk, _)| chunk.length).collect();
         EncodedSegment::new(id, order.iter().map(|(chunk, _)| chunk.id), &lengths, rows)
     }
 }

@@ -35,7 +35,7 @@ impl EncodedSegment {
         id: &SegmentId,
         ids: impl IntoIterator<Item = i64>,
         lengths: &[u32],
-        rows: RowWriter,
+        rows: RowWriter<'_>,
     ) -> Result<Self, SegmentError> {
         let ids = IdRanges::new(ids)
             .ok_or_else(|| SegmentError::refused("a lexical id was given twice"))?;

@@ -1,20 +1,20 @@
 //! Posting lists in memory, packed so that a search reads them fast, or skips what it does not need.
 //!
 //! A list is, for each full block of 128 postings, a skip entry (last ordinal, bits of a gap, bits of a frequency), then
-//! the blocks, bit-packed, then the rest as it is stored. Gaps are those between ordinals, less 1; frequencies are kept
-//! less 1.
+//! the blocks, bit-packed, then the ordinals of the rest and their frequencies in whole bytes, if any is above 1. Gaps are
+//! those between ordinals, less 1; frequencies are kept less 1.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bitpacking::{BitPacker, BitPacker4x};
 
-use super::bits::{BitReader, BitWriter};
-use super::header::Header;
-use super::postings::{Widths, each_posting, read_posting, write_posting};
+use super::Posting;
+use super::ascending::{BLOCK, packed_bytes};
+use super::bits::BitReader;
+use super::extremes::{Extreme, read_extremes};
+use super::long_postings::each_block;
+use super::postings::each_posting;
 use super::sealed::{Read, Reader};
-
-/// Postings of a block.
-pub(crate) const BLOCK: usize = BitPacker4x::BLOCK_LEN;
 
 /// Looking one chunk up costs about as much as reading this many postings.
 pub(crate) const LOOK_UP: usize = 8;
@@ -22,8 +22,9 @@ pub(crate) const LOOK_UP: usize = 8;
 /// Bytes of a skip entry.
 const SKIP_BYTES: usize = 4;
 
-/// Packs a list, posting after posting.
+/// Packs a list, posting after posting or block after block.
 struct Packing {
+    packer: BitPacker4x,
     skips: Vec<u8>,
     blocks: Vec<u8>,
     /// The last ordinal of the block before.
@@ -34,10 +35,12 @@ struct Packing {
 }
 
 impl Packing {
-    fn new() -> Self {
+    /// With room for so many bytes.
+    fn new(bytes: usize) -> Self {
         Self {
+            packer: BitPacker4x::new(),
             skips: Vec::new(),
-            blocks: Vec::new(),
+            blocks: Vec::with_capacity(bytes),
             before: None,
             ordinals: [0; BLOCK],
             above: [0; BLOCK],
@@ -46,73 +49,60 @@ impl Packing {
     }
 
     #[inline]
-    fn push(&mut self, ordinal: u16, above: u32) {
+    fn push(&mut self, posting: Posting) {
         let place = self.ordinals.get_mut(self.filled);
-        if let (Some(place), Some(frequency)) = (place, self.above.get_mut(self.filled)) {
-            (*place, *frequency) = (u32::from(ordinal), above);
+        if let (Some(place), Some(above)) = (place, self.above.get_mut(self.filled)) {
+            *place = u32::from(posting.ordinal);
+            *above = posting.frequency.saturating_sub(1);
             self.filled += 1;
         }
         if self.filled == BLOCK {
-            self.block(ordinal);
+            let (ordinals, above) = (self.ordinals, self.above);
+            self.filled = 0;
+            self.block(&ordinals, &above);
         }
     }
 
-    fn block(&mut self, last: u16) {
-        let packer = BitPacker4x::new();
-        let gap_bits = packer.num_bits_strictly_sorted(self.before, &self.ordinals);
-        let frequency_bits = packer.num_bits(&self.above);
+    fn block(&mut self, ordinals: &[u32; BLOCK], above: &[u32; BLOCK]) {
+        let packer = self.packer;
+        let gap_bits = packer.num_bits_strictly_sorted(self.before, ordinals);
+        let frequency_bits = packer.num_bits(above);
         let start = self.blocks.len();
         let (gaps, others) = (packed_bytes(gap_bits), packed_bytes(frequency_bits));
         self.blocks.resize(start + gaps + others, 0);
         let packed = self.blocks.get_mut(start..);
         if let Some((gaps, others)) = packed.and_then(|bytes| bytes.split_at_mut_checked(gaps)) {
-            packer.compress_strictly_sorted(self.before, &self.ordinals, gaps, gap_bits);
-            packer.compress(&self.above, others, frequency_bits);
+            packer.compress_strictly_sorted(self.before, ordinals, gaps, gap_bits);
+            packer.compress(above, others, frequency_bits);
         }
-        self.skips.extend_from_slice(&last.to_le_bytes());
-        self.skips.extend_from_slice(&[gap_bits, frequency_bits]);
-        self.before = Some(u32::from(last));
-        self.filled = 0;
+        let last = ordinals.last().copied().unwrap_or(0);
+        let [low, high, ..] = last.to_le_bytes();
+        self.skips
+            .extend_from_slice(&[low, high, gap_bits, frequency_bits]);
+        self.before = Some(last);
     }
 
-    fn finish(mut self, widths: Widths, repeats: bool) -> Box<[u8]> {
-        let mut rest = BitWriter::default();
-        for (ordinal, above) in self.ordinals.iter().zip(&self.above).take(self.filled) {
-            write_posting(
-                &mut rest,
-                widths,
-                self.before,
-                *ordinal,
-                repeats.then_some(*above),
-            );
-            self.before = Some(*ordinal);
+    fn finish(mut self, count: u32, extremes: Option<Box<[Extreme]>>) -> List {
+        let rest = self.ordinals.iter().zip(&self.above).take(self.filled);
+        let most = rest.clone().fold(0, |most, (_, above)| most.max(*above));
+        let width = match most {
+            0 => 0,
+            1..256 => 1,
+            _ => 4,
+        };
+        for (ordinal, _) in rest.clone() {
+            self.blocks.extend(ordinal.to_le_bytes().iter().take(2));
         }
-        [self.skips, self.blocks, rest.finish()].concat().into()
-    }
-}
-
-const fn packed_bytes(bits: u8) -> usize {
-    bits as usize * BLOCK / 8
-}
-
-/// Largest frequency and shortest chunk among postings of about the same frequency: what bounds their scores,
-/// whatever the average length is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extreme {
-    pub(crate) frequency: u32,
-    pub(crate) length: u32,
-}
-
-/// Frequencies 1, 2, 3, 4 to 7, 8 and above.
-const CLASSES: usize = 5;
-
-fn class(frequency: u32) -> usize {
-    match frequency {
-        0 | 1 => 0,
-        2 => 1,
-        3 => 2,
-        4..8 => 3,
-        _ => 4,
+        for (_, above) in rest {
+            self.blocks.extend(above.to_le_bytes().iter().take(width));
+        }
+        List {
+            bytes: [self.skips, self.blocks].concat().into(),
+            count,
+            width,
+            extremes,
+            dead: AtomicU64::new(0),
+        }
     }
 }
 
@@ -120,10 +110,11 @@ fn class(frequency: u32) -> usize {
 #[derive(Debug)]
 pub(crate) struct List {
     bytes: Box<[u8]>,
-    chunks: u32,
     count: u32,
-    repeats: bool,
-    extremes: Option<Box<[Extreme; CLASSES]>>,
+    /// Bytes of a frequency in the rest.
+    width: usize,
+    /// Of a list with a row of its own.
+    extremes: Option<Box<[Extreme]>>,
     /// Number of a view, and how many of the postings are dead in it.
     dead: AtomicU64,
 }
@@ -132,28 +123,27 @@ pub(crate) struct List {
 const DEAD_BITS: u32 = 17;
 
 impl List {
-    /// Takes the list at the reader's place, and checks all of it.
-    pub(crate) fn read(reader: &mut BitReader<'_>, header: &Header) -> Read<Self> {
-        let mut extremes = [Extreme::default(); CLASSES];
-        let mut packing = Packing::new();
-        let (count, repeats) = each_posting(reader, header.chunks(), |posting| {
-            packing.push(posting.ordinal, posting.frequency.saturating_sub(1));
-            let length = header.length(u32::from(posting.ordinal));
-            if let Some(extreme) = extremes.get_mut(class(posting.frequency)) {
-                if extreme.frequency == 0 || length < extreme.length {
-                    extreme.length = length;
-                }
-                extreme.frequency = extreme.frequency.max(posting.frequency);
+    /// Takes the list at the reader's place, in a segment of so many chunks, and checks all of it.
+    pub(crate) fn read(reader: &mut BitReader<'_>, chunks: u32) -> Read<Self> {
+        let mut packing = Packing::new(0);
+        let count = each_posting(reader, chunks, |posting| packing.push(posting))?;
+        Ok(packing.finish(count, None))
+    }
+
+    /// Takes the list of a row of its own, and checks all of it.
+    pub(crate) fn read_long(mut content: Reader<'_>, chunks: u32) -> Read<Self> {
+        let extremes = read_extremes(&mut content)?;
+        let mut packing = Packing::new(content.left() * 2);
+        let count = each_block(content, chunks, |block| {
+            if block.filled == BLOCK {
+                packing.block(block.ordinals, block.above);
+            } else {
+                packing.ordinals = *block.ordinals;
+                packing.above = *block.above;
+                packing.filled = block.filled;
             }
         })?;
-        Ok(Self {
-            bytes: packing.finish(Widths::new(header.chunks(), count as usize), repeats),
-            chunks: header.chunks(),
-            count,
-            repeats,
-            extremes: (count as usize >= BLOCK).then(|| Box::new(extremes)),
-            dead: AtomicU64::new(0),
-        })
+        Ok(packing.finish(count, Some(extremes)))
     }
 
     /// The number of postings.
@@ -175,22 +165,13 @@ impl List {
 
     /// Bytes in memory.
     pub(crate) fn memory(&self) -> usize {
-        let extremes = self
-            .extremes
-            .as_ref()
-            .map_or(0, |_| size_of::<[Extreme; CLASSES]>());
+        let extremes = self.extremes.as_deref().map_or(0, size_of_val);
         size_of::<Self>() + self.bytes.len() + extremes
     }
 
     /// What bounds the scores of a long list; nothing for a short one.
-    pub(crate) fn extremes(&self) -> Option<impl Iterator<Item = Extreme> + '_> {
-        let extremes = self.extremes.as_ref()?;
-        Some(
-            extremes
-                .iter()
-                .copied()
-                .filter(|extreme| extreme.frequency > 0),
-        )
+    pub(crate) fn extremes(&self) -> Option<&[Extreme]> {
+        self.extremes.as_deref()
     }
 
     fn blocks(&self) -> usize {
@@ -325,20 +306,20 @@ impl<'a> Cursor<'a> {
             self.before = Some(last);
             self.filled = BLOCK;
         } else if self.next == self.list.blocks() {
-            let widths = Widths::new(self.list.chunks, self.list.count as usize);
-            let mut reader = BitReader::new(bytes);
-            self.filled = 0;
             let rest = self.list.count as usize % BLOCK;
-            for (ordinal, above) in self.ordinals.iter_mut().zip(&mut self.above).take(rest) {
-                let Ok((next, more)) =
-                    read_posting(&mut reader, widths, self.before, self.list.repeats)
-                else {
-                    return self.exhaust();
-                };
-                (*ordinal, *above) = (next, more);
-                self.before = Some(next);
-                self.filled += 1;
+            let (ordinals, above) = bytes.split_at_checked(rest * 2).unwrap_or_default();
+            for (place, bytes) in self.ordinals.iter_mut().zip(ordinals.chunks_exact(2)) {
+                *place = number(bytes);
             }
+            match self.list.width {
+                0 => self.above.fill(0),
+                width => {
+                    for (place, bytes) in self.above.iter_mut().zip(above.chunks_exact(width)) {
+                        *place = number(bytes);
+                    }
+                }
+            }
+            self.filled = rest;
             if rest == 0 {
                 return self.exhaust();
             }
@@ -354,6 +335,17 @@ impl<'a> Cursor<'a> {
         self.filled = 0;
         false
     }
+}
+
+/// A number of at most four bytes.
+#[inline]
+fn number(bytes: &[u8]) -> u32 {
+    let mut number = [0; 4];
+    number
+        .iter_mut()
+        .zip(bytes)
+        .for_each(|(to, from)| *to = *from);
+    u32::from_le_bytes(number)
 }
 
 /// Unpacks a block of full size.

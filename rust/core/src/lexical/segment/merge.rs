@@ -122,7 +122,7 @@ pub fn merge(
             *moved = Some(new);
         }
     }
-    let rows = merge_terms(id, living.len(), &mut walks)?;
+    let rows = merge_terms(id, &lengths, &mut walks)?;
     EncodedSegment::new(
         id,
         living.iter().map(|(chunk, _, _)| *chunk),
@@ -131,11 +131,11 @@ pub fn merge(
     )
 }
 
-fn merge_terms(
+fn merge_terms<'l>(
     id: &SegmentId,
-    chunks: usize,
+    lengths: &'l [u32],
     walks: &mut [Walk<'_>],
-) -> Result<RowWriter, SegmentError> {
+) -> Result<RowWriter<'l>, SegmentError> {
     let mut heads = BinaryHeap::with_capacity(walks.len());
     for (number, walk) in walks.iter_mut().enumerate() {
         let mut term = Vec::new();
@@ -143,7 +143,7 @@ fn merge_terms(
             heads.push(Reverse((term, number)));
         }
     }
-    let mut rows = RowWriter::new(id, chunks);
+    let mut rows = RowWriter::new(id, lengths);
     let mut postings = Vec::new();
     let mut at_hand = Vec::new();
     while let Some(Reverse((mut term, number))) = heads.pop() {
@@ -164,7 +164,7 @@ fn merge_terms(
 }
 
 /// Writes a term whose postings came source by source.
-fn push(rows: &mut RowWriter, term: &[u8], postings: &mut Vec<Posting>) {
+fn push(rows: &mut RowWriter<'_>, term: &[u8], postings: &mut Vec<Posting>) {
     // Stable sorting takes ascending runs as they are; sources mostly hold ids of their own ranges.
     postings.sort_by_key(|posting| posting.ordinal);
     if !postings.is_empty() {

@@ -4,6 +4,7 @@
 //! blob that leaves this module is sealed: version, checksum over all that it belongs to, content. What is read back is
 //! checked in full before it is used, so a damaged blob is an error and never a wrong answer.
 
+mod ascending;
 mod bitmap;
 mod bits;
 mod builder;
@@ -11,9 +12,11 @@ mod cache;
 mod candidates;
 mod dictionary;
 mod encoding;
+mod extremes;
 mod header;
 mod ids;
 mod list;
+mod long_postings;
 mod merge;
 mod plan;
 mod postings;

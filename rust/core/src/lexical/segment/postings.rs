@@ -1,4 +1,5 @@
-//! Stored posting lists: one after the other in a stream of bits, as small as their numbers allow.
+//! Stored posting lists of terms that share a row: one after the other in a stream of bits, as small as their numbers
+//! allow.
 //!
 //! A list is its count, a bit that tells whether any frequency is above 1, the first ordinal, then gaps in Rice codes;
 //! behind each ordinal its frequency, less 1, where there are such. Gaps are those between ordinals, less 1.
@@ -22,13 +23,12 @@ pub(crate) fn write_list(postings: &[Posting], chunks: u32, writer: &mut BitWrit
     }
 }
 
-/// Reads the list at the reader's place, checks it, and calls `visit` with every posting; gives the number of postings
-/// and whether any frequency is above 1.
+/// Reads the list at the reader's place, checks it, and calls `visit` with every posting; gives the number of postings.
 pub(crate) fn each_posting(
     reader: &mut BitReader<'_>,
     chunks: u32,
     mut visit: impl FnMut(Posting),
-) -> Read<(u32, bool)> {
+) -> Read<u32> {
     let count = reader.gamma()?;
     if count > chunks {
         return Err("a list has more postings than there are chunks");
@@ -53,18 +53,18 @@ pub(crate) fn each_posting(
     if (all_above > 0) != repeats {
         return Err("a list does not say whether it repeats");
     }
-    Ok((count, repeats))
+    Ok(count)
 }
 
 /// Bits of the first ordinal, and the parameter of the gaps' Rice code.
 #[derive(Clone, Copy)]
-pub(crate) struct Widths {
+struct Widths {
     ordinal: u32,
     gap: u32,
 }
 
 impl Widths {
-    pub(crate) fn new(chunks: u32, postings: usize) -> Self {
+    fn new(chunks: u32, postings: usize) -> Self {
         // Best for random gaps: the logarithm of ln 2 times their mean.
         let mean = (chunks as usize / postings.max(1)) * 11 / 16;
         Self {
@@ -77,7 +77,7 @@ impl Widths {
 const TOO_LARGE: &str = "an ordinal is too large";
 
 /// Appends an ordinal, and its frequency less 1 where there are frequencies.
-pub(crate) fn write_posting(
+fn write_posting(
     writer: &mut BitWriter,
     widths: Widths,
     before: Option<u32>,
@@ -93,9 +93,9 @@ pub(crate) fn write_posting(
     }
 }
 
-/// Reads what [`write_posting`] wrote: ordinal, and frequency less 1. Most of a cold search's time goes by here.
+/// Reads what [`write_posting`] wrote: ordinal, and frequency less 1.
 #[inline(always)]
-pub(crate) fn read_posting(
+fn read_posting(
     reader: &mut BitReader<'_>,
     widths: Widths,
     before: Option<u32>,

@@ -6,8 +6,10 @@
 //! its first term that is above the last term of the row before.
 
 use super::bits::{BitReader, BitWriter};
+use super::extremes::{read_extremes, write_extremes};
 use super::header::Header;
 use super::list::List;
+use super::long_postings::{Block, each_block, write_long_list};
 use super::postings::{each_posting, write_list};
 use super::prefix_code::{Counts, PrefixCode};
 use super::sealed::{FRONT_BYTES, Kind, Read, Reader, open, seal, write_varint};
@@ -52,9 +54,10 @@ struct Entry {
 }
 
 /// Takes terms in order, and makes rows.
-pub(crate) struct RowWriter {
+pub(crate) struct RowWriter<'l> {
     id: SegmentId,
-    chunks: u32,
+    /// Of each chunk.
+    lengths: &'l [u32],
     count: u64,
     terms: Vec<u8>,
     postings: Vec<Posting>,
@@ -65,12 +68,12 @@ pub(crate) struct RowWriter {
     shared: Counts,
 }
 
-impl RowWriter {
-    /// For a segment of this many chunks.
-    pub(crate) fn new(id: &SegmentId, chunks: usize) -> Self {
+impl<'l> RowWriter<'l> {
+    /// For a segment whose chunks have these lengths.
+    pub(crate) fn new(id: &SegmentId, lengths: &'l [u32]) -> Self {
         Self {
             id: *id,
-            chunks: u32::try_from(chunks).unwrap_or(u32::MAX),
+            lengths,
             count: 0,
             terms: Vec::new(),
             postings: Vec::new(),
@@ -84,7 +87,7 @@ impl RowWriter {
     /// Adds a term, greater than all before, with at least one posting.
     pub(crate) fn push(&mut self, term: &[u8], postings: &[Posting]) {
         self.count += postings.len() as u64;
-        let alone = (postings.len() > LONG_LIST).then(|| alone(postings, self.chunks));
+        let alone = (postings.len() > LONG_LIST).then(|| alone(postings, self.lengths));
         if alone.is_none() {
             // Codes are made for what is written if all terms stand in one row: then no byte is without a code.
             let last = self.terms.get(self.last.clone()).unwrap_or_default();
@@ -113,7 +116,7 @@ impl RowWriter {
         };
         let mut cutter = Cutter {
             id: &self.id,
-            chunks: self.chunks,
+            lengths: self.lengths,
             codes: &codes,
             rows: Vec::new(),
             key: Vec::new(),
@@ -142,12 +145,15 @@ impl RowWriter {
 }
 
 /// The content of a row with one list.
-fn alone(postings: &[Posting], chunks: u32) -> Vec<u8> {
-    let mut bits = BitWriter::default();
-    write_list(postings, chunks, &mut bits);
+fn alone(postings: &[Posting], lengths: &[u32]) -> Vec<u8> {
     let mut content = vec![ALONE];
-    content.append(&mut bits.finish());
+    write_extremes(postings, lengths, &mut content);
+    write_long_list(postings, chunks_of(lengths), &mut content);
     content
+}
+
+fn chunks_of(lengths: &[u32]) -> u32 {
+    u32::try_from(lengths.len()).unwrap_or(u32::MAX)
 }
 
 fn shared_bytes(before: &[u8], term: &[u8]) -> usize {
@@ -158,7 +164,7 @@ fn shared_bytes(before: &[u8], term: &[u8]) -> usize {
 /// Puts entries into rows.
 struct Cutter<'a> {
     id: &'a SegmentId,
-    chunks: u32,
+    lengths: &'a [u32],
     codes: &'a TermCodes,
     rows: Vec<EncodedRow>,
     /// Of the row at hand: its key, how many terms it has, and their bits.
@@ -178,7 +184,7 @@ impl<'a> Cutter<'a> {
                 .extend_from_slice(term.get(..=shared).unwrap_or(term));
             if !self.fits(term, 0, postings) {
                 // Only frequencies beyond all measure bring it so far.
-                alone_content = Some(alone(postings, self.chunks));
+                alone_content = Some(alone(postings, self.lengths));
             }
         }
         if let Some(content) = alone_content {
@@ -199,7 +205,7 @@ impl<'a> Cutter<'a> {
             self.codes.text.write(*byte, &mut self.bits);
         }
         self.codes.text.write(END, &mut self.bits);
-        write_list(postings, self.chunks, &mut self.bits);
+        write_list(postings, chunks_of(self.lengths), &mut self.bits);
         // The form, and two bytes for the number of terms, of which there are never more than bits.
         let front = FRONT_BYTES + 1 + 2;
         let fits = self.key.len() + front + self.bits.bytes() <= SHARED_ROW;
@@ -234,10 +240,12 @@ impl<'a> Cutter<'a> {
 
 /// Walks over the terms of one row.
 pub(crate) struct RowReader<'a> {
+    /// Of a row of several terms.
     bits: BitReader<'a>,
+    /// The list of a row of one term.
+    alone: Option<Reader<'a>>,
     /// What the first term begins with, or all of it.
     key: &'a [u8],
-    shared: bool,
     begun: bool,
     left: u64,
     /// The term at hand.
@@ -267,9 +275,9 @@ impl<'a> RowReader<'a> {
         };
         let (shared, left) = read().map_err(SegmentError::damaged(id))?;
         Ok(Self {
-            bits: BitReader::new(content.rest()),
+            bits: BitReader::new(if shared { content.rest() } else { &[] }),
+            alone: (!shared).then_some(content),
             key,
-            shared,
             begun: false,
             left,
             term: Vec::new(),
@@ -283,7 +291,7 @@ impl<'a> RowReader<'a> {
         };
         self.left = left;
         let first = !std::mem::replace(&mut self.begun, true);
-        if !self.shared {
+        if self.alone.is_some() {
             self.term.extend_from_slice(self.key);
             return Ok(true);
         }
@@ -317,8 +325,37 @@ impl<'a> RowReader<'a> {
     }
 
     /// Reads the postings of the term at hand.
-    pub(crate) fn postings(&mut self, chunks: u32, visit: impl FnMut(Posting)) -> Read<()> {
-        each_posting(&mut self.bits, chunks, visit).map(|_| ())
+    pub(crate) fn postings(&mut self, chunks: u32, mut visit: impl FnMut(Posting)) -> Read<()> {
+        let Some(mut content) = self.alone else {
+            return each_posting(&mut self.bits, chunks, visit).map(|_| ());
+        };
+        read_extremes(&mut content)?;
+        let visit_block = |block: &Block<'_>| {
+            let postings = block.ordinals.iter().zip(block.above);
+            for (ordinal, above) in postings.take(block.filled) {
+                visit(Posting {
+                    ordinal: u16::try_from(*ordinal).unwrap_or(u16::MAX),
+                    frequency: above.saturating_add(1),
+                });
+            }
+        };
+        each_block(content, chunks, visit_block).map(|_| ())
+    }
+
+    /// Takes the list of the term at hand.
+    fn list(&mut self, chunks: u32) -> Read<List> {
+        match self.alone {
+            Some(content) => List::read_long(content, chunks),
+            None => List::read(&mut self.bits, chunks),
+        }
+    }
+
+    /// Passes over the list of the term at hand.
+    fn skip(&mut self, chunks: u32) -> Read<()> {
+        match self.alone {
+            Some(_) => Ok(()),
+            None => each_posting(&mut self.bits, chunks, |_| {}).map(|_| ()),
+        }
     }
 }
 
@@ -338,14 +375,12 @@ pub(crate) fn find_term(
     let mut row = RowReader::open(&header.id, key, data)?;
     while row.next(&header.codes).map_err(&damaged)? {
         if row.term.as_slice() == term {
-            return List::read(&mut row.bits, header)
-                .map(Some)
-                .map_err(&damaged);
+            return row.list(header.chunks()).map(Some).map_err(&damaged);
         }
         if row.term.as_slice() > term {
             return Ok(None);
         }
-        row.postings(header.chunks(), |_| {}).map_err(&damaged)?;
+        row.skip(header.chunks()).map_err(&damaged)?;
     }
     Ok(None)
 }

@@ -90,7 +90,7 @@ impl Saturation {
         let Some(extremes) = list.extremes() else {
             return self.factor;
         };
-        let parts = extremes.map(|extreme| {
+        let parts = extremes.iter().map(|extreme| {
             let norm = self.parameters.norm(extreme.length, self.average_length);
             self.parameters.saturated(extreme.frequency, norm) as f32
         });

@@ -3,7 +3,7 @@
 use super::{SegmentError, SegmentId};
 
 /// Version of the format of every blob.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Version and checksum.
 pub(crate) const FRONT_BYTES: usize = 5;
@@ -52,7 +52,7 @@ pub(crate) fn open<'a>(
         .ok_or_else(|| damaged("a blob is too short"))?;
     let [version, found @ ..] = *front;
     if version != VERSION {
-        return Err(damaged("a blob has an unknown version"));
+        return Err(damaged("a blob has another version of the format"));
     }
     if found != checksum(kind, id, key, content) {
         return Err(damaged("a checksum differs"));

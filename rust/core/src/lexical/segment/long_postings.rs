@@ -1,0 +1,212 @@
+//! Posting lists with a row of their own, stored so that they are read fast.
+//!
+//! A list is its count; how many of its frequencies are above 1, and if any are: which ones, by their place in the list,
+//! and how far they are above; then the ordinals. Places, sums and ordinals ascend, and are stored as such numbers are:
+//! how far a frequency is above 1 is a step of a sum; behind the sums stands what steps are beyond the longest one.
+
+use super::Posting;
+use super::ascending::{Ascending, BLOCK, write_ascending};
+use super::sealed::{Read, Reader, write_varint};
+
+/// Frequencies whose steps are longer are rare.
+const LONGEST_STEP: u32 = 24;
+
+const SIZE: u32 = 128;
+const _: () = assert!(SIZE as usize == BLOCK);
+
+/// Postings that were read at once.
+pub(crate) struct Block<'a> {
+    pub(crate) ordinals: &'a [u32; BLOCK],
+    /// Frequencies, less 1.
+    pub(crate) above: &'a [u32; BLOCK],
+    /// How many postings there are, if it is not a full block.
+    pub(crate) filled: usize,
+}
+
+/// Appends a list, of at least one posting. Ordinals ascend below `chunks`, frequencies are at least 1.
+pub(crate) fn write_long_list(postings: &[Posting], chunks: u32, out: &mut Vec<u8>) {
+    let count = u32::try_from(postings.len()).unwrap_or(u32::MAX);
+    let (mut places, mut sums, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sum, mut longer, mut passed) = (0, 0, 0);
+    for (place, posting) in (0..).zip(postings) {
+        let above = posting.frequency.saturating_sub(1);
+        if above == 0 {
+            continue;
+        }
+        sum += above.min(LONGEST_STEP);
+        places.push(place);
+        sums.push(sum - 1);
+        if above > LONGEST_STEP {
+            write_varint(passed, &mut beyond);
+            write_varint(u64::from(above - LONGEST_STEP), &mut beyond);
+            (longer, passed) = (longer + 1, 0);
+        } else {
+            passed += 1;
+        }
+    }
+    write_varint(u64::from(count), out);
+    write_varint(places.len() as u64, out);
+    if !places.is_empty() {
+        write_varint(u64::from(sum), out);
+        write_ascending(&places, count, out);
+        write_ascending(&sums, sum, out);
+        write_varint(longer, out);
+        out.append(&mut beyond);
+    }
+    let ordinals = postings.iter().map(|posting| u32::from(posting.ordinal));
+    write_ascending(&ordinals.collect::<Vec<_>>(), chunks, out);
+}
+
+/// Reads a list, checks it, and calls `visit` with block after block; gives the number of postings.
+#[inline]
+pub(crate) fn each_block(
+    mut reader: Reader<'_>,
+    chunks: u32,
+    mut visit: impl FnMut(&Block<'_>),
+) -> Read<u32> {
+    let count = reader.varint_u32()?;
+    if count == 0 || count > chunks {
+        return Err("a list has more postings than there are chunks, or none");
+    }
+    let repeats = Repeats::read(&mut reader, count)?;
+    let mut ordinals = [0; BLOCK];
+    let mut above = [0; BLOCK];
+    let mut repeating = 0;
+    let mut numbers = Ascending::open(reader, count, chunks)?;
+    let (mut places, mut more) = (repeats.places.as_slice(), repeats.above.as_slice());
+    let mut end = 0;
+    loop {
+        let filled = numbers.block(&mut ordinals)?;
+        if filled == 0 {
+            break;
+        }
+        let start = end;
+        end += SIZE;
+        if repeating > 0 {
+            above.fill(0);
+            repeating = 0;
+        }
+        let own = places.iter().zip(more);
+        for (place, more) in own.take_while(|(place, _)| **place < end) {
+            if let Some(above) = above.get_mut(place.wrapping_sub(start) as usize) {
+                *above = *more;
+            }
+            repeating += 1;
+        }
+        places = places.get(repeating..).unwrap_or_default();
+        more = more.get(repeating..).unwrap_or_default();
+        visit(&Block {
+            ordinals: &ordinals,
+            above: &above,
+            filled,
+        });
+    }
+    numbers.behind()?.end()?;
+    Ok(count)
+}
+
+/// The postings whose frequency is above 1: their places, and how far above 1 they are.
+#[derive(Default)]
+struct Repeats {
+    places: Vec<u32>,
+    above: Vec<u32>,
+}
+
+impl Repeats {
+    fn read(reader: &mut Reader<'_>, count: u32) -> Read<Self> {
+        let mut repeats = Self::default();
+        let number = reader.varint_u32()?;
+        if number == 0 {
+            return Ok(repeats);
+        }
+        let most = reader.varint_u32()?;
+        let mut block = [0; BLOCK];
+        let mut places = Ascending::open(*reader, number, count)?;
+        repeats.places.reserve_exact(number as usize);
+        loop {
+            let filled = places.block(&mut block)?;
+            if filled == 0 {
+                break;
+            }
+            let own = block.get(..filled).unwrap_or_default();
+            repeats.places.extend_from_slice(own);
+        }
+        let mut sums = Ascending::open(places.behind()?, number, most)?;
+        repeats.above.reserve_exact(number as usize);
+        // Sums are stored less 1.
+        let mut before = u32::MAX;
+        loop {
+            let filled = sums.block(&mut block)?;
+            let own = block.get(..filled).unwrap_or_default();
+            let (Some(first), Some(last)) = (own.first(), own.last()) else {
+                break;
+            };
+            repeats.above.push(first.wrapping_sub(before));
+            let pairs = own.iter().zip(own.iter().skip(1));
+            let steps = pairs.map(|(before, sum)| sum.wrapping_sub(*before));
+            repeats.above.extend(steps);
+            before = *last;
+        }
+        *reader = sums.behind()?;
+        repeats.read_beyond(reader)?;
+        Ok(repeats)
+    }
+
+    /// Reads what is beyond the longest step.
+    fn read_beyond(&mut self, reader: &mut Reader<'_>) -> Read<()> {
+        let mut next = self.above.iter_mut();
+        for _ in 0..reader.varint_usize()? {
+            let place = next.nth(reader.varint_usize()?);
+            let above = place.ok_or("a step is not there")?;
+            let beyond = reader.varint_u32()?;
+            // The frequency itself must fit, too.
+            let more = above.checked_add(beyond).filter(|more| *more < u32::MAX);
+            *above = more.ok_or("a frequency is too large")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Posting, Reader, each_block, write_long_list};
+
+    fn read(bytes: &[u8], chunks: u32) -> Result<Vec<Posting>, &'static str> {
+        let mut postings = Vec::new();
+        let count = each_block(Reader::new(bytes), chunks, |block| {
+            for (ordinal, above) in block.ordinals.iter().zip(block.above).take(block.filled) {
+                postings.push(Posting {
+                    ordinal: u16::try_from(*ordinal).unwrap_or(u16::MAX),
+                    frequency: above + 1,
+                });
+            }
+        })?;
+        assert_eq!(postings.len(), count as usize);
+        Ok(postings)
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_comes_back(
+            ordinals in prop::collection::btree_set(any::<u16>(), 1..1_000),
+            frequencies in prop::collection::vec(prop_oneof![4 => Just(1), 1 => 1_u32..100, 1 => any::<u32>()], 1_000),
+            share in 0_u32..3,
+            damage in any::<prop::sample::Index>(),
+            value: u8,
+        ) {
+            let postings: Vec<_> = ordinals.iter().zip(&frequencies).map(|(ordinal, frequency)| Posting {
+                ordinal: *ordinal,
+                frequency: if share == 0 { 1 } else { (*frequency).max(1) },
+            }).collect();
+            let mut bytes = Vec::new();
+            write_long_list(&postings, 1 << 16, &mut bytes);
+            prop_assert_eq!(read(&bytes, 1 << 16), Ok(postings));
+            let place = damage.index(bytes.len());
+            prop_assert!(read(&bytes[..place], 1 << 16).is_err());
+            bytes[place] ^= value;
+            let (_, _) = (read(&bytes, 1 << 16), read(&bytes, u32::from(value)));
+        }
+    }
+}
