@@ -104,6 +104,9 @@ impl Characters {
 
     /// The same digit as ASCII has it; other characters as they are.
     pub(super) fn ascii_digit(&self, character: char) -> char {
+        if character.is_ascii() {
+            return character;
+        }
         let after = self.digits.partition_point(|&(_, last)| last < character);
         match self.digits.get(after) {
             Some(&(first, _)) if first <= character => {

@@ -114,7 +114,7 @@ impl<'t> Passage<'t> {
             let terms = *known.entry(token).or_insert_with(|| {
                 let leads_only = ignores_single && token.starts_with(of_pairs);
                 Words::of(analyzer, token)
-                    .into_iter()
+                    .terms()
                     .filter(|term| term.leads || !leads_only)
                     .filter_map(|term| wanted.iter().position(|it| *it == term.text))
                     .fold(0, |terms, bit| terms | 1_u128 << bit.min(127))

@@ -14,6 +14,7 @@ mod words;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 
 use frostem::Stemmer;
 use rustc_hash::FxBuildHasher;
@@ -25,6 +26,7 @@ pub use language::{LANGUAGES, UnknownLanguage, language_named};
 pub use query::{ParsedQuery, QueryTerms, parse_query};
 pub use tokens::MAX_TOKEN_BYTES;
 pub use words::MAX_TERM_BYTES;
+use words::Words;
 
 /// Goes up with every change of the terms of any text, the versions of stemmers and of stop words included.
 pub const ANALYZER_VERSION: u32 = 1;
@@ -62,14 +64,12 @@ impl std::error::Error for AnalyzerFault {}
 
 /// A term of a token, and which places of a phrase it takes there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Term {
-    text: String,
+struct Term<'t> {
+    text: &'t str,
     /// Its number in the token, stop words counted, so that another language gives the same word the same number.
     number: u32,
-    /// First place, from 0 in each token; stop words have none.
-    start: usize,
-    /// Behind its last place.
-    end: usize,
+    /// From 0 in each token; stop words have none.
+    places: Range<usize>,
     /// Whether a phrase asks for this one, of those that take the place.
     leads: bool,
 }
@@ -120,20 +120,19 @@ impl Analyzer {
         let mut terms = Vec::new();
         let mut places = 0;
         self.tokens(text, |token| {
-            let found = words::Words::of(self, token);
-            let taken = found.iter().map(|term| term.end).max().unwrap_or_default();
-            for term in found {
-                if phrase.contains(&term.text) {
-                    terms.push((places + term.start, places + term.end, term.text));
+            let words = Words::of(self, token);
+            for term in words.terms() {
+                if let Some(text) = phrase.iter().find(|text| **text == term.text) {
+                    terms.push((places + term.places.start, places + term.places.end, text));
                 }
             }
-            places += taken;
+            places += words.places();
         });
         // Places that the phrase may have come to.
         let mut reached = vec![true; places + 1];
         for wanted in phrase {
             let mut next = vec![false; places + 1];
-            for (start, end, _) in terms.iter().filter(|(_, _, text)| text == wanted) {
+            for (start, end, _) in terms.iter().filter(|(_, _, text)| *text == wanted) {
                 if reached.get(*start) == Some(&true)
                     && let Some(place) = next.get_mut(*end)
                 {
@@ -149,10 +148,11 @@ impl Analyzer {
         !self.stop_words.is_empty() && self.stop_words.contains(word)
     }
 
-    /// The stem of a folded word; a word with a number has none.
-    fn stem(&self, folded: String) -> String {
+    /// Makes a folded word, which stands at the end from `start` on, its stem; a word with a number has none.
+    fn stem(&self, letters: &mut String, start: usize) {
+        let folded = letters.get(start..).unwrap_or_default();
         let Some(stemmer) = self.stemmer else {
-            return folded;
+            return;
         };
         let has_number = if folded.is_ascii() {
             folded.bytes().any(|byte| byte.is_ascii_digit())
@@ -160,30 +160,24 @@ impl Analyzer {
             folded.contains(char::is_numeric)
         };
         if has_number {
-            return folded;
+            return;
         }
-        stems::remembered(folded, self.number, |folded| {
-            let stem = stemmer.stem(&folded);
-            if stem.is_empty() || (stem.is_ascii() && *stem == *folded) {
-                drop(stem);
-                folded
+        stems::remembered(letters, start, self.number, |folded| {
+            let stem = stemmer.stem(folded);
+            if stem.is_empty() {
+                None
             } else if stem.is_ascii() {
-                stem.into_owned()
+                (*stem != *folded).then(|| stem.into_owned())
             } else {
                 // Some stemmers write letters that folding takes away.
-                fold(&stem, self.characters)
+                Some(fold(&stem, self.characters))
             }
-        })
+        });
     }
 
-    /// The stem of a word, given as it is written and folded.
-    fn stemmed(&self, written: &str, folded: String) -> String {
-        if self.language.name == "persian" && written.contains('\u{200C}') {
-            let mut joined = String::new();
-            fold_onto(&mut joined, written, self.characters, true);
-            return self.stem(joined);
-        }
-        self.stem(folded)
+    /// Whether the stemmer looks for the zero-width non-joiner of the word.
+    fn keeps_non_joiner(&self, written: &str) -> bool {
+        self.language.name == "persian" && written.contains('\u{200C}')
     }
 }
 
@@ -193,8 +187,8 @@ impl TermSource for Analyzer {
     }
 
     fn terms(&self, token: &str, mut term: impl FnMut(&str)) {
-        for found in words::Words::of(self, token) {
-            term(&found.text);
+        for found in Words::of(self, token).terms() {
+            term(found.text);
         }
     }
 }

@@ -145,8 +145,8 @@ impl Analyzer {
         let mut tokens = 0_u32;
         for piece in &parsed.wanted {
             self.tokens(piece, |token| {
-                for term in Words::of(self, token) {
-                    if known.contains(&term.text) {
+                for term in Words::of(self, token).terms() {
+                    if known.contains(term.text) {
                         continue;
                     }
                     if terms.wanted.len() < max_terms {
@@ -154,9 +154,9 @@ impl Analyzer {
                         let unit = tokens
                             .saturating_mul(UNITS_PER_TOKEN)
                             .saturating_add(number);
-                        terms.wanted.push((unit, term.text.clone()));
+                        terms.wanted.push((unit, term.text.to_owned()));
                     }
-                    known.insert(term.text);
+                    known.insert(term.text.to_owned());
                 }
                 tokens = tokens.saturating_add(1);
             });
@@ -171,8 +171,9 @@ impl Analyzer {
         let phrases = texts.iter().map(|text| {
             let mut phrase = Vec::new();
             self.tokens(text, |token| {
-                let leading = Words::of(self, token).into_iter().filter(|it| it.leads);
-                phrase.extend(leading.map(|term| term.text));
+                let words = Words::of(self, token);
+                let leading = words.terms().filter(|it| it.leads);
+                phrase.extend(leading.map(|term| term.text.to_owned()));
             });
             phrase
         });

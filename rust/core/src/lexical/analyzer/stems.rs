@@ -7,8 +7,8 @@ use crate::hashing::{halves, table_hash};
 /// Longest word that is remembered, and longest stem.
 const LONGEST: usize = 14;
 
-/// Each has one place in which it may stand; 256 KiB a thread that analyses.
-const PLACES: u64 = 1 << 13;
+/// Each has one place in which it may stand; 1 MiB a thread that analyses.
+const PLACES: u64 = 1 << 15;
 
 thread_local! {
     static STEMS: RefCell<Vec<(Word, Word)>> = const { RefCell::new(Vec::new()) };
@@ -31,12 +31,13 @@ impl Word {
         Some(Self(u128::from_le_bytes(bytes)))
     }
 
-    fn write(self, text: &mut String) {
+    /// Takes the place of what stands in `letters` from `start` on.
+    fn write(self, letters: &mut String, start: usize) {
         let bytes = self.0.to_le_bytes();
-        let [letters @ .., length, _] = &bytes;
-        let word = letters.get(..usize::from(*length));
-        text.clear();
-        text.push_str(
+        let [word @ .., length, _] = &bytes;
+        let word = word.get(..usize::from(*length));
+        letters.truncate(start);
+        letters.push_str(
             word.and_then(|it| str::from_utf8(it).ok())
                 .unwrap_or_default(),
         );
@@ -48,24 +49,33 @@ impl Word {
     }
 }
 
-/// Makes the word its stem, which is looked for among those of this thread before it is asked for.
+/// Makes the word at the end of `letters`, from `start` on, its stem. That is looked for among those of this thread
+/// before it is asked for; `stem` gives nothing where it is the word itself.
 pub(super) fn remembered(
-    mut word: String,
+    letters: &mut String,
+    start: usize,
     language: u8,
-    stem: impl FnOnce(String) -> String,
-) -> String {
-    let Some(key) = Word::new(&word, language) else {
-        return stem(word);
-    };
-    let known = STEMS.with_borrow(|stems| stems.get(key.place()).copied());
-    if let Some((known, stem)) = known
-        && known == key
-    {
-        stem.write(&mut word);
-        return word;
+    stem: impl FnOnce(&str) -> Option<String>,
+) {
+    let word = letters.get(start..).unwrap_or_default();
+    let key = Word::new(word, language);
+    if let Some(key) = key {
+        let known = STEMS.with_borrow(|stems| stems.get(key.place()).copied());
+        if let Some((known, stem)) = known
+            && known == key
+        {
+            if stem != key {
+                stem.write(letters, start);
+            }
+            return;
+        }
     }
-    let stem = stem(word);
-    if let Some(value) = Word::new(&stem, language) {
+    if let Some(stem) = stem(word) {
+        letters.truncate(start);
+        letters.push_str(&stem);
+    }
+    let stem = letters.get(start..).unwrap_or_default();
+    if let (Some(key), Some(value)) = (key, Word::new(stem, language)) {
         STEMS.with_borrow_mut(|stems| {
             if stems.is_empty() {
                 *stems = vec![Default::default(); usize::try_from(PLACES).unwrap_or(0)];
@@ -75,5 +85,4 @@ pub(super) fn remembered(
             }
         });
     }
-    stem
 }

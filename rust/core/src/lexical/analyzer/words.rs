@@ -13,8 +13,10 @@
 //! and a whole the places of its words. A boundary inside a word that would cut off a single letter is none (`iPhone`,
 //! `p53`, `H2O`), nor is that before a final `s` (`PDFs`).
 
+use std::ops::Range;
+
 use super::characters::{Characters, Kind, is_upper};
-use super::folding::{fold, fold_onto};
+use super::folding::fold_onto;
 use super::language::Apostrophe;
 use super::tokens::{character_start, first_unit_end};
 use super::{Analyzer, Term, with_apostrophes};
@@ -44,22 +46,81 @@ fn is_separator(character: char) -> bool {
 
 pub(super) const APOSTROPHES: [char; 5] = ['\'', '\u{2019}', '\u{2BC}', '\u{2BB}', '\u{FF07}'];
 
-/// Collects the terms of one token.
+/// What characters a text has: a quick answer to most questions.
+#[derive(Clone, Copy)]
+struct Classes(u8);
+
+const LOWER: u8 = 1;
+const UPPER: u8 = 2;
+const DIGIT: u8 = 4;
+const PLAIN: u8 = LOWER | UPPER | DIGIT;
+/// A separator of level 0, and twice as much of each other level.
+const SEPARATOR: u8 = 8;
+const OTHER: u8 = 64;
+const FOREIGN: u8 = 128;
+
+/// The class of each byte.
+static CLASSES: [u8; 256] = {
+    let mut classes = [FOREIGN; 256];
+    let mut byte = 0;
+    while byte < 128_u8 {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' => LOWER,
+            b'A'..=b'Z' => UPPER,
+            b'0'..=b'9' => DIGIT,
+            b'/' | b'@' => SEPARATOR,
+            b'.' | b':' => SEPARATOR << 1,
+            b'-' | b'_' => SEPARATOR << 2,
+            _ => OTHER,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+impl Classes {
+    fn of(text: &str) -> Self {
+        let class = |byte: u8| CLASSES.get(usize::from(byte)).copied().unwrap_or(FOREIGN);
+        Self(text.bytes().fold(0, |all, byte| all | class(byte)))
+    }
+
+    /// Whether there are any of these.
+    fn has(self, classes: u8) -> bool {
+        self.0 & classes != 0
+    }
+
+    /// Whether there are only these.
+    fn is(self, classes: u8) -> bool {
+        self.0 & !classes == 0
+    }
+}
+
+/// The terms of one token.
 pub(super) struct Words<'a> {
     analyzer: &'a Analyzer,
-    terms: Vec<Term>,
+    /// Terms in the order in which they were made; some share their letters.
+    letters: String,
+    found: Vec<Found>,
     /// Terms tried so far, stop words among them.
     tried: u32,
     /// Places taken so far.
     places: usize,
 }
 
+/// A term, and where its letters stand.
+struct Found {
+    letters: Range<usize>,
+    number: u32,
+    places: Range<usize>,
+    leads: bool,
+}
+
 impl<'a> Words<'a> {
-    /// The terms of a token in their order.
-    pub(super) fn of(analyzer: &'a Analyzer, token: &str) -> Vec<Term> {
+    pub(super) fn of(analyzer: &'a Analyzer, token: &str) -> Self {
         let mut words = Self {
             analyzer,
-            terms: Vec::new(),
+            letters: String::with_capacity(4 * token.len()),
+            found: Vec::with_capacity(MAX_PARTS),
             tried: 0,
             places: 0,
         };
@@ -69,143 +130,166 @@ impl<'a> Words<'a> {
             None => {}
             Some(Kind::Pair) => {
                 let (first, rest) = token.split_at(first_unit_end(token, characters));
-                words.place(fold(token, characters));
+                let whole = words.fold(token, Classes::of(token));
+                words.place(whole);
                 if !rest.is_empty() {
-                    words.beside(fold(first, characters));
+                    let first = words.fold(first, Classes::of(first));
+                    words.beside(first);
                 }
             }
-            Some(Kind::Triple) => words.place(fold(token, characters)),
+            Some(Kind::Triple) => {
+                let whole = words.fold(token, Classes::of(token));
+                words.place(whole);
+            }
             Some(_) => words.token(token),
         }
-        words.terms
+        words
+    }
+
+    /// The terms in their order.
+    pub(super) fn terms(&self) -> impl Iterator<Item = Term<'_>> {
+        self.found.iter().map(|found| Term {
+            text: self.letters.get(found.letters.clone()).unwrap_or_default(),
+            number: found.number,
+            places: found.places.clone(),
+            leads: found.leads,
+        })
+    }
+
+    /// How many places of a phrase they take.
+    pub(super) fn places(&self) -> usize {
+        self.places
     }
 
     fn token(&mut self, token: &str) {
-        let is_plain = if token.is_ascii() {
-            token.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        } else {
-            token.chars().all(char::is_alphanumeric)
-        };
-        if is_plain {
-            return self.parts(token);
+        let classes = Classes::of(token);
+        if classes.is(PLAIN) || classes.has(FOREIGN) && token.chars().all(char::is_alphanumeric) {
+            return self.parts(token, classes);
         }
         let bare = token.trim_end_matches(['#', '+']);
-        self.cut(bare, 0);
+        self.cut(bare, classes, 0);
         let suffix = token.get(bare.len()..).unwrap_or_default();
         if suffix.is_empty() {
             return;
         }
         // `C++` is found as such and as C.
-        let whole = fold(bare, self.analyzer.characters) + suffix;
+        let start = self.fold(bare, classes).start;
+        self.letters.push_str(suffix);
+        let whole = start..self.letters.len();
         match self.places {
             0 => self.place(whole),
             1 => {
-                for term in &mut self.terms {
-                    term.leads = false;
+                for found in &mut self.found {
+                    found.leads = false;
                 }
-                self.push(0, whole, 0, 1, true);
+                self.push(0, whole, 0..1, true);
             }
             _ => self.whole(0, 0, whole),
         }
     }
 
-    fn cut(&mut self, text: &str, level: usize) {
+    /// The terms of a piece of a token that has no other classes, cut at this level and those behind it.
+    fn cut(&mut self, text: &str, classes: Classes, level: usize) {
         if level >= LEVELS {
-            return self.word(text);
+            return self.word(text, classes);
         }
-        if level == 1 && (self.number(text) || self.acronym(text)) {
+        if level == 1 && (self.number(text, classes) || self.acronym(text, classes)) {
             return;
         }
-        let is_cut = if text.is_ascii() {
-            text.bytes().any(|byte| separates(level, byte.into()))
-        } else {
-            text.contains(|it| separates(level, it))
-        };
-        if !is_cut {
-            return self.cut(text, level + 1);
+        if !classes.has(SEPARATOR << level | FOREIGN) || !text.contains(|it| separates(level, it)) {
+            return self.cut(text, classes, level + 1);
         }
-        let (before, places) = (self.terms.len(), self.places);
+        let (before, places) = (self.found.len(), self.places);
         let pieces = text.split(|it| separates(level, it));
         for piece in pieces.filter(|piece| !piece.is_empty()) {
-            self.cut(piece, level + 1);
+            self.cut(piece, Classes::of(piece), level + 1);
         }
-        if self.terms.len() == before {
+        if self.found.len() == before {
             // Of stop words alone, the whole is none either.
             self.tried = self.tried.saturating_add(1);
-        } else if level < JOINED {
-            self.whole(before, places, self.as_written(text));
-        } else {
-            let joined = self.stem(fold(text, self.analyzer.characters));
-            self.whole(before, places, joined);
+            return;
         }
+        let whole = if level < JOINED {
+            self.as_written(text, classes)
+        } else {
+            let joined = self.fold(text, classes);
+            self.stem(joined)
+        };
+        self.whole(before, places, whole);
     }
 
     /// Folded, with what stands between the words.
-    fn as_written(&self, text: &str) -> String {
-        let mut written = String::with_capacity(text.len());
-        if text.is_ascii() {
-            let kept = |it: &char| it.is_ascii_alphanumeric() || is_separator(*it);
-            written.extend(text.chars().filter(kept));
-            written.make_ascii_lowercase();
-            return written;
+    fn as_written(&mut self, text: &str, classes: Classes) -> Range<usize> {
+        let start = self.letters.len();
+        if !classes.has(OTHER | FOREIGN) {
+            self.push_lower(text);
+            return start..self.letters.len();
         }
         for run in text.split_inclusive(is_separator) {
-            fold_onto(&mut written, run, self.analyzer.characters, false);
+            fold_onto(&mut self.letters, run, self.analyzer.characters, false);
             match run.chars().next_back() {
-                Some('\u{2010}' | '\u{2011}') => written.push('-'),
-                Some(last) if is_separator(last) => written.push(last),
+                Some('\u{2010}' | '\u{2011}') => self.letters.push('-'),
+                Some(last) if is_separator(last) => self.letters.push(last),
                 _ => {}
             }
         }
-        written
+        start..self.letters.len()
     }
 
     /// Versions and decimals: the number, and what it begins with.
-    fn number(&mut self, text: &str) -> bool {
+    fn number(&mut self, text: &str, classes: Classes) -> bool {
+        if !classes.has(DIGIT | FOREIGN) {
+            return false;
+        }
         if text.starts_with(|it: char| it.is_ascii_alphabetic() && !matches!(it, 'v' | 'V')) {
             return false;
         }
-        let folded: String = text
-            .chars()
-            .map(|it| self.analyzer.characters.ascii_digit(it))
-            .filter(|&it| it != ',')
-            .collect();
+        let mut start = self.letters.len();
+        let characters = text.chars().filter(|&it| it != ',');
+        let folded = characters.map(|it| self.analyzer.characters.ascii_digit(it));
+        self.letters.extend(folded);
+        let folded = self.letters.get(start..).unwrap_or_default();
         let digits = match folded.strip_prefix(['v', 'V']) {
             Some(version) if version.contains('.') => version,
-            _ => &folded,
+            _ => folded,
         };
         let is_number = digits.bytes().all(|it| it.is_ascii_digit() || it == b'.')
             && digits.starts_with(|it: char| it.is_ascii_digit());
-        if is_number {
-            self.place(digits.to_owned());
-            for (dot, _) in digits.rmatch_indices('.').take(MAX_PARTS) {
-                self.beside(digits.get(..dot).unwrap_or_default().to_owned());
-            }
+        if !is_number {
+            self.letters.truncate(start);
+            return false;
         }
-        is_number
+        start += folded.len() - digits.len();
+        let mut end = self.letters.len();
+        self.place(start..end);
+        for _ in 0..MAX_PARTS {
+            let Some(dot) = self.letters.get(start..end).and_then(|it| it.rfind('.')) else {
+                break;
+            };
+            end = start + dot;
+            self.beside(start..end);
+        }
+        true
     }
 
     /// `U.S.A`: one word.
-    fn acronym(&mut self, text: &str) -> bool {
-        let is_acronym = text.contains('.')
+    fn acronym(&mut self, text: &str, classes: Classes) -> bool {
+        let is_acronym = classes.has(SEPARATOR << 1)
+            && text.contains('.')
             && text
                 .split('.')
-                .all(|piece| piece.starts_with(char::is_alphabetic) && self.letters(piece) == 1);
+                .all(|piece| piece.starts_with(char::is_alphabetic) && self.letters_of(piece) == 1);
         if is_acronym {
-            let word = self.stem(fold(text, self.analyzer.characters));
+            let folded = self.fold(text, classes);
+            let word = self.stem(folded);
             self.place(word);
         }
         is_acronym
     }
 
-    fn word(&mut self, text: &str) {
-        let has_apostrophe = if text.is_ascii() {
-            text.bytes().any(|byte| byte == b'\'')
-        } else {
-            text.contains(APOSTROPHES)
-        };
-        if !has_apostrophe {
-            return self.parts(text);
+    fn word(&mut self, text: &str, classes: Classes) {
+        if !classes.has(OTHER | FOREIGN) || !text.contains(APOSTROPHES) {
+            return self.parts(text, classes);
         }
         let plain = text.replace(APOSTROPHES, "'");
         if self
@@ -220,15 +304,16 @@ impl<'a> Words<'a> {
             .or_else(|| plain.strip_suffix("'S"))
             .unwrap_or(&plain);
         match (bare.split_once('\''), self.analyzer.language.apostrophe) {
-            (None, _) => self.parts(bare),
+            (None, _) => self.parts(bare, classes),
             (Some(_), Apostrophe::Elision) => {
                 for piece in bare.split('\'').filter(|piece| !piece.is_empty()) {
-                    self.parts(piece);
+                    self.parts(piece, classes);
                 }
             }
-            (Some((stem, _)), Apostrophe::Suffix) => self.parts(stem),
+            (Some((stem, _)), Apostrophe::Suffix) => self.parts(stem, classes),
             (Some(_), Apostrophe::Letter) => {
-                let whole = self.stem(fold(bare, self.analyzer.characters));
+                let folded = self.fold(bare, classes);
+                let whole = self.stem(folded);
                 self.place(whole);
                 for piece in bare.split('\'') {
                     if piece
@@ -237,7 +322,7 @@ impl<'a> Words<'a> {
                         .nth(1)
                         .is_some()
                     {
-                        self.part(piece);
+                        self.part(piece, classes);
                     }
                 }
             }
@@ -245,25 +330,34 @@ impl<'a> Words<'a> {
     }
 
     /// A word, and what it is put together from.
-    fn parts(&mut self, text: &str) {
-        let pieces = pieces(text, self.analyzer.characters);
-        let folded = fold(text, self.analyzer.characters);
-        if pieces.len() < 2 && self.analyzer.is_stop_word(&folded) {
+    fn parts(&mut self, text: &str, classes: Classes) {
+        let mut cuts = [0; MAX_PARTS - 1];
+        let mut count = 0;
+        each_cut(text, classes, self.analyzer.characters, |place| {
+            if let Some(cut) = cuts.get_mut(count) {
+                *cut = place;
+            }
+            count += 1;
+        });
+        let folded = self.fold(text, classes);
+        if count == 0 && self.is_stop_word(&folded) {
             self.tried = self.tried.saturating_add(1);
             return;
         }
-        let word = self.analyzer.stemmed(text, folded);
+        let word = self.stemmed(text, folded);
         self.place(word);
-        if (2..=MAX_PARTS).contains(&pieces.len()) {
-            for piece in pieces {
-                self.part(piece);
+        if let Some(cuts @ [_, ..]) = cuts.get(..count) {
+            let mut start = 0;
+            for end in cuts.iter().copied().chain([text.len()]) {
+                self.part(text.get(start..end).unwrap_or_default(), classes);
+                start = end;
             }
         }
     }
 
-    fn part(&mut self, text: &str) {
-        let folded = fold(text, self.analyzer.characters);
-        if self.analyzer.is_stop_word(&folded) {
+    fn part(&mut self, text: &str, classes: Classes) {
+        let folded = self.fold(text, classes);
+        if self.is_stop_word(&folded) {
             self.tried = self.tried.saturating_add(1);
         } else {
             let part = self.stem(folded);
@@ -272,51 +366,100 @@ impl<'a> Words<'a> {
     }
 
     /// Letters and numbers, without marks.
-    fn letters(&self, text: &str) -> usize {
+    fn letters_of(&self, text: &str) -> usize {
         let is_letter = |&it: &char| self.analyzer.characters.is_letter(it);
         text.chars().filter(is_letter).count()
     }
 
-    fn stem(&self, folded: String) -> String {
-        self.analyzer.stem(folded)
+    fn fold(&mut self, text: &str, classes: Classes) -> Range<usize> {
+        let start = self.letters.len();
+        if classes.is(PLAIN) {
+            self.push_lower(text);
+        } else {
+            fold_onto(&mut self.letters, text, self.analyzer.characters, false);
+        }
+        start..self.letters.len()
+    }
+
+    fn push_lower(&mut self, text: &str) {
+        let start = self.letters.len();
+        self.letters.push_str(text);
+        if let Some(added) = self.letters.get_mut(start..) {
+            added.make_ascii_lowercase();
+        }
+    }
+
+    fn is_stop_word(&self, folded: &Range<usize>) -> bool {
+        let word = self.letters.get(folded.clone());
+        word.is_some_and(|word| self.analyzer.is_stop_word(word))
+    }
+
+    /// Makes a word, given as it is written and folded, its stem.
+    fn stemmed(&mut self, written: &str, folded: Range<usize>) -> Range<usize> {
+        if self.analyzer.keeps_non_joiner(written) {
+            self.letters.truncate(folded.start);
+            fold_onto(&mut self.letters, written, self.analyzer.characters, true);
+        }
+        self.stem(folded)
+    }
+
+    /// Makes the folded word at the end its stem.
+    fn stem(&mut self, folded: Range<usize>) -> Range<usize> {
+        self.analyzer.stem(&mut self.letters, folded.start);
+        folded.start..self.letters.len()
     }
 
     /// A term that takes a place of its own.
-    fn place(&mut self, text: String) {
+    fn place(&mut self, letters: Range<usize>) {
         let place = self.places;
-        let before = self.terms.len();
-        self.push(before, text, place, place + 1, true);
-        if self.terms.len() > before {
+        if !letters.is_empty() {
             self.places = place + 1;
         }
+        self.push(self.found.len(), letters, place..place + 1, true);
     }
 
     /// Another term for the place that was taken last.
-    fn beside(&mut self, text: String) {
+    fn beside(&mut self, letters: Range<usize>) {
         let place = self.places.saturating_sub(1);
-        self.push(self.terms.len(), text, place, self.places, false);
+        self.push(self.found.len(), letters, place..self.places, false);
     }
 
     /// A term for all places from `start` on, in front of the terms from `before` on.
-    fn whole(&mut self, before: usize, start: usize, text: String) {
-        self.push(before, text, start, self.places, false);
+    fn whole(&mut self, before: usize, start: usize, letters: Range<usize>) {
+        self.push(before, letters, start..self.places, false);
     }
 
-    fn push(&mut self, at: usize, text: String, start: usize, end: usize, leads: bool) {
+    fn push(&mut self, at: usize, letters: Range<usize>, places: Range<usize>, leads: bool) {
         let number = self.tried;
         self.tried = number.saturating_add(1);
-        if text.is_empty() {
+        if letters.is_empty() {
             return;
         }
-        let text = bounded(text);
-        let term = Term {
-            text,
+        let found = Found {
+            letters: self.bounded(letters),
             number,
-            start,
-            end,
+            places,
             leads,
         };
-        self.terms.insert(at.min(self.terms.len()), term);
+        self.found.insert(at.min(self.found.len()), found);
+    }
+
+    /// The term, or what stands for it where it is too long.
+    fn bounded(&mut self, letters: Range<usize>) -> Range<usize> {
+        if letters.len() <= MAX_TERM_BYTES {
+            return letters;
+        }
+        let term = self.letters.get(letters).unwrap_or_default();
+        let kept = term.get(..character_start(term, KEPT_BYTES));
+        let mut bounded = kept.unwrap_or_default().to_owned();
+        for byte in crate::hashing::identity("term", [term]) {
+            bounded.extend(
+                [byte >> 4, byte & 15].map(|it| char::from_digit(it.into(), 16).unwrap_or('0')),
+            );
+        }
+        let start = self.letters.len();
+        self.letters.push_str(&bounded);
+        start..self.letters.len()
     }
 }
 
@@ -325,21 +468,6 @@ pub const MAX_TERM_BYTES: usize = 128;
 /// What is left of a longer one, in front of the hash of the whole.
 const KEPT_BYTES: usize = 96;
 
-fn bounded(text: String) -> String {
-    if text.len() <= MAX_TERM_BYTES {
-        return text;
-    }
-    let kept = text.get(..character_start(&text, KEPT_BYTES));
-    let hash = crate::hashing::identity("term", [&*text]);
-    let mut bounded = kept.unwrap_or_default().to_owned();
-    for byte in hash {
-        bounded.extend(
-            [byte >> 4, byte & 15].map(|it| char::from_digit(it.into(), 16).unwrap_or('0')),
-        );
-    }
-    bounded
-}
-
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     Upper,
@@ -347,65 +475,51 @@ enum Shape {
     Digit,
 }
 
-/// Cuts a word where its case or a number says so; nothing where it is one piece for sure.
-fn pieces<'t>(text: &'t str, characters: &Characters) -> Vec<&'t str> {
-    let [_, rest @ ..] = text.as_bytes() else {
-        return Vec::new();
-    };
-    let all = |is: fn(&u8) -> bool| text.as_bytes().iter().all(is);
-    if text.starts_with(|it: char| it.is_ascii_alphabetic())
-        && rest.iter().all(u8::is_ascii_lowercase)
-        || all(u8::is_ascii_uppercase)
-        || all(u8::is_ascii_digit)
+/// Calls `cut` with the places at which a word is cut, because its case or a number says so.
+fn each_cut(text: &str, classes: Classes, characters: &Characters, mut cut: impl FnMut(usize)) {
+    if classes.is(LOWER) || classes.is(UPPER) || classes.is(DIGIT) {
+        return;
+    }
+    let is_lower = |text: &[u8]| text.iter().all(u8::is_ascii_lowercase);
+    if let [first, rest @ ..] = text.as_bytes()
+        && first.is_ascii_alphabetic()
+        && is_lower(rest)
     {
-        return Vec::new();
+        return;
     }
     // Marks and what is invisible have the shape of the letter before them.
-    let letters: Vec<(usize, Shape)> = text
+    let mut letters = text
         .char_indices()
         .filter(|&(_, character)| characters.is_letter(character))
         .map(|(place, character)| (place, shape(character)))
-        .collect();
-    // Numbers of the letters that begin a piece.
-    let mut starts = vec![0];
-    for (number, neighbours) in (1..).zip(letters.windows(2)) {
-        let &[(_, before), (_, here)] = neighbours else {
-            continue;
-        };
-        let next = letters.get(number + 1).map(|&(_, shape)| shape);
-        let is_plural = number + 2 == letters.len() && text.ends_with('s');
+        .peekable();
+    let Some((_, mut before)) = letters.next() else {
+        return;
+    };
+    // What is between two boundaries: where it begins, whether it is a single letter, and whether that before was.
+    let mut start = None;
+    let mut is_lone = before != Shape::Digit;
+    let mut was_lone = false;
+    while let Some((place, here)) = letters.next() {
         let is_boundary = match (before, here) {
             (Shape::Digit, Shape::Digit) => false,
             (Shape::Digit, _) | (_, Shape::Digit) | (Shape::Other, Shape::Upper) => true,
             // `HTTPServer`, but not `PDFs`.
-            (Shape::Upper, Shape::Upper) => next == Some(Shape::Other) && !is_plural,
+            (Shape::Upper, Shape::Upper) => letters.peek().is_some_and(|&(next, shape)| {
+                let is_plural = text.get(next..) == Some("s");
+                shape == Shape::Other && !is_plural
+            }),
             _ => false,
         };
         if is_boundary {
-            starts.push(number);
+            start.filter(|_| !is_lone && !was_lone).map(&mut cut);
+            start = Some(place);
+            was_lone = is_lone;
         }
+        is_lone = is_boundary && here != Shape::Digit;
+        before = here;
     }
-    starts.push(letters.len());
-    let is_lone_letter = |first: usize, end: usize| {
-        end == first + 1
-            && letters
-                .get(first)
-                .is_some_and(|&(_, shape)| shape != Shape::Digit)
-    };
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    for neighbours in starts.windows(3) {
-        let &[first, second, end] = neighbours else {
-            continue;
-        };
-        if !is_lone_letter(first, second) && !is_lone_letter(second, end) {
-            let place = letters.get(second).map_or(text.len(), |&(place, _)| place);
-            pieces.extend(text.get(start..place));
-            start = place;
-        }
-    }
-    pieces.extend(text.get(start..));
-    pieces
+    start.filter(|_| !is_lone && !was_lone).map(&mut cut);
 }
 
 fn shape(character: char) -> Shape {
