@@ -1,10 +1,15 @@
 //! Building a segment from texts: terms are counted chunk by chunk, their postings distributed, sorted and encoded.
 
+use std::hint::select_unpredictable;
+
 use super::encoding::EncodedSegment;
 use super::rows::RowWriter;
-use super::vocabulary::{TooMuch, Vocabulary};
+use super::vocabulary::{NOTHING, TooMuch, Vocabulary};
 use super::{MOST_CHUNKS, Posting, SegmentError, SegmentId};
 use crate::lexical::TermSource;
+
+/// Fewest counts that there is room for.
+const LEAST_ROOM: usize = 1 << 10;
 
 struct Chunk {
     id: i64,
@@ -34,57 +39,77 @@ pub struct SegmentBuilder {
 struct Counts {
     /// By number of term.
     known: Vec<Known>,
-    /// Terms that some chunk has, in order of their first.
-    terms: Vec<u32>,
-    /// (term, frequency) of chunk after chunk.
+    /// (term, frequency) of chunk after chunk, then room for more. The first of each chunk counts what is no term.
     counts: Vec<(u32, u32)>,
-    /// Of the chunk at hand: where its counts begin, and its terms, repeats included.
+    /// Where the counts of the chunk at hand begin, and where the room does.
     start: usize,
-    length: u32,
+    end: usize,
+    /// Terms of the chunk at hand, repeats included, and what is no term.
+    length: u64,
 }
 
 impl Counts {
-    /// Counts a term of the chunk at hand.
+    /// Counts a term of the chunk at hand, or what is none.
+    ///
+    /// Whether a chunk has had a term before cannot be guessed, so that this is done without a branch.
     #[inline]
     fn add(&mut self, term: u32) -> Result<(), TooMuch> {
-        self.length = self.length.checked_add(1).ok_or(TooMuch)?;
-        if self.known.len() <= term as usize {
-            self.known.resize(term as usize + 1, Known::default());
+        if self.end >= self.counts.len() || term as usize >= self.known.len() {
+            self.make_room(term)?;
         }
         let known = self.known.get_mut(term as usize).ok_or(TooMuch)?;
-        if known.behind as usize > self.start
-            && let Some((_, frequency)) = self.counts.get_mut(known.behind as usize - 1)
-        {
-            *frequency = frequency.checked_add(1).ok_or(TooMuch)?;
-            return Ok(());
-        }
-        let behind = u32::try_from(self.counts.len() + 1).map_err(|_| TooMuch)?;
-        if known.chunks == 0 {
-            self.terms.push(term);
-        }
-        known.behind = behind;
-        known.chunks += 1;
-        self.counts.push((term, 1));
+        let is_new = known.behind as usize <= self.start;
+        let behind = select_unpredictable(is_new, self.end + 1, known.behind as usize);
+        let count = self.counts.get_mut(behind - 1).ok_or(TooMuch)?;
+        *count = (
+            term,
+            select_unpredictable(is_new, 0, count.1).wrapping_add(1),
+        );
+        known.behind = u32::try_from(behind).unwrap_or(u32::MAX);
+        known.chunks += u32::from(is_new);
+        self.end += usize::from(is_new);
+        self.length += 1;
         Ok(())
     }
 
-    fn begin(&mut self) {
-        self.start = self.counts.len();
+    #[inline(never)]
+    fn make_room(&mut self, term: u32) -> Result<(), TooMuch> {
+        if self.end >= self.counts.len() {
+            let room = (2 * self.end).max(LEAST_ROOM);
+            u32::try_from(room).map_err(|_| TooMuch)?;
+            self.counts.resize(room, (NOTHING, 0));
+        }
+        if term as usize >= self.known.len() {
+            let room = (term as usize + 1).next_power_of_two();
+            self.known.resize(room, Known::default());
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), TooMuch> {
+        self.start = self.end;
         self.length = 0;
+        self.add(NOTHING)
+    }
+
+    /// The number of terms of the chunk at hand, repeats included.
+    fn length(&self) -> Result<u32, TooMuch> {
+        let nothing = self.counts.get(self.start).map_or(0, |(_, count)| *count);
+        u32::try_from(self.length)
+            .map(|length| length - nothing)
+            .map_err(|_| TooMuch)
     }
 
     /// Takes back what was counted since the beginning of the chunk at hand.
     fn take_back(&mut self) {
-        for (term, _) in self.counts.drain(self.start..) {
-            if let Some(known) = self.known.get_mut(term as usize) {
+        let counted = self.counts.get(self.start..self.end).unwrap_or_default();
+        for (term, _) in counted {
+            if let Some(known) = self.known.get_mut(*term as usize) {
                 known.behind = 0;
                 known.chunks -= 1;
-                // Its first chunk is the one at hand, so it stands last.
-                if known.chunks == 0 {
-                    self.terms.pop();
-                }
             }
         }
+        self.end = self.start;
     }
 }
 
@@ -166,17 +191,19 @@ impl SegmentBuilder {
                 "a segment holds at most 65,536 chunks",
             ));
         }
-        self.counts.begin();
-        let result = fill(&mut self.vocabulary, &mut self.counts);
+        let begun = self.counts.begin().map_err(TooMuch::refused);
+        let result = begun
+            .and_then(|()| fill(&mut self.vocabulary, &mut self.counts))
+            .and_then(|()| self.counts.length().map_err(TooMuch::refused));
         match result {
-            Ok(()) => self.chunks.push(Chunk {
+            Ok(length) => self.chunks.push(Chunk {
                 id,
-                length: self.counts.length,
-                end: self.counts.counts.len(),
+                length,
+                end: self.counts.end,
             }),
             Err(_) => self.counts.take_back(),
         }
-        result
+        result.map(|_| ())
     }
 
     /// The segment of all chunks; the builder is empty afterwards, but remembers tokens.
@@ -188,8 +215,8 @@ impl SegmentBuilder {
         let chunks = std::mem::take(&mut self.chunks);
         let Counts {
             mut known,
-            terms,
             counts,
+            end,
             ..
         } = std::mem::take(&mut self.counts);
         let starts = std::iter::once(0).chain(chunks.iter().map(|chunk| chunk.end));
@@ -197,9 +224,10 @@ impl SegmentBuilder {
         order.sort_unstable_by_key(|(chunk, _)| chunk.id);
 
         // Most terms differ in their first bytes, and these are at hand.
-        let mut sorted: Vec<(u64, u32)> = terms
-            .iter()
-            .map(|term| (first_bytes(self.vocabulary.spelling(*term)), *term))
+        let mut sorted: Vec<(u64, u32)> = (0..)
+            .zip(&known)
+            .filter(|(term, known)| *term != NOTHING && known.chunks > 0)
+            .map(|(term, _)| (first_bytes(self.vocabulary.spelling(term)), term))
             .collect();
         sorted.sort_unstable_by(|(left, one), (right, other)| {
             let spelling = |term: &u32| self.vocabulary.spelling(*term);
@@ -219,10 +247,10 @@ impl SegmentBuilder {
                 ordinal: 0,
                 frequency: 0
             };
-            counts.len()
+            end - chunks.len()
         ];
         for ((chunk, start), ordinal) in order.iter().zip(0..=u16::MAX) {
-            for (term, frequency) in counts.get(*start..chunk.end).unwrap_or_default() {
+            for (term, frequency) in counts.get(start + 1..chunk.end).unwrap_or_default() {
                 let Some(known) = known.get_mut(*term as usize) else {
                     continue;
                 };

@@ -7,7 +7,10 @@ use crate::lexical::TermSource;
 /// Longer tokens are not remembered: they seldom come again.
 const LONGEST_REMEMBERED: usize = 64;
 
-/// Numbers of tokens that stand for no term or for several begin here.
+/// Number of tokens that stand for no term, such as stop words; numbers of terms begin behind it.
+pub(super) const NOTHING: u32 = 0;
+
+/// Numbers of tokens that stand for several terms begin here.
 const SEVERAL: u32 = 1 << 31;
 
 /// Bytes of remembered tokens, above which all are forgotten: the memory of a long load stays bounded.
@@ -30,12 +33,12 @@ impl TooMuch {
 /// It changes no segment, only the time that it takes to build one.
 #[derive(Default)]
 pub struct Vocabulary {
-    /// A token's number is its term's, or `SEVERAL` more than its place in `meanings`.
+    /// A token's number is its term's, `NOTHING`, or `SEVERAL` more than its place in `meanings`.
     tokens: Dictionary,
     /// The number of a token's terms, then the terms.
     meanings: Vec<u32>,
     terms: Dictionary,
-    /// For each term its place in the dictionary's bytes.
+    /// For each term its place in the dictionary's bytes, but for the first.
     spelled: Vec<(u32, u32)>,
     /// Start, end and number of the tokens of the text at hand.
     at_hand: Vec<(usize, usize, u32)>,
@@ -71,12 +74,15 @@ impl Vocabulary {
 
     /// A term's bytes.
     pub(super) fn spelling(&self, term: u32) -> &[u8] {
-        let place = self.spelled.get(term as usize).copied();
+        let place = (term as usize)
+            .checked_sub(1)
+            .and_then(|it| self.spelled.get(it))
+            .copied();
         let (start, end) = place.unwrap_or_default();
         self.terms.bytes(start, end)
     }
 
-    /// Hands out the numbers of the terms of a text.
+    /// Hands out the numbers of the terms of a text, and `NOTHING` for some tokens that have none.
     pub(super) fn text<S: TermSource>(
         &mut self,
         text: &str,
@@ -160,11 +166,9 @@ impl Vocabulary {
         if token.len() > LONGEST_REMEMBERED {
             return Ok(number);
         }
-        if count == 1
-            && let Some(term) = self.meanings.pop()
-        {
+        if count <= 1 {
+            number = self.meanings.get(place + 1).copied().unwrap_or(NOTHING);
             self.meanings.truncate(place);
-            number = term;
         }
         let inserted = self.tokens.insert(token.as_bytes(), number);
         inserted.map(|_| number).ok_or_else(|| TooMuch.refused())
@@ -178,7 +182,7 @@ impl Vocabulary {
         if term.is_empty() || term.len() > LONGEST_TERM {
             return Err(SegmentError::refused("a term must have 1 to 128 bytes"));
         }
-        let number = u32::try_from(self.spelled.len())
+        let number = u32::try_from(self.spelled.len() + 1)
             .ok()
             .filter(|number| *number < SEVERAL);
         let number = number.ok_or_else(|| TooMuch.refused())?;
