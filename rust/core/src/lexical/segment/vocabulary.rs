@@ -91,9 +91,11 @@ impl Vocabulary {
     ) -> Result<(), SegmentError> {
         let mut tokens = std::mem::take(&mut self.at_hand);
         tokens.clear();
-        source.places(text, |start, end| {
-            tokens.push((start, end, self.tokens.glance(text.as_bytes(), start, end)));
-        });
+        source.places(text, |start, end| tokens.push((start, end, UNSEEN)));
+        // A loop in which nothing has to be guessed waits for the memory of many tokens at once.
+        for (start, end, number) in &mut tokens {
+            *number = self.tokens.glance(text.as_bytes(), *start, *end);
+        }
         for (start, end, number) in &tokens {
             if *number < SEVERAL {
                 term(*number).map_err(TooMuch::refused)?;
