@@ -1,9 +1,12 @@
 //! Cuts text into terms, documents and queries alike.
 //!
 //! [`tokens`] says where tokens stand, [`words`] what they stand for, [`folding`] what is one word, [`language`] how it
-//! is stemmed and what is left out; [`stems`] remembers stems. A change of any term of any text needs another [`ANALYZER_VERSION`].
+//! is stemmed and what is left out; [`cuts`] says what words are put together from, [`classes`] what need not be looked for, and
+//! [`stems`] remembers stems. A change of any term of any text needs another [`ANALYZER_VERSION`].
 
 mod characters;
+mod classes;
+mod cuts;
 mod excerpt;
 mod folding;
 mod language;

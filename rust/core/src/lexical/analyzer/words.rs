@@ -15,7 +15,9 @@
 
 use std::ops::Range;
 
-use super::characters::{Characters, Kind, is_upper};
+use super::characters::Kind;
+use super::classes::{Classes, DIGIT, FOREIGN, OTHER, PLAIN, SEPARATOR};
+use super::cuts::each_cut;
 use super::folding::fold_onto;
 use super::language::Apostrophe;
 use super::tokens::{character_start, first_unit_end};
@@ -45,55 +47,6 @@ fn is_separator(character: char) -> bool {
 }
 
 pub(super) const APOSTROPHES: [char; 5] = ['\'', '\u{2019}', '\u{2BC}', '\u{2BB}', '\u{FF07}'];
-
-/// What characters a text has: a quick answer to most questions.
-#[derive(Clone, Copy)]
-struct Classes(u8);
-
-const LOWER: u8 = 1;
-const UPPER: u8 = 2;
-const DIGIT: u8 = 4;
-const PLAIN: u8 = LOWER | UPPER | DIGIT;
-/// A separator of level 0, and twice as much of each other level.
-const SEPARATOR: u8 = 8;
-const OTHER: u8 = 64;
-const FOREIGN: u8 = 128;
-
-/// The class of each byte.
-static CLASSES: [u8; 256] = {
-    let mut classes = [FOREIGN; 256];
-    let mut byte = 0;
-    while byte < 128_u8 {
-        classes[byte as usize] = match byte {
-            b'a'..=b'z' => LOWER,
-            b'A'..=b'Z' => UPPER,
-            b'0'..=b'9' => DIGIT,
-            b'/' | b'@' => SEPARATOR,
-            b'.' | b':' => SEPARATOR << 1,
-            b'-' | b'_' => SEPARATOR << 2,
-            _ => OTHER,
-        };
-        byte += 1;
-    }
-    classes
-};
-
-impl Classes {
-    fn of(text: &str) -> Self {
-        let class = |byte: u8| CLASSES.get(usize::from(byte)).copied().unwrap_or(FOREIGN);
-        Self(text.bytes().fold(0, |all, byte| all | class(byte)))
-    }
-
-    /// Whether there are any of these.
-    fn has(self, classes: u8) -> bool {
-        self.0 & classes != 0
-    }
-
-    /// Whether there are only these.
-    fn is(self, classes: u8) -> bool {
-        self.0 & !classes == 0
-    }
-}
 
 /// The terms of one token.
 pub(super) struct Words<'a> {
@@ -188,7 +141,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The terms of a piece of a token that has no other classes, cut at this level and those behind it.
+    /// The terms of a piece of a token, cut at this level and those behind it. Its classes may be those of more, here and
+    /// elsewhere: they rule out what is not there.
     fn cut(&mut self, text: &str, classes: Classes, level: usize) {
         if level >= LEVELS {
             return self.word(text, classes);
@@ -467,73 +421,3 @@ impl<'a> Words<'a> {
 pub const MAX_TERM_BYTES: usize = 128;
 /// What is left of a longer one, in front of the hash of the whole.
 const KEPT_BYTES: usize = 96;
-
-#[derive(Clone, Copy, PartialEq)]
-enum Shape {
-    Upper,
-    Other,
-    Digit,
-}
-
-/// Calls `cut` with the places at which a word is cut, because its case or a number says so.
-fn each_cut(text: &str, classes: Classes, characters: &Characters, mut cut: impl FnMut(usize)) {
-    if classes.is(LOWER) || classes.is(UPPER) || classes.is(DIGIT) {
-        return;
-    }
-    let is_lower = |text: &[u8]| text.iter().all(u8::is_ascii_lowercase);
-    if let [first, rest @ ..] = text.as_bytes()
-        && first.is_ascii_alphabetic()
-        && is_lower(rest)
-    {
-        return;
-    }
-    // Marks and what is invisible have the shape of the letter before them.
-    let mut letters = text
-        .char_indices()
-        .filter(|&(_, character)| characters.is_letter(character))
-        .map(|(place, character)| (place, shape(character)))
-        .peekable();
-    let Some((_, mut before)) = letters.next() else {
-        return;
-    };
-    // What is between two boundaries: where it begins, whether it is a single letter, and whether that before was.
-    let mut start = None;
-    let mut is_lone = before != Shape::Digit;
-    let mut was_lone = false;
-    while let Some((place, here)) = letters.next() {
-        let is_boundary = match (before, here) {
-            (Shape::Digit, Shape::Digit) => false,
-            (Shape::Digit, _) | (_, Shape::Digit) | (Shape::Other, Shape::Upper) => true,
-            // `HTTPServer`, but not `PDFs`.
-            (Shape::Upper, Shape::Upper) => letters.peek().is_some_and(|&(next, shape)| {
-                let is_plural = text.get(next..) == Some("s");
-                shape == Shape::Other && !is_plural
-            }),
-            _ => false,
-        };
-        if is_boundary {
-            start.filter(|_| !is_lone && !was_lone).map(&mut cut);
-            start = Some(place);
-            was_lone = is_lone;
-        }
-        is_lone = is_boundary && here != Shape::Digit;
-        before = here;
-    }
-    start.filter(|_| !is_lone && !was_lone).map(&mut cut);
-}
-
-fn shape(character: char) -> Shape {
-    if character.is_ascii() {
-        match character {
-            '0'..='9' => Shape::Digit,
-            'A'..='Z' => Shape::Upper,
-            _ => Shape::Other,
-        }
-    } else if character.is_numeric() {
-        Shape::Digit
-    } else if is_upper(character) {
-        Shape::Upper
-    } else {
-        Shape::Other
-    }
-}

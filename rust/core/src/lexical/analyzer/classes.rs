@@ -1,0 +1,50 @@
+//! What characters a text has, found in one pass over its bytes.
+
+/// What characters a text has: a quick answer to most questions.
+#[derive(Clone, Copy)]
+pub(super) struct Classes(u8);
+
+pub(super) const LOWER: u8 = 1;
+pub(super) const UPPER: u8 = 2;
+pub(super) const DIGIT: u8 = 4;
+pub(super) const PLAIN: u8 = LOWER | UPPER | DIGIT;
+/// A separator of level 0, and twice as much of each other level.
+pub(super) const SEPARATOR: u8 = 8;
+pub(super) const OTHER: u8 = 64;
+pub(super) const FOREIGN: u8 = 128;
+
+/// The class of each byte.
+static CLASSES: [u8; 256] = {
+    let mut classes = [FOREIGN; 256];
+    let mut byte = 0;
+    while byte < 128_u8 {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' => LOWER,
+            b'A'..=b'Z' => UPPER,
+            b'0'..=b'9' => DIGIT,
+            b'/' | b'@' => SEPARATOR,
+            b'.' | b':' => SEPARATOR << 1,
+            b'-' | b'_' => SEPARATOR << 2,
+            _ => OTHER,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+impl Classes {
+    pub(super) fn of(text: &str) -> Self {
+        let class = |byte: u8| CLASSES.get(usize::from(byte)).copied().unwrap_or(FOREIGN);
+        Self(text.bytes().fold(0, |all, byte| all | class(byte)))
+    }
+
+    /// Whether there are any of these.
+    pub(super) fn has(self, classes: u8) -> bool {
+        self.0 & classes != 0
+    }
+
+    /// Whether there are only these.
+    pub(super) fn is(self, classes: u8) -> bool {
+        self.0 & !classes == 0
+    }
+}
