@@ -876,16 +876,18 @@ class PostingCache:
             semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
         """
 
-    def remembered(self, plan: PostingPlan) -> PostingSnapshot | None:
-        """The query over the tables as the last snapshot showed them.
+    def complete(
+        self, plan: PostingPlan, rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]]
+    ) -> PostingSnapshot:
+        """Completes a plan for the segments and tombstones that it knows, and keeps what was read.
 
         Args:
             plan: Of this cache.
-
-        Returns:
-            None when something that the query needs is not at hand, or its language was not planned for.
+            rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None where there is
+                no row.
 
         Raises:
+            ValueError: When something is lacking.
             semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
         """
 
@@ -895,11 +897,15 @@ class PostingPlan:
 
     @property
     def known_segments(self) -> list[bytes]:
-        """Ids of the segments whose headers are at hand."""
+        """Ids of the segments whose headers are at hand, in ascending order."""
 
     @property
     def known_tombstones(self) -> list[bytes]:
-        """Ids of the tombstones that are at hand."""
+        """Ids of the tombstones that are at hand, in ascending order."""
+
+    @property
+    def missing(self) -> list[tuple[bytes, bytes]]:
+        """(segment id, term) of the lists that are needed of known segments and not at hand."""
 
     @property
     def cold(self) -> list[tuple[str, bytes]]:
@@ -912,14 +918,6 @@ class PostingPlan:
 @final
 class PostingSnapshot:
     """A query over one snapshot of the database, everything at hand. It never changes."""
-
-    @property
-    def segments(self) -> bytes:
-        """Ids of the segments, 16 bytes each, in ascending order. Equal ids of both kinds mean an equal index."""
-
-    @property
-    def tombstones(self) -> bytes:
-        """Ids of the tombstones, 16 bytes each, in ascending order."""
 
     @property
     def languages(self) -> list[str]:

@@ -15,6 +15,7 @@ import socket
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -336,7 +337,8 @@ async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], 
             await set_local(connection, **READ_SETTINGS)
             return await work(connection)
     try:
-        async with connection.pipeline():
+        async with connection.pipeline() as pipeline:
+            _pipelines[connection] = pipeline
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **READ_SETTINGS)
             result = await work(connection)
@@ -346,7 +348,34 @@ async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], 
             with suppress(psycopg.Error):  # what happened first is what is told
                 await connection.rollback()
         raise
+    finally:
+        _pipelines.pop(connection, None)
     return result
+
+
+_pipelines: WeakKeyDictionary[Connection, psycopg.AsyncPipeline] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def in_one_go(connection: Connection) -> AsyncIterator[None]:
+    """Sends the statements of the block at once; at its end all have been answered, or the first failure is raised.
+
+    Afterwards the connection can be used as far as its transaction allows.
+    """
+    pipeline = _pipelines.get(connection)
+    if pipeline is None:
+        async with connection.pipeline():
+            yield
+        return
+    # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
+    try:
+        yield
+        await pipeline.sync()
+    except psycopg.Error:
+        if not connection.closed:
+            with suppress(psycopg.Error):  # the rest of the answers
+                await pipeline.sync()
+        raise
 
 
 async def _widen_send_buffer(connection: Connection) -> None:

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from semlex.errors import SemlexError
-from semlex.store.connection import is_retryable, set_local, translate
+from semlex.store.connection import in_one_go, is_retryable, set_local, translate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -195,7 +195,7 @@ async def ask(connection: Connection, questions: dict[str, Question]) -> dict[st
     """Asks all questions in one go; the scores of each."""
     if not questions:
         return {}
-    async with connection.pipeline():
+    async with in_one_go(connection):
         sent = {name: [await _execute(connection, one) for one in own.statements] for name, own in questions.items()}
     rows = {name: [await cursor.fetchall() for cursor in cursors] for name, cursors in sent.items()}
     return {name: question.scores(rows[name]) for name, question in questions.items()}
@@ -267,7 +267,7 @@ async def _send(
     """Sends the statements of all legs in one go; returns the cursors of each leg, and the first failure."""
     cursors: dict[str, list[psycopg.AsyncCursor[Any]]] = {}
     try:
-        async with connection.pipeline():
+        async with in_one_go(connection):
             for leg in legs:
                 if leg.settings:
                     await set_local(connection, **leg.settings)
@@ -283,7 +283,7 @@ async def _send(
 
 async def fetch(connection: Connection, statement: Statement) -> list[Any]:
     """The rows of a statement. When it fails, the connection can be used again as far as its transaction allows."""
-    async with connection.pipeline():
+    async with in_one_go(connection):
         cursor = await _execute(connection, statement)
     return await cursor.fetchall()
 

@@ -107,23 +107,7 @@ impl PostingCache {
                     Ok((id("tombstones", tombstone)?, data.as_deref()))
                 });
         let tombstones = tombstones.collect::<PyResult<Vec<_>>>()?;
-        let rows = rows.iter().map(|(segment, term, first_term, data)| {
-            let row = match (first_term.as_deref(), data.as_deref()) {
-                (Some(first_term), Some(data)) => Some((first_term, data)),
-                (None, None) => None,
-                _ => {
-                    return Err(PyValueError::new_err(
-                        "rows: first term and data must both be given, or neither",
-                    ));
-                }
-            };
-            Ok(GivenRow {
-                segment: id("rows", segment)?,
-                term,
-                row,
-            })
-        });
-        let rows = rows.collect::<PyResult<Vec<_>>>()?;
+        let rows = given_rows(&rows)?;
         let snapshot = detached(py, || {
             self.core
                 .snapshot(&plan.core, &segments, &tombstones, &rows)
@@ -133,10 +117,18 @@ impl PostingCache {
         })
     }
 
-    fn remembered(&self, py: Python<'_>, plan: &PostingPlan) -> PyResult<Option<PostingSnapshot>> {
-        let snapshot = detached(py, || self.core.remembered(&plan.core))?;
-        let snapshot = snapshot.map_err(|error| segment_error(py, error))?;
-        Ok(snapshot.map(|core| PostingSnapshot { core }))
+    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
+    fn complete(
+        &self,
+        py: Python<'_>,
+        plan: &PostingPlan,
+        rows: Vec<Row>,
+    ) -> PyResult<PostingSnapshot> {
+        let rows = given_rows(&rows)?;
+        let snapshot = detached(py, || self.core.complete(&plan.core, &rows))?;
+        Ok(PostingSnapshot {
+            core: snapshot.map_err(|error| segment_error(py, error))?,
+        })
     }
 
     fn __repr__(&self) -> String {
@@ -146,6 +138,26 @@ impl PostingCache {
             counters.bytes, counters.hits, counters.misses
         )
     }
+}
+
+fn given_rows(rows: &[Row]) -> PyResult<Vec<GivenRow<'_>>> {
+    let rows = rows.iter().map(|(segment, term, first_term, data)| {
+        let row = match (first_term.as_deref(), data.as_deref()) {
+            (Some(first_term), Some(data)) => Some((first_term, data)),
+            (None, None) => None,
+            _ => {
+                return Err(PyValueError::new_err(
+                    "rows: first term and data must both be given, or neither",
+                ));
+            }
+        };
+        Ok(GivenRow {
+            segment: id("rows", segment)?,
+            term,
+            row,
+        })
+    });
+    rows.collect()
 }
 
 /// What a query needs; see the stub.
@@ -183,6 +195,14 @@ impl PostingPlan {
     }
 
     #[getter]
+    fn missing<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let missing = self.core.missing();
+        let pairs = missing
+            .map(|(segment, term)| (PyBytes::new(py, segment), PyBytes::new(py, term.as_bytes())));
+        pairs.collect()
+    }
+
+    #[getter]
     fn cold<'py>(&self, py: Python<'py>) -> Terms<'py> {
         self.terms(py, true)
     }
@@ -202,12 +222,6 @@ fn ids<'a, 'py>(
     PyList::new(py, ids.into_iter().map(|id| PyBytes::new(py, id)))
 }
 
-fn joined<'py>(py: Python<'py>, ids: &[SegmentId]) -> Bound<'py, PyBytes> {
-    let mut ids = ids.to_vec();
-    ids.sort_unstable();
-    PyBytes::new(py, &ids.concat())
-}
-
 /// A query over one snapshot; see the stub.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingSnapshot {
@@ -216,16 +230,6 @@ pub(crate) struct PostingSnapshot {
 
 #[pymethods]
 impl PostingSnapshot {
-    #[getter]
-    fn segments<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        joined(py, self.core.ids().0)
-    }
-
-    #[getter]
-    fn tombstones<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        joined(py, self.core.ids().1)
-    }
-
     #[getter]
     fn languages(&self) -> Vec<String> {
         self.core.languages().to_vec()

@@ -5,8 +5,9 @@ its terms that are not in memory yet. None of them ever changes once it is writt
 invalidation. Scores are exact at every moment: the number of chunks, their average length and in how many of them a
 word occurs are those of the snapshot.
 
-When everything is in memory, the search is made there first, and one round trip asks both for the keys of the chunks
-that were found and whether the index is still what it was; if it is not, the answer is thrown away.
+Where the index probably is what it was at the last search, the rows that are missing are asked for right away; and when
+none is, the search is made in memory first, and one round trip brings the keys of the chunks that were found. With them
+comes whether the index is what it was; if it is not, what was read or found so is thrown away.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from semlex.errors import AnalyzerVersionError, ConfigurationError
 from semlex.store.filters import Filter
 from semlex.store.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
-from semlex.store.lexical.reading import IndexRows, index_statement, state_statement
+from semlex.store.lexical.reading import (
+    IndexRows,
+    expected_state,
+    given_rows,
+    index_statement,
+    rows_statement,
+    state_statement,
+)
 from semlex.store.lexical.tables import create_tables
 from semlex.store.lexical.writing import analyzer_of
 
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 
     from semlex.store.connection import Connection
     from semlex.store.legs import Key
+    from semlex.store.lexical.reading import IndexState, MissingRow
     from semlex.store.names import Names
 
 DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
@@ -99,7 +108,7 @@ class Bm25Engine:
         self._cache = _core.PostingCache(self._options.cache_bytes)
         # Languages that chunks of this collection were seen to have; asked for from the first statement on.
         self._languages = {self.language}
-        self._seen: tuple[bytes, bytes] | None = None
+        self._seen: IndexState | None = None
         self._is_steady = False
 
     def analyzer(self, language: str | None) -> _core.Analyzer:
@@ -178,10 +187,9 @@ class Bm25Engine:
         """Whether the last search saw the index as the one before it did: then the next one probably will, too."""
         return self._is_steady
 
-    def saw(self, snapshot: _core.PostingSnapshot) -> None:
+    def saw(self, state: IndexState) -> None:
         """Takes note of the index as a search saw it."""
-        seen = (snapshot.segments, snapshot.tombstones)
-        self._is_steady, self._seen = seen == self._seen, seen
+        self._is_steady, self._seen = state == self._seen, state
 
 
 class _Search:
@@ -197,8 +205,10 @@ class _Search:
         self._analyse(engine.languages)
         # What the other leg wants to know of the chunks.
         self._told: Beside | None = None
-        # The index as it probably still is, and what was found in it.
-        self._guess: _core.PostingSnapshot | None = None
+        # When the index is taken to be what it was: that, the rows that are missing, and what was found in it.
+        self._expected: IndexState | None = None
+        self._missing: list[MissingRow] = []
+        self._snapshot: _core.PostingSnapshot | None = None
         self._best = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))
 
     def _analyse(self, languages: set[str]) -> None:
@@ -224,14 +234,19 @@ class _Search:
     def statements(self, beside: Beside | None) -> Sequence[Statement]:
         """What the index holds for this query, and the ids that a narrow filter keeps.
 
-        Or, of an index that is in memory: whether it has changed, and the keys of the best chunks if it has not.
+        Or, when the index is probably what it was: whether it is, and what is still missing: rows of the index, or else
+        the keys of the best chunks.
         """
-        self._told = beside
-        may_guess = self._condition.is_empty and self._engine.is_steady
-        self._guess = self._engine.cache.remembered(self._plan) if may_guess else None
-        if self._guess is not None:
-            self._best = self._search(self._guess, self._limit)
-            return (state_statement(self._names), self._keys_of(self._best[0], self._condition))
+        self._told, self._expected, self._snapshot = beside, None, None
+        if self._condition.is_empty and self._engine.is_steady:
+            self._expected = expected_state(self._plan)
+            state = state_statement(self._names)
+            self._missing = self._plan.missing
+            if self._missing:
+                return (state, rows_statement(self._names, self._missing))
+            self._snapshot = self._engine.cache.complete(self._plan, ())
+            self._best = self._search(self._snapshot, self._limit)
+            return (state, self._keys_of(self._best[0], self._condition))
         statements = [index_statement(self._names, self._plan)]
         if not self._condition.is_empty:
             text = sql.SQL("SELECT c.lexical_id FROM {} AS c WHERE {} LIMIT {}").format(
@@ -242,10 +257,14 @@ class _Search:
 
     async def finish(self, connection: Connection, rows: list[list[Any]]) -> LegAnswer:
         """Scores, and finds the keys of the best chunks."""
-        if self._guess is not None:
-            state, keys = rows
-            if self._is_as_guessed(state):
-                return await self._answer(connection, self._guess, None, keys)
+        if self._expected is not None:
+            state, found = rows
+            if [(self._engine.analyzer_version, *self._expected)] == state:
+                self._engine.saw(self._expected)
+                if self._snapshot is not None:
+                    return await self._answer(connection, self._snapshot, None, found)
+                snapshot = self._engine.cache.complete(self._plan, given_rows(self._missing, found))
+                return await self._answer(connection, snapshot, None, None)
             rows = [await fetch(connection, index_statement(self._names, self._plan))]
         read, *kept = rows
         snapshot = self._snapshot_of(IndexRows(read))
@@ -260,10 +279,6 @@ class _Search:
             allowed = np.array([row[0] for row in kept[0]], dtype=np.int64)
         return await self._answer(connection, snapshot, allowed, None)
 
-    def _is_as_guessed(self, state: list[Any]) -> bool:
-        guess, version = self._guess, self._engine.analyzer_version
-        return guess is not None and state == [(version, guess.segments, guess.tombstones)]
-
     def _snapshot_of(self, rows: IndexRows) -> _core.PostingSnapshot:
         """The snapshot of what was read.
 
@@ -277,6 +292,7 @@ class _Search:
                 f"{rows.analyzer_version} of the analyzer, this is version {self._engine.analyzer_version}; rebuild "
                 f"it with: semlex reindex --lexical --collection {self._names.collection}"
             )
+        self._engine.saw(rows.state)
         return self._engine.cache.snapshot(self._plan, rows.segments, rows.tombstones, rows.postings)
 
     async def _answer(
@@ -294,7 +310,6 @@ class _Search:
             allowed: Ids of the only chunks that may be found.
             keys: What `_keys_of` gave for the best of them, when it was asked already.
         """
-        self._engine.saw(snapshot)
         found: list[tuple[float, Key, Any]] = []
         depth, looked_at = self._limit, 0
         warnings: list[str] = []

@@ -1,4 +1,7 @@
-"""What a search reads of the keyword index: all that it lacks, in four kinds of rows; or whether the index changed."""
+"""What a search reads of the keyword index: all that it lacks, in four kinds of rows.
+
+Or, when the index is taken to be what it was: its state, and the rows that are missing then.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,13 @@ if TYPE_CHECKING:
 # A row that is longer holds the list of a single term (see docs/design/keyword-index.md).
 SHARED_ROW_BYTES = 2048
 STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
+
+# Ids of all segments and of all tombstones, each joined in ascending order: what equal states show is equal.
+IndexState = tuple[bytes, bytes]
+# Segment, and a term that its list is needed of.
+MissingRow = tuple[bytes, bytes]
+# Segment, term, first term and data of a row; None and None where there is none.
+PostingRow = tuple[bytes, bytes, bytes | None, bytes | None]
 
 
 @lru_cache(maxsize=256)
@@ -74,8 +84,13 @@ def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
     return Statement(_index_statement(names), parameters)
 
 
+def expected_state(plan: _core.PostingPlan) -> IndexState:
+    """The state of the index as a plan knows it."""
+    return b"".join(plan.known_segments), b"".join(plan.known_tombstones)
+
+
 def state_statement(names: Names) -> Statement:
-    """One row: the analyzer's version, and the ids of all segments and of all tombstones, each joined in order."""
+    """One row: the analyzer's version, then the state; none for a collection that is gone."""
     return Statement(_state_statement(names), {"collection": names.collection})
 
 
@@ -98,6 +113,37 @@ def _state_statement(names: Names) -> bytes:
     )
 
 
+def rows_statement(names: Names, missing: Sequence[MissingRow]) -> Statement:
+    """The rows that a plan lacks of the segments that it knows: number in `missing` from 1, first term, data."""
+    parameters = {
+        "segments": _uuid_array([segment for segment, _ in missing]),
+        "terms": [term.decode() for _, term in missing],
+    }
+    return Statement(_rows_statement(names), parameters)
+
+
+@lru_cache(maxsize=256)
+def _rows_statement(names: Names) -> bytes:
+    return (
+        sql.SQL(
+            "SELECT k.number, p.first_term, p.data FROM unnest(%(segments)s::uuid[], %(terms)s::text[]) "
+            "WITH ORDINALITY AS k(segment_id, term, number), LATERAL (SELECT p.first_term, p.data FROM {posting} AS p "
+            "WHERE p.segment_id = k.segment_id AND p.first_term <= convert_to(k.term, 'UTF8') "
+            "ORDER BY p.first_term DESC LIMIT 1) AS p "
+            "WHERE p.first_term = convert_to(k.term, 'UTF8') OR octet_length(p.data) <= {shared}"
+        )
+        .format(posting=names.posting, shared=sql.Literal(SHARED_ROW_BYTES))
+        .as_bytes()
+    )
+
+
+def given_rows(missing: Sequence[MissingRow], rows: Sequence[Any]) -> list[PostingRow]:
+    """The rows of `rows_statement`, as `PostingCache.complete` takes them."""
+    found = {number: (first_term, data) for number, first_term, data in rows}
+    nothing = (None, None)
+    return [(*row, *found.get(number, nothing)) for number, row in enumerate(missing, start=1)]
+
+
 def _uuid_array(ids: Sequence[bytes]) -> str:
     """Ids as the text of a uuid[], which costs the driver less than a list of them."""
     return "{" + ",".join(value.hex() for value in ids) + "}"
@@ -117,7 +163,7 @@ class IndexRows:
         self.analyzer_version: int | None = None
         self.segments: list[tuple[bytes, str, bytes | None]] = []
         self.tombstones: list[tuple[bytes, bytes | None]] = []
-        self.postings: list[tuple[bytes, bytes, bytes | None, bytes | None]] = []
+        self.postings: list[PostingRow] = []
         for kind, identity, text, first, second in rows:
             if kind == POSTING:
                 self.postings.append((identity, text.encode(), first, second))
@@ -127,3 +173,9 @@ class IndexRows:
                 self.tombstones.append((identity, first))
             else:
                 self.analyzer_version = None if text is None else int(text)
+
+    @property
+    def state(self) -> IndexState:
+        """The state of the index."""
+        segments, tombstones = (sorted(row[0] for row in rows) for rows in (self.segments, self.tombstones))
+        return b"".join(segments), b"".join(tombstones)

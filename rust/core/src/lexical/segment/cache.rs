@@ -142,31 +142,17 @@ impl PostingCache {
         Ok(plan)
     }
 
-    /// The query over the tables as they were last seen, when everything that it needs is at hand; else nothing.
+    /// Completes the plan for the tables as it knows them, and keeps what was read: `rows` has one entry for each of
+    /// [`Plan::missing`].
     ///
     /// # Errors
     ///
-    /// As `snapshot`.
-    pub fn remembered(&self, plan: &Plan) -> Result<Option<Snapshot>, SegmentError> {
-        let Some(view) = self.state().view.clone() else {
-            return Ok(None);
-        };
-        let segments = view.segments.iter().map(|living| {
-            let (language, header) = plan.segments.get(&living.header.id)?;
-            Some((Arc::clone(language), Arc::clone(header)))
-        });
-        let Some(listed) = segments.collect::<Option<Listed>>() else {
-            return Ok(None);
-        };
-        let (languages, missing) = languages_of(plan, &listed);
-        if plan.terms(true).next().is_some() || !missing.is_empty() {
-            return Ok(None);
-        }
-        let (lists, hits) = ReadRows::new(plan, &listed, &[])?.lists(plan, &listed)?;
-        self.state().counters.hits += hits;
-        Ok(Some(Snapshot::new(
-            view, plan.units, lists, languages, missing,
-        )))
+    /// Damaged blobs; whatever is needed and was not given.
+    pub fn complete(&self, plan: &Plan, rows: &[GivenRow<'_>]) -> Result<Snapshot, SegmentError> {
+        let listed = plan.segments.values().cloned().collect();
+        let buried = plan.tombstones.iter();
+        let buried = buried.map(|(id, ids)| (*id, Arc::clone(ids))).collect();
+        self.assemble(plan, listed, buried, rows, false)
     }
 
     /// Completes the plan with what one snapshot of the tables holds, and keeps what was read.
@@ -184,20 +170,33 @@ impl PostingCache {
         tombstones: &[GivenTombstone<'_>],
         rows: &[GivenRow<'_>],
     ) -> Result<Snapshot, SegmentError> {
-        let mut listed = listed_segments(plan, segments)?;
+        let listed = listed_segments(plan, segments)?;
+        let buried = listed_tombstones(plan, tombstones)?;
+        self.assemble(plan, listed, buried, rows, true)
+    }
+
+    /// The snapshot of these segments and tombstones, which are what others will know when they are news.
+    fn assemble(
+        &self,
+        plan: &Plan,
+        mut listed: Listed,
+        mut buried: Buried,
+        rows: &[GivenRow<'_>],
+        is_news: bool,
+    ) -> Result<Snapshot, SegmentError> {
         // Large ones first: a high threshold early spares work later.
         listed.sort_unstable_by_key(|(_, header)| (u32::MAX - header.chunks(), header.id));
-        let mut buried = listed_tombstones(plan, tombstones)?;
         buried.sort_unstable_by_key(|(id, _)| *id);
         let read = ReadRows::new(plan, &listed, rows)?;
         let (lists, hits) = read.lists(plan, &listed)?;
-
         let (languages, missing) = languages_of(plan, &listed);
         let kept = {
             let mut state = self.state();
             state.counters.hits += hits;
             state.counters.misses += read.count;
-            state.keep(&listed, &buried);
+            if is_news {
+                state.keep(&listed, &buried);
+            }
             for (planned, found) in plan.languages.iter().zip(read.found) {
                 for (term, found) in planned.terms.iter().zip(found) {
                     state.feed(&key(&planned.language, term), found);
@@ -397,8 +396,9 @@ impl State {
         }
     }
 
-    /// Adds lists of a term, all of segments that are known.
-    fn feed(&mut self, key: &[u8], found: TermLists) {
+    /// Adds lists of a term, as far as their segments are known.
+    fn feed(&mut self, key: &[u8], mut found: TermLists) {
+        found.retain(|id, _| self.segments.contains_key(id));
         if found.is_empty() {
             return;
         }

@@ -87,6 +87,19 @@ impl Plan {
         self.tombstones.keys()
     }
 
+    /// (segment, term) of the lists that are needed of known segments and not at hand.
+    pub fn missing(&self) -> impl Iterator<Item = (&SegmentId, &str)> {
+        self.languages.iter().flat_map(|planned| {
+            let segments = self.segments.iter();
+            let own = segments.filter(|(_, (language, _))| **language == *planned.language);
+            own.flat_map(|(id, _)| {
+                let terms = planned.terms.iter().zip(&planned.held);
+                let missing = terms.filter(move |(_, held)| !held.contains_key(id));
+                missing.map(move |(term, _)| (id, term.as_str()))
+            })
+        })
+    }
+
     /// (language, term) of the terms that are needed from all segments (`cold`), or else only from unknown ones.
     pub fn terms(&self, cold: bool) -> impl Iterator<Item = (&str, &str)> {
         self.languages.iter().flat_map(move |planned| {

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::SegmentError;
 use super::bitmap::Bitmap;
 use super::candidates::{Accumulator, Ground, Weighted};
 use super::list::{Cursor, List};
 use super::saturation::{Parameters, idf};
 use super::top::Top;
 use super::view::{Living, View};
-use super::{SegmentError, SegmentId};
 
 /// Where fewer than one chunk in this many may be found, these are looked up and no list is read in whole.
 const FEW: u32 = 64;
@@ -73,12 +73,6 @@ impl Snapshot {
             languages,
             missing_languages,
         }
-    }
-
-    /// Ids of the segments and of the tombstones, in no order.
-    #[must_use]
-    pub fn ids(&self) -> (&[SegmentId], &[SegmentId]) {
-        self.view.ids()
     }
 
     /// The languages of the snapshot's segments.

@@ -107,11 +107,6 @@ impl View {
         Ok(view)
     }
 
-    /// Ids of the segments and of the tombstones.
-    pub(crate) fn ids(&self) -> (&[SegmentId], &[SegmentId]) {
-        (&self.key.0, &self.key.1)
-    }
-
     /// Whether this is the view of these lists of ids.
     pub(crate) fn shows<'a>(
         &self,
