@@ -30,6 +30,7 @@ def temporary_server() -> Iterator[str]:
 
 
 def vacuum(url: str, command: LiteralString = "VACUUM ANALYZE") -> None:
-    """What autovacuum would do a minute later, in the middle of a measurement."""
+    """What autovacuum and the checkpointer would do a minute later, in the middle of a measurement."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(command)
+        connection.execute("CHECKPOINT")
