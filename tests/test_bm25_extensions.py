@@ -358,6 +358,20 @@ def test_hybrid(url: str, engine: str) -> None:
         assert all(hit.vector_rank and hit.keyword_rank for hit in hits)
 
 
+def test_each_leg_scores_what_only_the_other_found(url: str, engine: str) -> None:
+    embedder = HashEmbedder(16)
+    with opened(url, engine, "completed", embedding_model=embedder) as retriever:
+        retriever.add_documents([Document(f"stone {word}", id=word) for word in ("sea", "hill", "river", "wind")])
+        vector = embedder.embed_query("stone sea")
+        cosines = {hit.id: hit.vector_score for hit in retriever.search(vector=vector)}
+        ranks = {hit.id: hit.keyword_score for hit in retriever.search("hill", mode="keyword")}
+        for leg in ("vector", "keyword"):
+            (hit,) = retriever.search("hill", 1, vector=vector, candidates=1, weights={leg: 1.0})
+            assert (hit.vector_rank is None, hit.keyword_rank is None) == (leg == "keyword", leg == "vector")
+            assert hit.vector_score == pytest.approx(cosines[hit.id])
+            assert hit.keyword_score == pytest.approx(ranks.get(hit.id, 0.0))
+
+
 # --- without the extension --------------------------------------------------------------------------------------------
 
 

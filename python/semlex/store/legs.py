@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from semlex.store.connection import Connection, Database
 
 Key = tuple[UUID, str]
-KEY_AND_SCORE = 3  # columns of a row that `ranked` reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +217,16 @@ async def without_excluded(connection: Connection, answers: dict[str, LegAnswer]
     return answers | {"vector": left}, len(left.keys) < len(vector.keys)
 
 
-def ranked(rows: Sequence[Sequence[Any]], **of_answer: Any) -> LegAnswer:
-    """The answer of rows with document_id, chunk_id, score, and, where it was asked for, what another leg wanted."""
-    besides = [row[KEY_AND_SCORE] for row in rows] if rows and len(rows[0]) > KEY_AND_SCORE else None
+def ranked(rows: Sequence[Sequence[Any]], *, with_besides: bool = False, **of_answer: Any) -> LegAnswer:
+    """The answer of rows that begin with document_id, chunk_id, score.
+
+    Args:
+        rows: Best first.
+        with_besides: Whether the next column is what another leg wanted to know.
+        **of_answer: Other attributes of the answer.
+    """
     scores = np.array([row[2] for row in rows], dtype=np.float64)
+    besides = [row[3] for row in rows] if with_besides else None
     return LegAnswer([(row[0], row[1]) for row in rows], scores, besides=besides, **of_answer)
 
 

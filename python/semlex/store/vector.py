@@ -127,12 +127,15 @@ class _Search:
             "chunk": collection.names.chunk,
             "condition": condition.expression,
         }
+        # Whether another leg wants to know something.
+        self._tells = False
         self._vector = {"vector": vector_parameter(query, embedding.storage)}
         self._parameters = {**self._vector, "limit": limit, **condition.parameters}
 
     def statements(self, beside: Beside | None) -> tuple[Statement]:
         """The nearest chunks, with what another leg wants to know of them."""
         found = (NEAREST_EXACTLY if self.exact else NEAREST).format(**self._parts)
+        self._tells = beside is not None
         asked = beside or Beside(sql.SQL(""))
         text = WITH_TOLD if beside else ALONE
         composed = text.format(found=found, told=asked.expression, **self._parts)
@@ -140,7 +143,7 @@ class _Search:
 
     async def finish(self, _: Connection, rows: list[list[Any]]) -> LegAnswer:
         """The answer."""
-        return ranked(rows[0], score=_as_told, scores_of=self._scores_of)
+        return ranked(rows[0], with_besides=self._tells, score=_as_told, scores_of=self._scores_of)
 
     def beside(self) -> Beside:
         """The similarity of a chunk's vector; NULL when it has none."""
