@@ -13,6 +13,7 @@ from plain_bm25 import plain_bm25
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError
 from semlex.searching import Search
+from semlex.store import legs
 from semlex.store.lexical import bm25
 from semlex.store.lexical.bm25 import Bm25Engine, Bm25Options
 from semlex.testing import HashEmbedder
@@ -184,6 +185,25 @@ async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(databa
         hits = await retriever.search("ships -dogs", 5, vector=vector, fusion=fusion)
         assert {hit.id for hit in hits} == {f"ships-{n}" for n in range(5)}
         assert [hit.id for hit in await retriever.search('"cats and dogs" -dogs', vector=vector, fusion=fusion)] == []
+
+
+async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    ask = legs.ask
+
+    async def counted(connection: Any, questions: dict[str, Any]) -> Any:
+        asked.append(sorted(questions))
+        return await ask(connection, questions)
+
+    monkeypatch.setattr(legs, "ask", counted)
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+        await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(5)])
+        # More than a leg has candidates, so that the vectors find some which the words did not come to.
+        await retriever.add_documents([Document(f"dogs, cats and ships {n}", id=f"all-{n}") for n in range(90)])
+        hits = await retriever.search('"dogs cats" ships', 10, weights={"vector": 1.0})
+    assert any(hit.keyword_rank is None for hit in hits)
+    assert all(hit.id.startswith("all-") and hit.keyword_score and hit.vector_score is not None for hit in hits)
+    assert [names for names in asked if names] == [["keyword"]]
 
 
 async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(

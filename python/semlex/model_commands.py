@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from semlex.options import AsJson, Database, Device  # noqa: TC001 - typer reads the annotations
 from semlex.presentation import messages, output, print_json
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ EXIT_MODEL = 4
 
 models_app = typer.Typer(help="Models on this machine.", no_args_is_help=True)
 doctor_app = typer.Typer(help="What works on this machine, and what does not.", no_args_is_help=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
 
 
 @models_app.command("pull")
@@ -88,7 +87,7 @@ def doctor_models(
     *,
     model: Annotated[str | None, typer.Option("--model", help="Embedding model to try: name or folder.")] = None,
     reranker: Annotated[str | None, typer.Option("--reranker", help="Reranker to try: name or folder.")] = None,
-    device: Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best.")] = None,
+    device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Show packages, devices and precision, and try the models that are named.
@@ -111,9 +110,7 @@ def doctor_models(
 @doctor_app.command("server")
 def doctor_server(
     *,
-    database: Annotated[
-        str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
-    ] = None,
+    database: Database = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the versions of Postgres and pgvector, and which keyword engines of extensions could be used."""
@@ -122,8 +119,8 @@ def doctor_server(
     from semlex.store.embedded import EmbeddedServer  # noqa: PLC0415 - as above
 
     settings = load_settings(database_url=database)
-    if settings.database_url is not None:
-        examination = examine_server(settings.database_url.get_secret_value())
+    if settings.url is not None:
+        examination = examine_server(settings.url)
     else:
         with EmbeddedServer(settings.server_folder) as server:
             examination = examine_server(server.url)

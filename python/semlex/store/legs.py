@@ -207,14 +207,18 @@ async def without_excluded(connection: Connection, answers: dict[str, LegAnswer]
         return answers, False
     union = union_of(answers)
     scores = (await completed_scores(connection, answers, union))["keyword"]
-    kept = np.flatnonzero(~np.isnan(scores[union.places["vector"]])).tolist()
+    own = scores[union.places["vector"]]
+    kept = np.flatnonzero(~np.isnan(own)).tolist()
+    # What the words gave is told with the chunks from here on, so that it is not asked again.
     left = replace(
-        vector,
-        keys=[vector.keys[place] for place in kept],
-        scores=vector.scores[kept],
-        besides=None if vector.besides is None else [vector.besides[place] for place in kept],
+        vector, keys=[vector.keys[place] for place in kept], scores=vector.scores[kept], besides=own[kept].tolist()
     )
-    return answers | {"vector": left}, len(left.keys) < len(vector.keys)
+    return answers | {"vector": left, "keyword": replace(keyword, score=as_told)}, len(kept) < len(vector.keys)
+
+
+def as_told(scores: list[float | None]) -> NDArray[np.float64]:
+    """The scores of a leg that wanted to know just these: float64, shape (n,), NaN for None."""
+    return np.array(scores, dtype=np.float64)
 
 
 def ranked(rows: Sequence[Sequence[Any]], *, with_besides: bool = False, **of_answer: Any) -> LegAnswer:

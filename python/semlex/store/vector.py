@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pgvector import HalfVector, Vector
 from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError
-from semlex.store.legs import Beside, Leg, Statement, by_key, ranked
+from semlex.store.legs import Beside, Leg, Statement, as_told, by_key, ranked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
@@ -143,7 +143,7 @@ class _Search:
 
     async def finish(self, _: Connection, rows: list[list[Any]]) -> LegAnswer:
         """The answer."""
-        return ranked(rows[0], with_besides=self._tells, score=_as_told, scores_of=self._scores_of)
+        return ranked(rows[0], with_besides=self._tells, score=as_told, scores_of=self._scores_of)
 
     def beside(self) -> Beside:
         """The similarity of a chunk's vector; NULL when it has none."""
@@ -160,7 +160,3 @@ class _Search:
             "LEFT JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY k.number"
         )
         return by_key(Statement(text.format(**self._parts), self._vector), keys)
-
-
-def _as_told(scores: list[float | None]) -> NDArray[np.float64]:
-    return np.array(scores, dtype=np.float64)
