@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,7 +14,11 @@ from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelMisma
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from semlex.progress import Progress
 
@@ -181,6 +186,41 @@ async def test_the_same_file_twice_at_once(database_url: str, folder: Path) -> N
         expected = await one.count()
         await one.index(folder)
         assert await one.count() == expected
+
+
+class WaitingEmbedder(HashEmbedder):
+    """Embeds documents only once it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(dimensions=64)
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.reached.set()
+        assert self.let_go.wait(60)
+        return super().embed_documents(texts)
+
+
+@pytest.mark.parametrize("by", ["text", "size"])
+async def test_two_first_runs_that_cut_differently_leave_one_version(database_url: str, folder: Path, by: str) -> None:
+    page = folder / "keys.md"  # alone: a file that both cut alike would give them away by its keys
+    page.write_text("# Keys\n\n" + "The first word of many. " * 200, encoding="utf-8")
+    waiting = WaitingEmbedder()
+    async with retriever(database_url, embedding_model=waiting) as one, retriever(database_url) as other:
+        slow = asyncio.ensure_future(one.index(page, chunk_tokens=400, overlap_tokens=0))
+        await asyncio.to_thread(waiting.reached.wait, 60)
+        if by == "text":
+            page.write_text("# Keys\n\n" + "The second text differs. " * 200, encoding="utf-8")
+        await other.index(page, chunk_tokens=400 if by == "text" else 200, overlap_tokens=0)
+        waiting.let_go.set()
+        report = await slow
+        # Whoever wrote last has replaced the other's chunks, so that a later run sees whether the file is another.
+        assert await one.count() == report.chunks
+        again = await one.index(page, chunk_tokens=400, overlap_tokens=0)
+        assert again.changed == (1 if by == "text" else 0)
+        words = {word for hit in await one.search("first second", top_k=100) for word in hit.content.split()}
+        assert ("first" in words, "second" in words) == ((False, True) if by == "text" else (True, False))
 
 
 async def test_progress_and_parameters(database_url: str, folder: Path) -> None:

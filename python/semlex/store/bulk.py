@@ -183,7 +183,8 @@ async def write_chunks(
         connection: In a transaction.
         collection: As opened; with an embedding version if `rows` has vectors.
         rows: Without repeated keys.
-        mode: ``direct`` when the collection was empty; a key that exists after all fails the transaction (23505).
+        mode: ``direct`` when the collection was empty. A document that has chunks by now is merged instead; a key of
+            another row that exists after all fails the transaction (23505).
         on_duplicate: Whether a chunk that exists is updated or left as it is.
         documents: What the rows were read from: written first, and their chunks are exactly the given ones afterwards.
         bulk: From which size on rows are copied, and in which blocks.
@@ -202,7 +203,7 @@ async def write_chunks(
         batch = _Batch(connection, collection, index, columns)
         if documents:
             await write_documents(connection, collection, documents, utc_now())
-        if mode == "direct":
+        if mode == "direct" and not await _have_chunks(batch, [row.document_id for row in documents]):
             return await _copy_direct(batch, rows, bulk)
         parameters: dict[str, Any] = {}
         if len(rows) <= bulk.small_batch_rows:
@@ -215,6 +216,21 @@ async def write_chunks(
         if documents:
             gone = await _delete_others(batch, source, parameters, [row.document_id for row in documents])
         return await _merge(batch, source, parameters, on_duplicate, gone, every_vector=every_vector)
+
+
+async def _have_chunks(batch: _Batch, documents: Sequence[UUID]) -> bool:
+    """Whether another writer has stored chunks of one of these documents, whose rows this transaction has locked.
+
+    Its chunks have other keys where it read another text or cut it otherwise, so that no key would conflict.
+    """
+    if not documents:
+        return False
+    cursor = await batch.connection.execute(
+        sql.SQL("SELECT EXISTS (SELECT 1 FROM {} WHERE document_id = ANY(%s))").format(batch.collection.names.chunk),
+        [documents],
+    )
+    row = await cursor.fetchone()
+    return bool(row and row[0])
 
 
 async def _copy_direct(batch: _Batch, rows: RowSource, bulk: BulkIngestConfig) -> int:
