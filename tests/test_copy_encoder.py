@@ -158,7 +158,7 @@ def test_a_bad_argument_is_refused_as_a_whole(kind: str, data: Any, code: str) -
 
 
 def test_an_array_is_described_with_what_was_expected() -> None:
-    with pytest.raises(ValidationError, match=re.escape("limit float32 (n, d), found float64 (2, 3)")):
+    with pytest.raises(ValidationError, match=re.escape("must be float32 (n, d); got float64 (2, 3)")):
         CopyEncoder([("embedding", "vector", np.ones((2, 3)))])
 
 

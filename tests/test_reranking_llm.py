@@ -271,9 +271,9 @@ def test_identity_and_close():
 
 def test_texts_that_cannot_be_sent():
     with served() as (reranker, double):
-        with pytest.raises(ValidationError, match=r"row 1, text: lone_surrogate"):
+        with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
             reranker.score(QUERY, ["fine", "\udfff"])
-        with pytest.raises(ValidationError, match="wrong_type"):
+        with pytest.raises(ValidationError, match="must be a"):
             reranker.score(None, ["fine"])
     assert double.requests == []
 

@@ -200,9 +200,9 @@ def test_no_texts(reranker):
 
 
 def test_texts_that_no_tokenizer_can_read(reranker):
-    with pytest.raises(ValidationError, match=r"row 1, text: lone_surrogate"):
+    with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
         reranker.score("rows", ["fine", "\udfff"])
-    with pytest.raises(ValidationError, match="wrong_type"):
+    with pytest.raises(ValidationError, match="must be a"):
         reranker.score(None, ["fine"])
 
 

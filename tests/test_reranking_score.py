@@ -82,9 +82,9 @@ def test_it_is_a_reranker_with_nothing_to_release():
 
 
 def test_texts_that_cannot_be_read():
-    with pytest.raises(ValidationError, match=r"row 1, text: lone_surrogate"):
+    with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
         RERANKER.score("red", ["fine", "\udfff"])
-    with pytest.raises(ValidationError, match="wrong_type"):
+    with pytest.raises(ValidationError, match="must be a"):
         RERANKER.score(None, ["fine"])
 
 

@@ -362,11 +362,11 @@ def test_identity_and_close(form):
 
 def test_texts_that_cannot_be_sent(form):
     with served(form) as (reranker, double):
-        with pytest.raises(ValidationError, match=r"row 1, text: lone_surrogate"):
+        with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
             reranker.score(QUERY, ["fine", "\udfff"])
-        with pytest.raises(ValidationError, match="wrong_type"):
+        with pytest.raises(ValidationError, match="must be a"):
             reranker.score(None, ["fine"])
-        with pytest.raises(ValidationError, match="wrong_type"):
+        with pytest.raises(ValidationError, match="must be a"):
             reranker.score(QUERY, "one text")
     assert double.requests == []
 

@@ -21,6 +21,8 @@
         ├── CollectionNotFoundError (LookupError)
         ├── SchemaVersionError
         ├── IncompleteWriteError
+        ├── DamagedSegmentError               a row of the keyword index is not what was written
+        ├── AnalyzerVersionError              the keyword index was made by another version of the analyzer
         └── EmbeddedServerError
 
 Each class also derives from the builtin that callers expect (in brackets). Messages name what, where and the remedy;
@@ -32,11 +34,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from semlex.sentences import sentence
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # More than this many field errors are kept in `ValidationError.errors` but not spelled out in its message.
-SHOWN_ERRORS = 5
+SHOWN_ERRORS = 10
 
 
 class SemlexError(Exception):
@@ -49,7 +53,7 @@ class ConfigurationError(SemlexError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing that is wrong with one field of one row.
+    """One thing that is wrong with one field of one row. As text it is a sentence: what, where, and what helps.
 
     Attributes:
         row: Position of the row in the call, counted from 0; -1 when the error concerns the whole call.
@@ -58,6 +62,7 @@ class FieldError:
         code: Stable name of the rule that was broken, for example ``"too_long"``.
         limit: The bound that was broken, as text, or None.
         actual: What was found, as text (a length, a dimension, an offset: never the value itself), or None.
+        key: Key of the field, where it is a mapping and the key can be told; or None.
     """
 
     row: int
@@ -66,21 +71,21 @@ class FieldError:
     code: str
     limit: str | None = None
     actual: str | None = None
+    key: str | None = None
 
     def __str__(self) -> str:
-        place = "call" if self.row < 0 else f"row {self.row}"
-        if self.id is not None:
-            place += f" (id {self.id!r})"
-        text = f"{place}, {self.field}: {self.code}"
-        if self.limit is not None:
-            text += f", limit {self.limit}"
-        if self.actual is not None:
-            text += f", found {self.actual}"
-        return text
+        name = self.field if self.key is None else f"{self.field} key {self.key!r}"
+        text = sentence(name, self.code, self.limit, self.actual)
+        if self.row < 0:
+            return text
+        place = f"row {self.row}" if self.id is None else f"row {self.row} (id {self.id!r})"
+        return f"{place}: {text}"
 
 
 class ValidationError(SemlexError, ValueError):
     """Input was refused; nothing was written.
+
+    The message holds the first errors, a line each where there are several, and how many more there are.
 
     Attributes:
         errors: Every error of every row, in row order.
@@ -88,10 +93,13 @@ class ValidationError(SemlexError, ValueError):
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
         self.errors = tuple(errors)
-        shown = "; ".join(str(error) for error in self.errors[:SHOWN_ERRORS])
+        lines = [str(error) for error in self.errors[:SHOWN_ERRORS]]
         rest = len(self.errors) - SHOWN_ERRORS
-        more = f"; and {rest} more (see .errors)" if rest > 0 else ""
-        super().__init__(f"{shown}{more}")
+        if rest > 0:
+            lines.append(f"and {rest:,} more (see .errors)")
+        if len(self.errors) > 1:
+            lines.insert(0, f"{len(self.errors):,} errors:")
+        super().__init__("\n  ".join(lines))
 
 
 class MissingExtraError(SemlexError, ImportError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summa
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
 CONTEXT_SEPARATOR = " > "
 SHOWN_ID_CHARACTERS = 80
+# Keys of metadata that a message may name.
+SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 
 
 # What a collection remembers as the model of vectors that somebody else made.
@@ -79,7 +82,7 @@ def documents_from_texts(
     """
     count = len(texts)
     errors = [
-        FieldError(-1, None, name, "unequal_lengths", f"{count} texts", f"{len(values)} {name}")
+        FieldError(-1, None, name, "unequal_lengths", f"{count} texts", str(len(values)))
         for name, values in (("ids", ids), ("metadata", metadata))
         if values is not None and len(values) != count
     ]
@@ -137,7 +140,10 @@ def check_documents(
         fields.append(("embedding", storage, embeddings, None))
     # An empty id is one to be made below, once content and metadata are known to be good.
     fields.append(("id", "text", given_ids, {"max_bytes": MAX_ID_BYTES}))
-    errors = [FieldError(*error) for error in _core.validate_rows(fields, given_ids)]
+    errors = [
+        replace(error, key=_refused_key(documents[error.row].metadata, error)) if error.field == "metadata" else error
+        for error in (FieldError(*found) for found in _core.validate_rows(fields, given_ids))
+    ]
     unusable = {error.row for error in errors if error.field == "id"}
     errors += [
         FieldError(row, None if row in unusable else document.id[:SHOWN_ID_CHARACTERS] or None, "language", code)
@@ -147,6 +153,18 @@ def check_documents(
     if errors:
         raise ValidationError(sorted(errors, key=lambda error: error.row))
     return [document.id or default_id(document) for document in documents]
+
+
+def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
+    """The key whose value breaks the rule; None where the key itself may be what is wrong."""
+    for key, value in metadata.items():
+        if isinstance(key, str) and SHOWN_KEY.fullmatch(key):
+            found = _core.validate_rows(
+                [("metadata", "jsonb", [{key: value}], {"max_depth": MAX_METADATA_DEPTH})], None
+            )
+            if any(code == error.code for _, _, _, code, _, _ in found):
+                return key
+    return None
 
 
 def _language_code(language: object) -> str | None:

@@ -1,0 +1,165 @@
+"""What a broken rule says to people: one sentence a code."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# The offset of a finding: these words begin `actual` where it names a place and no value.
+_PLACE = re.compile(r"(character|component|element|index|bit|byte) \d+")
+_NUMBER = re.compile(r"(?<![\w.,*])\d{4,}(?![\w.*])")
+_SINGULAR = re.compile(r"(?<![\d,.])1 (byte|character|component|digit|level|text|id|row|column)s\b")
+_BARE_WORD = re.compile(r"[A-Za-z_]\w*(\[.*\])?")
+
+# What to do about a value that JSON does not know, by its type.
+JSON_REMEDIES = {
+    "datetime": "use a string (value.isoformat())",
+    "date": "use a string (value.isoformat())",
+    "time": "use a string (value.isoformat())",
+    "Decimal": "use a string (str(value)) or a float",
+    "UUID": "use a string (str(value))",
+    "PosixPath": "use a string (str(value))",
+    "bytes": "use a string (value.decode())",
+    "set": "use a list (sorted(value))",
+    "frozenset": "use a list (sorted(value))",
+    "ndarray": "use a list (value.tolist())",
+}
+
+
+class Rule(NamedTuple):
+    """How a broken rule is told.
+
+    Attributes:
+        text: What follows the field's name; holds ``{limit}``, ``{actual}`` or ``{at}`` where they belong.
+        remedy: What helps; empty where the rule itself says it.
+        plain: Stands for `text` where no limit (or no finding) is known.
+    """
+
+    text: str
+    remedy: str = ""
+    plain: str = ""
+
+
+RULES = {
+    "all_zero": Rule("holds only zeros and has no direction", "leave the row out or embed its text again"),
+    "bad_identifier": Rule(
+        "must begin with a-z or _ and hold only a-z, 0-9 and _; it does not{at}", "choose a name such as my_docs"
+    ),
+    "blank": Rule("is blank: it must have at least {limit}", plain="is blank: it must have at least 1 character"),
+    "key_not_string": Rule(
+        "has {actual} as a key; keys of JSON are strings", "use str(key)", plain="has a key that is no string"
+    ),
+    "length_differs": Rule("must have {limit} rows, as many as the others", "give one a row", "has another length"),
+    "lone_surrogate": Rule(
+        "holds half of a surrogate pair{at}, which has no UTF-8 form",
+        "read the text with its right encoding, or replace what is broken (text.encode(errors='replace').decode())",
+    ),
+    "malformed_copy": Rule("is no binary COPY stream of these types{at}", "read the table again"),
+    "missing": Rule("must be given: {limit}", plain="must be given, and not be None"),
+    "naive_timestamp": Rule("has no time zone", "give it one (value.replace(tzinfo=datetime.UTC))"),
+    "norm_out_of_range": Rule(
+        "must have a length of {limit}", "divide it by its length", "has a length that no cosine can be computed of"
+    ),
+    "not_ascending": Rule("must have indices that ascend{at}", "sort them and leave out what is repeated"),
+    "not_binary": Rule("must hold only 0 and 1{at}", "convert it (values > 0)"),
+    "not_finite": Rule("holds NaN or infinity{at}", "use a finite number or None, or leave the row out"),
+    "not_usable": Rule("must have {limit}", "leave the row out or embed its text again", "cannot be used"),
+    "nul": Rule("holds a NUL character{at}, which Postgres cannot store", r"remove it (text.replace('\0', ''))"),
+    "out_of_range": Rule("must be {limit}", plain="is out of range"),
+    "reserved_name": Rule("begins with pg_, which belongs to Postgres", "choose another name"),
+    "too_deep": Rule(
+        "must be nested at most {limit}", "store the inner part as a string (json.dumps)", "is nested too deeply"
+    ),
+    "too_long": Rule("must have at most {limit}", "shorten or split it", "is too long"),
+    "too_short": Rule("must have at least {limit}", plain="is too short"),
+    "unequal_lengths": Rule("must match {limit}", "give one for each", "has another length"),
+    "unknown_language": Rule(
+        "is no language that the keyword index knows",
+        "use an English name or ISO 639-1 code such as german or de, 'simple', or None for the collection's",
+    ),
+    "unknown_type": Rule("must be one of {limit}", plain="has an unknown type"),
+    "unsupported_type": Rule(
+        "has {actual}, which JSON does not know",
+        "use dict, list, str, int, float, bool or None",
+        "has a value that JSON does not know",
+    ),
+    "wrong_dimension": Rule(
+        "must have {limit} components", "use the collection's embedding model", "has another number of components"
+    ),
+    "wrong_dtype": Rule(
+        "must be {limit}",
+        "use rows of equally many numbers, as numpy.asarray(values, dtype='float32')",
+        "has a dtype that cannot be used",
+    ),
+    "wrong_layout": Rule(
+        "must be contiguous in memory and not be written to meanwhile", "use numpy.ascontiguousarray(values)"
+    ),
+    "wrong_shape": Rule("must have the shape {limit}", "use values.reshape", "has another shape than is needed"),
+    "wrong_type": Rule("must be {limit}", plain="is of a type that cannot be used"),
+    "zero_value": Rule("must not name components that are zero{at}", "leave them out"),
+}
+# What these say is all that there is to say.
+_NO_FINDING = ("blank", "not_finite")
+_UNKNOWN = Rule("must be {limit}", plain="is refused")
+
+
+def sentence(name: str, code: str, limit: str | None = None, actual: str | None = None) -> str:
+    """What is wrong with a field, and what helps.
+
+    Args:
+        name: The field, as the caller knows it.
+        code: The rule that is broken.
+        limit: Its bound, as text.
+        actual: What was found: a number, a type, or a place.
+    """
+    rule = RULES.get(code, _UNKNOWN)
+    place = actual if actual is not None and _PLACE.match(actual) else None
+    found = None if place else actual
+    values = {
+        "limit": _bound(code, limit),
+        "actual": None if actual is None else _with_article(actual),
+        "at": "" if place is None else f" (at {_offset(place)})",
+    }
+    text = rule.text
+    if any(f"{{{key}}}" in text and value is None for key, value in values.items()):
+        text = rule.plain
+    told = "{actual}" in text or code in _NO_FINDING
+    told_place = "{at}" in text
+    text = f"{name} {text.format(**values)}"
+    if place and not told_place:
+        text += str(values["at"])
+    if found is not None and not told:
+        text += f"; got {_with_article(found) if code == 'wrong_type' else readable(found)}"
+    remedy = JSON_REMEDIES.get(actual or "", rule.remedy) if code == "unsupported_type" else rule.remedy
+    return f"{text}: {remedy}" if remedy else text
+
+
+def _bound(code: str, limit: str | None) -> str | None:
+    if limit is None:
+        return None
+    if code == "wrong_type":
+        return _with_article(limit)
+    text = readable(limit)
+    if code == "out_of_range" and text.endswith(" digits"):
+        return f"an integer of at most {text}"
+    return f"{text} levels" if code == "too_deep" and text.isdigit() else text
+
+
+def _offset(place: str) -> str:
+    return readable(place).replace("character", "offset")
+
+
+def _with_article(word: str) -> str:
+    """``datetime`` as "a datetime", ``NoneType`` as "None"; what is more than a word stays."""
+    if word == "NoneType":
+        return "None"
+    if not _BARE_WORD.fullmatch(word.split(" of ", maxsplit=1)[0]):
+        return readable(word)
+    return f"{'an' if word[0] in 'aeioAEIO' else 'a'} {word}"
+
+
+def readable(text: str) -> str:
+    """Numbers with separators of thousands, one of a thing in the singular; years and shapes stay as they are."""
+    if not text.startswith("years") and "(" not in text:
+        text = _NUMBER.sub(lambda number: f"{int(number[0]):,}", text)
+    return _SINGULAR.sub(r"1 \1", text)

@@ -1,0 +1,155 @@
+"""Messages of refused input are sentences: what, where, and what helps; never the content."""
+
+from __future__ import annotations
+
+import ast
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import semlex
+from semlex import _core, errors
+from semlex.errors import SHOWN_ERRORS, FieldError, SemlexError, ValidationError
+from semlex.preparation import check_documents
+from semlex.sentences import RULES, readable, sentence
+from semlex.types import Document
+
+PACKAGE = Path(semlex.__file__).parent
+HIDDEN = "zebra-stripes"
+
+
+def codes_in_python() -> set[str]:
+    """Every code that stands as a literal in a call of `FieldError`, or of a short name for it."""
+    found: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                place = {"FieldError": 3, "refuse": 1}.get(node.func.id)
+                arguments = node.args[place : place + 1] if place is not None else []
+                found |= {
+                    one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                }
+    return found
+
+
+def test_every_code_has_a_sentence() -> None:
+    assert codes_in_python() >= {"wrong_type", "missing", "unequal_lengths"}
+    assert codes_in_python() <= set(RULES)
+    assert set(_core.ERROR_CODES) <= set(RULES)
+    assert set(RULES) <= codes_in_python() | set(_core.ERROR_CODES) | {"unknown_language"}
+
+
+@given(
+    code=st.sampled_from(sorted(RULES)),
+    limit=st.none() | st.sampled_from(["1 to 1000", "str", "list of str", "4096 bytes", "64"]),
+    actual=st.none() | st.sampled_from(["0", "5000 bytes", "datetime", "NoneType", "character 7", "component 3"]),
+)
+def test_a_message_is_one_sentence(code: str, limit: str | None, actual: str | None) -> None:
+    text = sentence("content", code, limit, actual)
+    assert text.startswith("content ")
+    assert not re.search(r"[{}\n]|None of|  |\ba [aeio]\w|\d{4}", text.split(": ")[0])
+    assert code not in text or "_" not in code
+    # Without a bound in the message there is a remedy.
+    assert RULES[code].remedy or (limit or "") in text or RULES[code].plain
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (FieldError(-1, None, "top_k", "out_of_range", "1 to 1000", "0"), "top_k must be 1 to 1,000; got 0"),
+        (FieldError(-1, None, "top_k", "wrong_type", "int", "str"), "top_k must be an int; got a str"),
+        (FieldError(-1, None, "top_k", "wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
+        (FieldError(-1, None, "ids", "wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
+        (FieldError(-1, None, "query", "missing", "a text or a vector"), "query must be given: a text or a vector"),
+        (
+            FieldError(3, "a", "metadata", "unsupported_type", None, "datetime", "when"),
+            (
+                "row 3 (id 'a'): metadata key 'when' has a datetime, which JSON does not know: "
+                "use a string (value.isoformat())"
+            ),
+        ),
+        (
+            FieldError(1234, None, "content", "too_long", "131072 bytes", "200000 bytes"),
+            "row 1234: content must have at most 131,072 bytes; got 200,000 bytes: shorten or split it",
+        ),
+        (
+            FieldError(0, None, "content", "too_short", "1 characters", "0 characters"),
+            "row 0: content must have at least 1 character; got 0 characters",
+        ),
+        (
+            FieldError(0, None, "embedding", "wrong_dimension", "1 to 16000", "16001"),
+            "row 0: embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model",
+        ),
+        (
+            FieldError(-1, None, "ids", "unequal_lengths", "3 texts", "2"),
+            "ids must match 3 texts; got 2: give one for each",
+        ),
+    ],
+    ids=lambda value: value.code if isinstance(value, FieldError) else "",
+)
+def test_sentences(error: FieldError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_numbers_are_readable() -> None:
+    assert readable("1 bytes of 1234567 bytes") == "1 byte of 1,234,567 bytes"
+    assert readable("years 0001 to 9999") == "years 0001 to 9999"
+    assert readable("-3.4028235e38 to 2**5300") == "-3.4028235e38 to 2**5300"
+    assert readable("11 bytes") == "11 bytes"
+
+
+@given(count=st.integers(1, 40))
+def test_several_errors_are_lines(count: int) -> None:
+    found = [FieldError(row, f"d{row}", "content", "too_short", "1 characters", "0 characters") for row in range(count)]
+    lines = str(ValidationError(found)).split("\n")
+    if count == 1:
+        assert lines == [str(found[0])]
+        return
+    assert lines[0] == f"{count} errors:"
+    assert lines[1 : SHOWN_ERRORS + 1] == [f"  {error}" for error in found[:SHOWN_ERRORS]]
+    assert lines[SHOWN_ERRORS + 1 :] == ([f"  and {count - SHOWN_ERRORS} more (see .errors)"] if count > 10 else [])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "key"),
+    [
+        ({"good": 1, "when": datetime.now(UTC)}, "when"),
+        ({"outer": {"inner": [float("nan")]}}, "outer"),
+        ({"strange\nkey": float("nan")}, None),
+        ({"k" * 41: {1}}, None),
+        ({f"{HIDDEN}\0": 1}, None),
+        ({5: 1}, None),
+    ],
+)
+def test_the_key_of_refused_metadata_is_named(metadata: dict[str, object], key: str | None) -> None:
+    with pytest.raises(ValidationError) as caught:
+        check_documents([Document("good", {}), Document("good", metadata, id="b")], None)
+    [error] = caught.value.errors
+    assert (error.row, error.id, error.field, error.key) == (1, "b", "metadata", key)
+    assert HIDDEN not in str(error)
+    assert (repr(key) if key else "metadata h") in str(error)
+
+
+@given(st.text(min_size=4), st.sampled_from(["nul", "deep", "type", "nan"]))
+def test_no_message_holds_content(content: str, kind: str) -> None:
+    bad = {
+        "nul": f"{HIDDEN}\0{content}",
+        "deep": [[[HIDDEN] * 3]],
+        "type": {HIDDEN, content},
+        "nan": [HIDDEN, float("nan")],
+    }[kind]
+    document = Document(f"{HIDDEN}\0" if kind == "nul" else HIDDEN, {"key": bad}, id="id")
+    try:
+        check_documents([document], None)
+    except ValidationError as error:
+        assert HIDDEN not in f"{error}{error!r}"  # noqa: PT017 - what is legal raises nothing
+
+
+def test_the_tree_is_drawn_whole() -> None:
+    drawn = set(re.findall(r"\w+Error\b", errors.__doc__ or ""))
+    ours = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SemlexError)}
+    assert ours <= drawn | {"SemlexError"}
