@@ -14,6 +14,8 @@ from semlex.embedding.cache import QueryEmbeddingCache
 from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
 
+KEY = HashEmbedder(16).identity.key
+
 
 class CountingEmbedder(HashEmbedder):
     """Remembers what it was asked."""
@@ -32,7 +34,7 @@ def test_equal_to_the_model_and_to_a_plain_list_of_the_last_queries(queries, cap
     cache, model, kept = QueryEmbeddingCache(capacity), CountingEmbedder(), OrderedDict()
     misses = []
     for query in queries:
-        assert np.array_equal(cache.embed(model, query), HashEmbedder(16).embed_query(query))
+        assert np.array_equal(cache.embed(model, KEY, query), HashEmbedder(16).embed_query(query))
         if query not in kept:
             misses.append(query)
         kept[query] = None
@@ -48,15 +50,15 @@ def test_equal_to_the_model_and_to_a_plain_list_of_the_last_queries(queries, cap
 
 def test_models_do_not_share_vectors():
     cache, small, large = QueryEmbeddingCache(), CountingEmbedder(8), CountingEmbedder(16)
-    assert cache.embed(small, "query").shape == (8,)
-    assert cache.embed(large, "query").shape == (16,)
+    assert cache.embed(small, small.identity.key, "query").shape == (8,)
+    assert cache.embed(large, large.identity.key, "query").shape == (16,)
     assert cache.figures.hits == 0
 
 
 def test_a_kept_vector_cannot_be_changed():
     cache, model = QueryEmbeddingCache(), HashEmbedder(8)
     with pytest.raises(ValueError, match="read-only"):
-        cache.embed(model, "query")[0] = 1.0
+        cache.embed(model, KEY, "query")[0] = 1.0
 
 
 def test_a_failure_is_not_kept():
@@ -69,9 +71,9 @@ def test_a_failure_is_not_kept():
 
     cache, model = QueryEmbeddingCache(), Failing()
     with pytest.raises(ModelError):
-        cache.embed(model, "query")
+        cache.embed(model, KEY, "query")
     assert cache.figures.entries == 0
-    assert cache.embed(model, "query").shape == (16,)
+    assert cache.embed(model, KEY, "query").shape == (16,)
 
 
 @pytest.mark.parametrize("answer", [np.full(16, np.nan), np.zeros(16), np.ones(15), np.ones((1, 16))])
@@ -81,7 +83,7 @@ def test_a_vector_that_cannot_be_used_is_not_kept(answer):
             return answer.astype(np.float32)
 
     cache = QueryEmbeddingCache()
-    assert cache.embed(Faulty(), "query").shape == answer.shape
+    assert cache.embed(Faulty(), KEY, "query").shape == answer.shape
     assert cache.figures.entries == 0
 
 

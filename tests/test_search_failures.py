@@ -173,6 +173,20 @@ async def test_an_embedder_that_is_late(retriever: PostgreSQLRetriever, embedder
         await retriever.search("text number 8", mode="vector", rerank=False, deadline=0.2)
 
 
+async def test_a_models_own_time_out_is_no_deadline(
+    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, reranker: FakeReranker
+) -> None:
+    embedder.error = reranker.error = TimeoutError(SECRET)
+    for deadline in (None, 30.0):
+        results = await retriever.search("text number 7", 3, deadline=deadline)
+        assert (results.mode, len(results)) == ("keyword", 3)
+        assert "embedding the query failed: TimeoutError" in results.warnings[1]
+        assert "the reranker failed (TimeoutError)" in results.warnings[0]
+        assert not any("deadline" in warning or SECRET in warning for warning in results.warnings)
+        with pytest.raises(ModelError, match="TimeoutError"):
+            await retriever.search("text number 7", mode="vector", deadline=deadline)
+
+
 async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
     fused = await retriever.search("text number 7", 20, rerank=False, candidates=COUNT)
     assert (fused.reranker_model, reranker.seen) == (None, [])

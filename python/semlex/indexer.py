@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.embedding.base import Embedder
+    from semlex.choosing import OpenModels
     from semlex.models.calling import ModelCaller
     from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
     from semlex.store.connection import Connection, Database
@@ -71,7 +71,8 @@ class Indexer:
     Args:
         database: An open database.
         collection: As opened; replaced by the newer view when its first vectors are stored.
-        embedder: Makes vectors, or None for keywords only.
+        models: As chosen at opening. What they are is not asked again: an embedder may have to wait for its model, and
+            this runs on the event loop.
         caller: Runs blocking calls of models.
         bulk: How documents are written.
         storage: pgvector's type of a new collection's vectors.
@@ -81,7 +82,7 @@ class Indexer:
         self,
         database: Database,
         collection: Collection,
-        embedder: Embedder | None,
+        models: OpenModels,
         caller: ModelCaller,
         *,
         bulk: BulkIngestConfig = DEFAULT_BULK,
@@ -89,7 +90,8 @@ class Indexer:
     ) -> None:
         self.database = database
         self.collection = collection
-        self.embedder = embedder
+        self.embedder = models.embedder
+        self._models = models
         self.caller = caller
         self._bulk = bulk
         self._storage = storage
@@ -110,7 +112,9 @@ class Indexer:
         if not ids:
             return []
         self._refuse_read_only()
-        await self._ensure_version(None if embeddings is None else preparation.given_version(embeddings, self.embedder))
+        await self._ensure_version(
+            None if embeddings is None else preparation.given_version(embeddings, self._models.version)
+        )
         numbers = preparation.last_of_each(ids)
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         mode: WriteMode = "direct" if empty and on_duplicate == "update" else "merge"
@@ -158,7 +162,7 @@ class Indexer:
                 "source_uri": ", ".join(str(path) for path in paths),
                 "command": "index",
                 "client": ingestion.client_name(),
-                "embedding_model": self.embedder.identity.model if self.embedder else None,
+                "embedding_model": self._models.version.model if self._models.version else None,
                 "started_at": begun,
                 "finished_at": utc_now() if finished else None,
                 "seconds": time.perf_counter() - started if finished else None,
@@ -271,16 +275,14 @@ class Indexer:
         words = WordCounter()
         if stored == words.name:
             return words
-        if self.embedder is not None and self.embedder.counter_name == stored:
-            return preparation.EmbedderCounter(self.embedder)
+        if self.embedder is not None and self._models.counter_name == stored:
+            return preparation.EmbedderCounter(self.embedder, stored)
         raise ModelMismatchError(
             f"the collection's chunks are counted with {stored}; choose the model that brings it, or a new collection"
         )
 
     async def _ensure_version(self, given: EmbeddingVersion | None) -> None:
-        wanted = given
-        if wanted is None and self.embedder is not None:
-            wanted = preparation.embedder_version(self.embedder)
+        wanted = given or self._models.version
         if wanted is not None:
             self.collection = await ensure_embedding_version(
                 self.database, self.collection, replace(wanted, storage=self._storage)

@@ -301,24 +301,23 @@ def embedder_version(embedder: Embedder) -> EmbeddingVersion:
     return EmbeddingVersion(0, identity.key, identity.model, identity.revision, identity.dimensions)
 
 
-def given_version(embeddings: NDArray[np.float32], embedder: Embedder | None) -> EmbeddingVersion:
+def given_version(embeddings: NDArray[np.float32], model: EmbeddingVersion | None) -> EmbeddingVersion:
     """The embedding version of vectors that the caller brings.
 
-    It is the configured model's, else one of which only the dimension is known.
+    It is the open model's, else one of which only the dimension is known.
 
     Raises:
         ModelMismatchError: They have another dimension than the configured model.
     """
     dimensions = int(embeddings.shape[1])
-    if embedder is None:
+    if model is None:
         return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)
-    version = embedder_version(embedder)
-    if version.dimensions != dimensions:
+    if model.dimensions != dimensions:
         raise ModelMismatchError(
-            f"the given vectors have {dimensions} dimensions, {version.model} makes {version.dimensions}; "
+            f"the given vectors have {dimensions} dimensions, {model.model} makes {model.dimensions}; "
             "pass embedding_model='none' when the vectors come from elsewhere"
         )
-    return version
+    return model
 
 
 def list_files(
@@ -430,10 +429,10 @@ def _chunk_columns(
 
 
 class EmbedderCounter:
-    """Counts tokens with an embedder's tokenizer."""
+    """Counts tokens with an embedder's tokenizer, whose `counter_name` the caller knows."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self.name = embedder.counter_name
+    def __init__(self, embedder: Embedder, name: str) -> None:
+        self.name = name
         self._embedder = embedder
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:

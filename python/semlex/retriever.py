@@ -171,7 +171,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         except BaseException:
             await self.close()
             raise
-        self._indexer = Indexer(database, collection, self.embedder, caller, bulk=self._bulk, storage=self._storage)
+        self._indexer = Indexer(database, collection, self._models, caller, bulk=self._bulk, storage=self._storage)
 
     async def _open_database(self) -> Database:
         url = self._db_url
@@ -204,7 +204,8 @@ class PostgreSQLRetriever(DocumentRetriever):
         if self._caller is not None:
             self._caller.close()
             self._caller = None
-        self._models.close()
+        # A model may first finish the batch that it computes.
+        await asyncio.to_thread(self._models.close)
         self._models = OpenModels(
             embedding_choice=self._models.embedding_choice, reranking_choice=self._models.reranking_choice
         )
@@ -442,8 +443,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         session = Search(
             indexer.database,
             indexer.collection,
-            self.embedder,
-            reranker,
+            replace(self._models, reranker=reranker),
             caller=indexer.caller,
             query_cache=self._query_cache,
             sample=indexer.sample,
@@ -480,7 +480,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         if "error" in health:
             return health
         return health | {
-            "embedding_model": self.embedder.identity.model if self.embedder else None,
+            "embedding_model": self._models.version.model if self._models.version else None,
             "reranker_model": self.reranker.identity if self.reranker else None,
         }
 

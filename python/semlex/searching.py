@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from semlex.embedding.base import Embedder
+    from semlex.choosing import OpenModels
     from semlex.embedding.cache import QueryEmbeddingCache
     from semlex.fusion import FusionMethod
     from semlex.models.calling import ModelCaller
@@ -90,8 +90,7 @@ class Search:
     Args:
         database: An open database.
         collection: As opened.
-        embedder: For query texts, or None.
-        reranker: Orders the best candidates, or None.
+        models: The embedder for query texts, and the reranker that orders the best candidates.
         caller: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
         sample: Stored vectors, for completed fusion.
@@ -101,8 +100,7 @@ class Search:
         self,
         database: Database,
         collection: Collection,
-        embedder: Embedder | None,
-        reranker: Reranker | None,
+        models: OpenModels,
         *,
         caller: ModelCaller,
         query_cache: QueryEmbeddingCache,
@@ -110,8 +108,10 @@ class Search:
     ) -> None:
         self._database = database
         self._collection = collection
-        self._embedder = embedder
-        self._reranker = reranker
+        self._embedder = models.embedder
+        self._reranker = models.reranker
+        # What the embedder is, as it said when it was opened: asking it again may mean waiting for its model.
+        self._identity = "" if models.version is None else models.version.identity_key
         self._caller = caller
         self._query_cache = query_cache
         self._sample = sample
@@ -193,21 +193,20 @@ class Search:
         remaining = request.remaining()
         limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
         started = time.perf_counter()
+        deadline: asyncio.Timeout | None = None
         try:
-            made = self._query_cache.find(embedder, request.text)
+            made = self._query_cache.find(self._identity, request.text)
             self._query_cached = made is not None
             if made is None:
-                embedding = self._caller.query(self._query_cache.embed, embedder, request.text)
-                made = await asyncio.wait_for(embedding, limit)
+                async with asyncio.timeout(limit) as deadline:
+                    made = await self._caller.query(
+                        self._query_cache.embed, embedder, self._identity, request.text, model=embedder
+                    )
             vector = _usable_vector(made)
-        except TimeoutError:
-            error: SemlexError = SearchTimeoutError("embedding the query took longer than the deadline allows")
-            if alone:
-                raise error from None
         except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
-            error = reason if isinstance(reason, SemlexError) else ModelError(f"embedding failed: {_kind(reason)}")
+            error = _embedding_error(reason, request, is_late=deadline is not None and deadline.expired())
             if alone:
-                raise error from (None if error is reason else reason)
+                raise error from (None if isinstance(reason, (SemlexError, TimeoutError)) else reason)
         else:
             self._timings["embed"] = (time.perf_counter() - started) * 1000
             return vector
@@ -347,17 +346,16 @@ class Search:
         self, request: Request, reranker: Reranker, hits: list[tuple[Candidate, SearchResult]]
     ) -> tuple[list[tuple[Candidate, SearchResult]], str | None]:
         started = time.perf_counter()
+        deadline: asyncio.Timeout | None = None
         texts = [hit.content for _, hit in hits]
         try:
-            judged = await asyncio.wait_for(
-                self._caller.query(reranker.score, request.text, texts), request.remaining()
-            )
+            async with asyncio.timeout(request.remaining()) as deadline:
+                judged = await self._caller.query(reranker.score, request.text, texts, model=reranker)
             scores = _usable_scores(judged, len(texts))
-        except TimeoutError:
-            self._warnings.append("the reranker was late for the deadline; the order is that of the fusion")
-            return hits, None
         except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
-            self._warnings.append(f"the reranker failed ({_kind(reason)}); the order is that of the fusion")
+            is_late = deadline is not None and deadline.expired()
+            what = "was late for the deadline" if is_late else f"failed ({_kind(reason)})"
+            self._warnings.append(f"the reranker {what}; the order is that of the fusion")
             return hits, None
         self._timings["rerank"] = (time.perf_counter() - started) * 1000
         for (_, hit), score in zip(hits, scores.tolist(), strict=True):
@@ -420,6 +418,16 @@ def _usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
     if scores.shape != (count,) or not np.isfinite(scores).all():
         raise ModelError("the reranker's scores cannot be used: not one finite number a text")
     return scores
+
+
+def _embedding_error(reason: Exception, request: Request, *, is_late: bool) -> SemlexError:
+    """Why the query has no vector. A model's own time-out is no deadline of the search."""
+    if is_late:
+        return SearchTimeoutError(
+            f"embedding the query took longer than the deadline of {request.deadline:g} s allows: raise deadline=, or "
+            "search by words alone (mode='keyword')"
+        )
+    return reason if isinstance(reason, SemlexError) else ModelError(f"embedding the query failed: {_kind(reason)}")
 
 
 def _kind(error: BaseException) -> str:

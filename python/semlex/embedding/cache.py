@@ -49,7 +49,8 @@ class CacheFigures:
 class QueryEmbeddingCache:
     """Keeps the vectors of the queries that were asked last. Safe for several threads.
 
-    A vector is found again by the embedder's identity (model, revision, dimension, instruction) and the exact text.
+    A vector is found again by the key of the embedder's identity and the exact text. The key is handed in, because an
+    embedder may have to wait for its model before it can tell.
 
     Args:
         capacity: Most vectors; 0 keeps none.
@@ -66,17 +67,17 @@ class QueryEmbeddingCache:
         self._hits = self._misses = 0
         self._lock = threading.Lock()
 
-    def find(self, embedder: Embedder, text: str) -> NDArray[np.float32] | None:
+    def find(self, identity: str, text: str) -> NDArray[np.float32] | None:
         """Looks a query up; only what is found is counted.
 
         Args:
-            embedder: Would embed it.
+            identity: `EmbedderIdentity.key` of the embedder that would embed it.
             text: The query.
 
         Returns:
             (dimensions,), read-only; or None.
         """
-        key = (embedder.identity.key, text)
+        key = (identity, text)
         with self._lock:
             vector = self._vectors.get(key)
             if vector is not None:
@@ -84,11 +85,12 @@ class QueryEmbeddingCache:
                 self._hits += 1
             return vector
 
-    def embed(self, embedder: Embedder, text: str) -> NDArray[np.float32]:
+    def embed(self, embedder: Embedder, identity: str, text: str) -> NDArray[np.float32]:
         """The vector of a query: kept, or made now and kept. Blocking.
 
         Args:
             embedder: Embeds it.
+            identity: `EmbedderIdentity.key` of the embedder.
             text: The query.
 
         Returns:
@@ -99,7 +101,7 @@ class QueryEmbeddingCache:
             ModelError: As `Embedder.embed_query`.
         """
         # An equal query may have been embedded while this one waited for the model.
-        found = self.find(embedder, text)
+        found = self.find(identity, text)
         if found is not None:
             return found
         vector = np.array(embedder.embed_query(text), dtype=np.float32)
@@ -109,7 +111,7 @@ class QueryEmbeddingCache:
         with self._lock:
             self._misses += 1
             if usable and self._capacity:
-                self._vectors[embedder.identity.key, text] = vector
+                self._vectors[identity, text] = vector
                 while len(self._vectors) > self._capacity:
                     self._vectors.popitem(last=False)
         return vector

@@ -42,7 +42,7 @@ class GeminiEmbedder(ServerEmbedder):
         batch_size: Most texts in a request, 1 to 100.
         tokenizer: Folder of a tokenizer on this machine; None to count Unicode words.
         timeout: Most seconds of one attempt.
-        concurrency: Most requests at the same time, 1 to 64.
+        concurrency: Most requests at the same time in one call, 1 to 64.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or the key is missing.

@@ -56,7 +56,7 @@ class OpenAIEmbedder(ServerEmbedder):
         tokenizer: Hub id or folder of the model's tokenizer, on this machine. None for that of the model in the local
             cache, or else Unicode words.
         timeout: Most seconds of one attempt.
-        concurrency: Most requests at the same time, 1 to 64.
+        concurrency: Most requests at the same time in one call, 1 to 64.
         send_dimensions: Whether the server is asked to cut (``dimensions``), which saves traffic; not all can.
 
     Raises:

@@ -24,6 +24,7 @@ from semlex.models.cut_texts import CutTexts
 from semlex.models.device import check_names, place
 from semlex.models.tokenizing import TextTokenizer, check_texts
 from semlex.models.transformer import check_range
+from semlex.models.turns import Turns
 from semlex.models.weights import find_model
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class SentenceTransformersEmbedder:
     """Embeds with a model of sentence-transformers on this machine.
 
     The constructor finds the model; the package and the weights are loaded at first use. Only safetensors are read, and
-    no code of the model is run. One batch at a time; safe for several threads.
+    no code of the model is run. One batch at a time, first come first served; safe for several threads. What is known
+    of an opened model (identity, dimensions, tokens) is told while a batch is computed.
 
     Args:
         model_name: Hub id, or path of a local folder; it holds ``modules.json``.
@@ -94,8 +96,11 @@ class SentenceTransformersEmbedder:
         self._length = 0
         self._closed = False
         self._cut = {True: CutTexts("queries", self._folder.name), False: CutTexts("texts", self._folder.name)}
-        # The package is not made for two calls at once.
-        self._lock = threading.RLock()
+        self._identity: EmbedderIdentity | None = None
+        # The package is not made for two calls at once. A search takes its turn between the batches of a load.
+        self._computing = Turns()
+        # Held while the model or its tokenizer is opened, never while it computes.
+        self._opening = threading.RLock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._folder.name!r})"
@@ -103,23 +108,24 @@ class SentenceTransformersEmbedder:
     @property
     def identity(self) -> EmbedderIdentity:
         """What the vectors depend on; loads the model."""
-        with self._lock:
-            self._load()
-            return EmbedderIdentity(
-                model=self._folder.name if is_chosen_unasked(self._folder) else f"{PREFIX}{self._folder.name}",
-                revision=f"{self._folder.revision}+{_recipe(self._folder, self._prompt(is_query=False))}",
-                dimensions=self.dimensions,
-                instruction=self._prompt(is_query=True) or None,
-                pooling="sentence-transformers",
-                normalised=True,
-            )
+        with self._opening:
+            if self._identity is None:
+                self._load()
+                self._identity = EmbedderIdentity(
+                    model=self._folder.name if is_chosen_unasked(self._folder) else f"{PREFIX}{self._folder.name}",
+                    revision=f"{self._folder.revision}+{_recipe(self._folder, self._prompt(is_query=False))}",
+                    dimensions=self.dimensions,
+                    instruction=self._prompt(is_query=True) or None,
+                    pooling="sentence-transformers",
+                    normalised=True,
+                )
+            return self._identity
 
     @property
     def dimensions(self) -> int:
         """Length of a vector; loads the model."""
-        with self._lock:
-            self._load()
-            return self._wanted or self._length
+        self._load()
+        return self._wanted or self._length
 
     @property
     def counter_name(self) -> str:
@@ -196,7 +202,7 @@ class SentenceTransformersEmbedder:
 
     def close(self) -> None:
         """Releases the model and its memory; a second call does nothing."""
-        with self._lock:
+        with self._computing, self._opening:
             self._closed = True
             if self._model is None:
                 return
@@ -223,7 +229,7 @@ class SentenceTransformersEmbedder:
 
     def _encode(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         """One forward pass: vectors as the model makes them, whole and not normalised by us."""
-        with self._lock:
+        with self._computing:
             model = self._load()
             encode = model.encode_query if is_query else model.encode_document
             vectors: NDArray[np.float32] = encode(
@@ -249,10 +255,9 @@ class SentenceTransformersEmbedder:
 
     def _count_cut(self, texts: list[str], *, is_query: bool) -> None:
         tokenizer = self._open_tokenizer()
-        with self._lock:
-            model = self._load()
-            most = model.max_seq_length
-            added = getattr(model.tokenizer, "num_special_tokens_to_add", int)()
+        model = self._load()
+        most = model.max_seq_length
+        added = getattr(model.tokenizer, "num_special_tokens_to_add", int)()
         if not isinstance(tokenizer, TextTokenizer) or not isinstance(most, int):
             return
         prompt = self._prompt(is_query=is_query)
@@ -260,22 +265,23 @@ class SentenceTransformersEmbedder:
         self._cut[is_query].add(len(texts), int((lengths > most).sum()), f"the {most} tokens that it reads")
 
     def _load(self) -> Any:
-        """The model; the caller holds the lock."""
-        if self._closed:
-            raise ModelError(f"{self._folder.name} was closed; make a new one")
-        if self._model is None:
-            model = _read_model(self._folder, self._device)
-            (vector,) = model.encode([PROBE], show_progress_bar=False, convert_to_numpy=True)
-            if self._wanted is not None and self._wanted > vector.size:
-                raise ModelMismatchError(
-                    f"dimensions={self._wanted} was configured, but {self._folder.name} makes vectors of "
-                    f"{vector.size}; use 1 to {vector.size}, or the model that the collection was made with"
-                )
-            self._model, self._length = model, vector.size
-        return self._model
+        """The model."""
+        with self._opening:
+            if self._closed:
+                raise ModelError(f"{self._folder.name} was closed; make a new one")
+            if self._model is None:
+                model = _read_model(self._folder, self._device)
+                (vector,) = model.encode([PROBE], show_progress_bar=False, convert_to_numpy=True)
+                if self._wanted is not None and self._wanted > vector.size:
+                    raise ModelMismatchError(
+                        f"dimensions={self._wanted} was configured, but {self._folder.name} makes vectors of "
+                        f"{vector.size}; use 1 to {vector.size}, or the model that the collection was made with"
+                    )
+                self._model, self._length = model, vector.size
+            return self._model
 
     def _open_tokenizer(self) -> TextTokenizer | WordTokenizer:
-        with self._lock:
+        with self._opening:
             if self._tokenizer is None:
                 self._tokenizer = tokenizer_in(self._tokenizer_folder)
             return self._tokenizer

@@ -17,6 +17,7 @@ import numpy as np
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.embedding.counting import find_tokenizer
 from semlex.errors import ConfigurationError, ModelMismatchError, ModelServerError
+from semlex.models.server import CALLS_AT_ONCE
 from semlex.models.tokenizing import check_texts
 from semlex.models.transformer import check_range
 
@@ -95,6 +96,11 @@ class ServerEmbedder(ABC):
     def host(self) -> str:
         """Where texts are sent: host and port."""
         return self._server.host
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many searches may ask it at the same time."""
+        return CALLS_AT_ONCE
 
     @property
     def identity(self) -> EmbedderIdentity:

@@ -18,6 +18,7 @@ import numpy as np
 from semlex.embedding.base import STATIC_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
 from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
+from semlex.models.turns import Turns
 from semlex.models.weights import ModelFolder, find_model
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class StaticEmbedder:
         self._loaded: _Loaded | None = None
         self._closed = False
         # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
-        self._lock = threading.RLock()
+        self._computing = Turns()
+        # Held while the model is opened, never while it computes.
+        self._opening = threading.Lock()
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -111,11 +114,11 @@ class StaticEmbedder:
             ModelError: The model cannot be loaded, or was closed.
         """
         rows = check_texts(texts)
-        with self._lock:
-            loaded = self._load()
-            vectors = np.empty((len(rows), loaded.neutral.size), dtype=np.float32)
-            for start in range(0, len(rows), TEXTS_PER_CALL):
-                part = rows[start : start + TEXTS_PER_CALL]
+        loaded = self._load()
+        vectors = np.empty((len(rows), loaded.neutral.size), dtype=np.float32)
+        for start in range(0, len(rows), TEXTS_PER_CALL):
+            part = rows[start : start + TEXTS_PER_CALL]
+            with self._computing:
                 vectors[start : start + len(part)] = loaded.runtime.encode(
                     part, normalize=False, max_length=None, batch_size=TEXTS_PER_CALL, use_multiprocessing=False
                 )
@@ -171,12 +174,12 @@ class StaticEmbedder:
 
     def close(self) -> None:
         """Releases the vectors; a second call does nothing."""
-        with self._lock:
+        with self._opening:
             self._closed = True
             self._loaded = None
 
     def _load(self) -> _Loaded:
-        with self._lock:
+        with self._opening:
             if self._closed:
                 raise ModelError(f"{self._folder.name} was closed; make a new one")
             if self._loaded is None:

@@ -20,26 +20,32 @@ class ModelCaller:
     """Runs blocking functions of models, never on the event loop.
 
     Queries and documents have one thread each: a model uses every core by itself, and takes turns between the batches
-    of both, so that a search does not wait for a load to end. A call whose caller is cancelled ends before its next
-    batch (or request to a server), and one that has not begun never begins.
+    of both, so that a search does not wait for a load to end. A model that answers several calls at once (one behind a
+    server) has as many threads of its own for queries. A call whose caller is cancelled ends before its next batch (or
+    request to a server), and one that has not begun never begins.
     """
 
     def __init__(self) -> None:
         self._queries = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-queries")
         self._documents = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-documents")
+        # By the model's id(); the model is kept beside, so that no other one gets its id.
+        self._own: dict[int, tuple[object, ThreadPoolExecutor]] = {}
         self._running: set[threading.Event] = set()
+        self._closed = False
 
-    async def query(self, function: Callable[..., T], *arguments: object) -> T:
+    async def query(self, function: Callable[..., T], *arguments: object, model: object = None) -> T:
         """Runs a function that a search waits for.
 
         Args:
             function: Blocking.
             *arguments: Its arguments.
+            model: The model that it asks; its ``calls_at_once`` says how many such calls run at the same time, one
+                without.
 
         Returns:
             What it returns.
         """
-        return await self._run(self._queries, function, *arguments)
+        return await self._run(self._executor_of(model), function, *arguments)
 
     async def documents(self, function: Callable[..., T], *arguments: object) -> T:
         """Runs a function of a load; the arguments are those of `query`."""
@@ -49,8 +55,18 @@ class ModelCaller:
         """Ends what runs before its next step, and takes no further calls; does not wait."""
         for flag in list(self._running):
             flag.set()
-        for executor in (self._queries, self._documents):
+        self._closed = True
+        for executor in (self._queries, self._documents, *(executor for _, executor in self._own.values())):
             executor.shutdown(wait=False, cancel_futures=True)
+
+    def _executor_of(self, model: object) -> ThreadPoolExecutor:
+        threads = getattr(model, "calls_at_once", 1)
+        if threads == 1 or self._closed:
+            return self._queries
+        if id(model) not in self._own:
+            executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="semlex-queries")
+            self._own[id(model)] = (model, executor)
+        return self._own[id(model)][1]
 
     async def _run(self, executor: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
         flag = threading.Event()

@@ -46,6 +46,8 @@ MOST_WAIT_SECONDS = 60.0
 # 2,048 vectors of 4,096 numbers in decimal are about 180 MB, more than any server sends at once.
 MOST_ANSWER_BYTES = 256 * 1024 * 1024
 POLL_SECONDS = 0.1
+# Searches that ask one server at the same time. Each waits for the server, not for this machine.
+CALLS_AT_ONCE = 32
 
 # Names of errors that the servers document. Nothing else of an answer is quoted: it may hold a text or a key.
 QUOTED_NAMES = frozenset(
@@ -270,7 +272,7 @@ class ModelServer:
                     self._client = httpx2.Client(
                         headers=self._headers,
                         timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, CONNECT_SECONDS)),
-                        limits=httpx2.Limits(max_keepalive_connections=self._concurrency),
+                        limits=httpx2.Limits(max_keepalive_connections=max(self._concurrency, CALLS_AT_ONCE)),
                         trust_env=not self.is_local,
                     )
                 except (ImportError, ValueError, httpx2.InvalidURL) as error:

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Judges how well texts answer a query. Calls block and may come from several threads."""
+    """Judges how well texts answer a query. Calls block and may come from several threads.
+
+    A reranker may have an attribute ``calls_at_once``, an int from 1: how many searches may ask it at the same time; 1
+    without it, because a local model uses the whole machine for one call.
+    """
 
     @property
     def identity(self) -> str:

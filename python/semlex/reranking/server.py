@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeGuard
 import numpy as np
 
 from semlex.errors import ConfigurationError, ModelServerError
-from semlex.models.server import ModelServer
+from semlex.models.server import CALLS_AT_ONCE, ModelServer
 from semlex.models.tokenizing import check_texts
 from semlex.models.transformer import check_range
 
@@ -95,6 +95,11 @@ class ServerReranker(ABC):
     def host(self) -> str:
         """Where texts are sent."""
         return self._server.host
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many searches may ask it at the same time."""
+        return CALLS_AT_ONCE
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Judges texts.
