@@ -19,6 +19,8 @@ LAYERS = {
     "errors": 0,
     "sentences": 0,
     "types": 0,
+    "value_checks": 0,
+    "chunks": 0,
     "models": 1,
     "documents": 2,
     "embedding": 2,

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from semlex.chunks import ChunkMetadata, VectorDocument
     from semlex.embedding.gemini import GeminiEmbedder
     from semlex.embedding.openai import OpenAIEmbedder
     from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes import HnswIndex
     from semlex.store.lexical.bm25 import Bm25Options
     from semlex.sync import SyncRetriever
-    from semlex.types import ChunkMetadata, Document, SearchQuery, SearchResult, SearchResults, VectorDocument
+    from semlex.types import Document, SearchQuery, SearchResult, SearchResults, StoredChunk
 
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "SemlexError",
     "SentenceTransformersEmbedder",
     "StaticEmbedder",
+    "StoredChunk",
     "SyncRetriever",
     "TEIReranker",
     "ValidationError",
@@ -63,6 +65,7 @@ __all__ = [
 
 _MODULES = {
     "BulkIngestConfig": "semlex.store.copying",
+    "ChunkMetadata": "semlex.chunks",
     "CohereReranker": "semlex.reranking.cohere",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "Bm25Options": "semlex.store.lexical.bm25",
@@ -81,6 +84,7 @@ _MODULES = {
     "SyncRetriever": "semlex.sync",
     "TEIReranker": "semlex.reranking.tei",
     "ValidationError": "semlex.errors",
+    "VectorDocument": "semlex.chunks",
 }
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from semlex.store.distance import DistanceName, StorageName
     from semlex.store.indexes import HnswIndex
     from semlex.store.lexical.rebuilding import Rebuilt
-    from semlex.types import Document, SearchMode, SearchResults
+    from semlex.types import Document, SearchMode, SearchResults, StoredChunk
 
 
 T = TypeVar("T")
@@ -450,8 +450,11 @@ class PostgreSQLRetriever(DocumentRetriever):
         )
         return await session.run(request)
 
-    async def get(self, ids: Sequence[str]) -> list[Document]:
-        """Chunks by id, in the order of `ids`; missing ones are left out."""
+    async def get(self, ids: Sequence[str]) -> list[StoredChunk]:
+        """Chunks by id, in the order of `ids`; missing ones are left out.
+
+        A chunk that is changed and passed to `upsert` takes the place of the stored one.
+        """
         check_ids(ids)
         found = await self._read("get documents", lambda c: rows.fetch_documents(c, self.collection, ids))
         return [found[chunk_id] for chunk_id in ids if chunk_id in found]

@@ -43,7 +43,7 @@ from semlex.store.legs import (
 )
 from semlex.store.rows import load_results
 from semlex.store.vector import register_vector_parameter, vector_leg
-from semlex.types import SearchMode, SearchResult, SearchResults
+from semlex.types import HitMetadata, SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -448,11 +448,11 @@ def _not_none(vector: NDArray[np.float32] | None) -> NDArray[np.float32]:
 
 
 def _scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
-    """The loaded row with the scores of every stage; the older names stand in the metadata unless the user's do."""
+    """The loaded row with the scores of every stage; two of them can be read from the metadata, too."""
     hit.rank = rank
     hit.vector_rank, hit.vector_score = candidate.vector_rank, candidate.vector_score
     hit.keyword_rank, hit.keyword_score = candidate.keyword_rank, candidate.keyword_score
     hit.fused_score = candidate.fused_score
     hit.vector_contribution, hit.keyword_contribution = candidate.vector_contribution, candidate.keyword_contribution
-    hit.metadata = {"similarity": hit.vector_score, "rerank_score": hit.rerank_score} | hit.metadata
+    hit.metadata = HitMetadata(hit.metadata, hit.vector_score, hit.rerank_score)
     return hit

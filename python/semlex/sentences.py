@@ -73,6 +73,7 @@ RULES = {
     "too_long": Rule("must have at most {limit}", "shorten or split it", "is too long"),
     "too_short": Rule("must have at least {limit}", plain="is too short"),
     "unequal_lengths": Rule("must match {limit}", "give one for each", "has another length"),
+    "unknown_field": Rule("is no field here; there are {limit}", plain="is no field here"),
     "unknown_language": Rule(
         "is no language that the keyword index knows",
         "use an English name or ISO 639-1 code such as german or de, 'simple', or None for the collection's",

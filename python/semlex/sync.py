@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from semlex.progress import IndexReport
     from semlex.store.lexical.rebuilding import Rebuilt
-    from semlex.types import Document, SearchResults
+    from semlex.types import Document, SearchResults, StoredChunk
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class SyncRetriever:
         """As `PostgreSQLRetriever.search`."""
         return self._run(self._retriever.search(query, top_k, filters, **options))
 
-    def get(self, ids: Sequence[str]) -> list[Document]:
+    def get(self, ids: Sequence[str]) -> list[StoredChunk]:
         """As `PostgreSQLRetriever.get`."""
         return self._run(self._retriever.get(ids))
 

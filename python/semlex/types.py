@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.errors import FieldError, ValidationError
+from semlex.errors import FieldError, MissingExtraError, ValidationError
+from semlex.value_checks import number_errors, text_errors, time_errors, vector_of, whole_number_errors, wrong_type
+
+if TYPE_CHECKING:
+    from langchain_core.documents import Document as LangChainDocument
 
 SearchMode = Literal["vector", "keyword", "hybrid"]
 
@@ -40,6 +44,9 @@ class Document:
         updated_at: When it was last changed.
         language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
             collection's.
+        timestamp_start: Where it begins in a recording, in a form of yours, at most 512 bytes; None where there is
+            none.
+        timestamp_end: Where it ends there.
     """
 
     content: str
@@ -50,10 +57,70 @@ class Document:
     created_at: datetime = field(default_factory=utc_now)
     updated_at: datetime = field(default_factory=utc_now)
     language: str | None = None
+    timestamp_start: str | None = None
+    timestamp_end: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by its name, of JSON's types only: times are ISO 8601 texts, tuples are lists."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
 
 
 @dataclass(slots=True)
-class SearchResult(Document):
+class StoredChunk(Document):
+    """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
+
+    Attributes:
+        source: File or address that the text came from.
+        heading_path: Titles above the text, outermost first.
+        char_start: Where the text begins in its document, in characters; None for added documents.
+        char_end: Where it ends (exclusive).
+        line: Line of its document on which it begins, from 1.
+    """
+
+    source: str = ""
+    heading_path: tuple[str, ...] = ()
+    char_start: int | None = None
+    char_end: int | None = None
+    line: int | None = None
+
+
+class HitMetadata(dict[str, Any]):
+    """The metadata of a hit: the user's own, and two scores that can be read beside it.
+
+    ``metadata["similarity"]`` is the hit's `vector_score`, ``metadata["rerank_score"]`` its `rerank_score`, unless the
+    user's metadata has such a key. They are found by ``[]`` and `get` only: length, iteration, comparison, JSON and
+    what is stored when the hit is added again are the user's metadata alone. A stage that did not run has None by
+    ``[]``, and `get` gives its default then.
+
+    Args:
+        metadata: The user's.
+        similarity: Score of the vector leg.
+        rerank_score: Score of the reranker.
+    """
+
+    __slots__ = ("_scores",)
+
+    def __init__(self, metadata: dict[str, Any], similarity: float | None, rerank_score: float | None) -> None:
+        super().__init__(metadata)
+        self._scores = {"similarity": similarity, "rerank_score": rerank_score}
+
+    def __missing__(self, key: str) -> float | None:
+        return self._scores[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, else the score of that name, else the default."""
+        if key in self:
+            return self[key]
+        score = self._scores.get(key)
+        return default if score is None else score
+
+    def __reduce__(self) -> tuple[type[HitMetadata], tuple[dict[str, Any], float | None, float | None]]:
+        """Copies and pickles with the scores."""
+        return HitMetadata, (dict(self), self._scores["similarity"], self._scores["rerank_score"])
+
+
+@dataclass(slots=True)
+class SearchResult(StoredChunk):
     """One hit. Every stage's rank and score stands under its own name; None where the stage did not run.
 
     Attributes:
@@ -67,12 +134,10 @@ class SearchResult(Document):
         vector_contribution: What the vector leg adds to the fused score of completed fusion.
         keyword_contribution: What the keyword leg adds to it.
         rerank_score: The reranker's probability of relevance, 0 to 1.
-        source: File or address that the text came from.
-        heading_path: Titles above the text, outermost first.
-        char_start: Where the text begins in its document, in characters; None for added documents.
-        char_end: Where it ends (exclusive).
-        line: Line of its document on which it begins, from 1.
         excerpt: A short part of the content with the matched words between ``**``.
+
+    Raises:
+        ValidationError: A rank is below 1 (0: not ranked), a score is no finite number, or `rerank_score` not 0 to 1.
     """
 
     rank: int = 0
@@ -84,12 +149,20 @@ class SearchResult(Document):
     vector_contribution: float | None = None
     keyword_contribution: float | None = None
     rerank_score: float | None = None
-    source: str = ""
-    heading_path: tuple[str, ...] = ()
-    char_start: int | None = None
-    char_end: int | None = None
-    line: int | None = None
     excerpt: str = ""
+
+    def __post_init__(self) -> None:
+        errors = []
+        for name in ("rank", "vector_rank", "keyword_rank"):
+            value = getattr(self, name)
+            if value is not None:
+                errors += whole_number_errors(name, value, 0 if name == "rank" else 1)
+        for name in SCORES:
+            value = getattr(self, name)
+            if value is not None:
+                errors += number_errors(name, value, *((0.0, 1.0) if name == "rerank_score" else ()))
+        if errors:
+            raise ValidationError(errors)
 
     @property
     def chunk_id(self) -> str:
@@ -100,6 +173,16 @@ class SearchResult(Document):
     def similarity_score(self) -> float | None:
         """The vector leg's score, under its older name."""
         return self.vector_score
+
+
+SCORES = (
+    "vector_score",
+    "keyword_score",
+    "fused_score",
+    "vector_contribution",
+    "keyword_contribution",
+    "rerank_score",
+)
 
 
 class SearchResults(list[SearchResult]):
@@ -142,6 +225,29 @@ class SearchResults(list[SearchResult]):
         self.query_cached = query_cached
         self.warnings = warnings or []
 
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""
+        attributes: dict[str, Any] = _plain(vars(self))
+        return attributes | {"hits": [hit.to_dict() for hit in self]}
+
+    def to_documents(self) -> list[LangChainDocument]:
+        """The hits as documents of LangChain.
+
+        The metadata is the user's. Beside it, unless the user has such a key, stand ``source`` (where the text came
+        from), ``heading_path`` and ``line`` where they are known, and the scores that there are.
+
+        Raises:
+            MissingExtraError: LangChain is not installed.
+        """
+        try:
+            from langchain_core.documents import Document as LangChainDocument  # noqa: PLC0415 - optional
+        except ImportError:
+            raise MissingExtraError("langchain-core", "langchain", "SearchResults.to_documents()") from None
+        return [
+            LangChainDocument(page_content=hit.content, id=hit.id, metadata=_places_and_scores(hit) | hit.metadata)
+            for hit in self
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
@@ -149,7 +255,8 @@ class SearchQuery:
 
     Attributes:
         query_text: 1 character to 4 KiB after trimming; None when only a vector is given.
-        query_embedding: float values, as many as the collection's dimension; None when only a text is given.
+        query_embedding: Numbers (a list or an array), as many as the collection's dimension; None when only a text is
+            given.
         top_k: Number of results, 1 to 1,000.
         filters: Field -> value, or the key ``metadata`` -> a mapping that must be contained.
         timestamp: When the query was made.
@@ -166,109 +273,34 @@ class SearchQuery:
 
     def __post_init__(self) -> None:
         errors = []
-
-        def refuse(name: str, code: str, limit: str | None = None, actual: str | None = None) -> None:
-            errors.append(FieldError(-1, None, name, code, limit, actual))
-
         if self.query_text is None and self.query_embedding is None:
-            refuse("query", "missing", "a text or a vector")
+            errors.append(FieldError(-1, None, "query", "missing", "a text or a vector"))
         if self.query_text is not None:
-            errors += _text_errors(self.query_text)
-        if self.query_embedding is not None and not (
-            all(map(math.isfinite, self.query_embedding)) and any(self.query_embedding)
-        ):
-            refuse("vector", "not_usable", "finite values, not all zero")
-        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int):
-            refuse("top_k", "wrong_type", "int", type(self.top_k).__name__)
-        elif not 1 <= self.top_k <= MAX_TOP_K:
-            refuse("top_k", "out_of_range", f"1 to {MAX_TOP_K}", str(self.top_k) if abs(self.top_k) < 2**63 else "huge")
+            # What is searched is trimmed.
+            text = self.query_text.strip() if isinstance(self.query_text, str) else self.query_text
+            errors += text_errors("query", text, max_bytes=MAX_QUERY_BYTES, blank=False)
+        if self.query_embedding is not None:
+            embedding, faults = vector_of("vector", self.query_embedding)
+            object.__setattr__(self, "query_embedding", embedding)
+            errors += faults
+        errors += whole_number_errors("top_k", self.top_k, 1, MAX_TOP_K)
+        if self.filters is not None and not isinstance(self.filters, Mapping):
+            errors += wrong_type("filters", "a mapping", self.filters)
+        errors += time_errors("timestamp", self.timestamp)
         if errors:
             raise ValidationError(errors)
 
 
-def _text_errors(text: object) -> list[FieldError]:
-    if not isinstance(text, str):
-        return [FieldError(-1, None, "query", "wrong_type", "str", type(text).__name__)]
-    if not text.strip():
-        return [FieldError(-1, None, "query", "blank", "1 character after trimming", "0")]
-    try:
-        size = len(text.strip().encode())
-    except UnicodeEncodeError as error:
-        return [FieldError(-1, None, "query", "lone_surrogate", None, f"character {error.start}")]
-    if size > MAX_QUERY_BYTES:
-        return [FieldError(-1, None, "query", "too_long", f"{MAX_QUERY_BYTES} bytes", f"{size} bytes")]
-    if "\0" in text:
-        return [FieldError(-1, None, "query", "nul", None, f"character {text.index(chr(0))}")]
-    return []
+def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
+    places = {"source": hit.source, "heading_path": list(hit.heading_path), "line": hit.line}
+    shown = {name: value for name, value in places.items() if value}
+    return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkMetadata:
-    """A piece of a document and where it stands.
-
-    Attributes:
-        chunk_id: Unique within its document, at most 512 bytes.
-        source_document: File or name of the document.
-        chunk_text: The text.
-        chapter_title: Title at level 1.
-        section_title: Title at level 2.
-        subsection_title: Titles below, outermost first.
-        summary: A short description.
-        token_count: Tokens of ``chunk_text``, counted by the collection's counter.
-
-    Raises:
-        ValidationError: With every rule that is broken.
-    """
-
-    chunk_id: str
-    source_document: str
-    chunk_text: str
-    token_count: int
-    chapter_title: str = ""
-    section_title: str = ""
-    subsection_title: tuple[str, ...] = ()
-    summary: str = ""
-
-    def __post_init__(self) -> None:
-        errors = [
-            FieldError(0, None, name, "blank", "1 character", "0")
-            for name in ("chunk_id", "source_document", "chunk_text")
-            if not getattr(self, name)
-        ]
-        if self.token_count < 1:
-            errors.append(FieldError(0, self.chunk_id, "token_count", "out_of_range", ">= 1", str(self.token_count)))
-        if errors:
-            raise ValidationError(errors)
-
-    @property
-    def heading_path(self) -> tuple[str, ...]:
-        """The titles above the text, outermost first, without the empty ones."""
-        return tuple(title for title in (self.chapter_title, self.section_title, *self.subsection_title) if title)
-
-
-@dataclass(frozen=True, slots=True)
-class VectorDocument(ChunkMetadata):
-    """A chunk with its vector.
-
-    Attributes:
-        embedding: float values, finite and not all zero; the dimension is the collection's.
-        created_at: When the vector was made.
-    """
-
-    embedding: tuple[float, ...] = ()
-    created_at: datetime = field(default_factory=utc_now)
-
-    def __post_init__(self) -> None:
-        ChunkMetadata.__post_init__(self)
-        if not (self.embedding and all(map(math.isfinite, self.embedding)) and any(self.embedding)):
-            limit = "finite values, not all zero"
-            raise ValidationError([FieldError(0, self.chunk_id, "embedding", "not_usable", limit)])
-
-    def to_document(self) -> Document:
-        """The chunk as a `Document`, its titles, summary and token count in the metadata."""
-        names = ("source_document", "chapter_title", "section_title", "summary", "token_count")
-        metadata: dict[str, Any] = {name: getattr(self, name) for name in names}
-        metadata["subsection_title"] = list(self.subsection_title)
-        return Document(
-            self.chunk_text, metadata, self.chunk_id, created_at=self.created_at, updated_at=self.created_at
-        )
+def _plain(value: Any) -> Any:
+    """The value in JSON's types."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -12,7 +12,7 @@ from semlex.store.legs import key_arrays
 from semlex.store.lexical.figures import index_figures
 from semlex.store.lexical.segments import ids_of
 from semlex.store.lexical.writing import lock_for_writing, write_tombstones
-from semlex.types import Document, SearchResult
+from semlex.types import SearchResult, StoredChunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,36 +81,36 @@ async def load_results(
     cursor = connection.cursor(binary=True)
     await cursor.execute(statement, {**key_arrays(keys), "query": query})
     rows = await cursor.fetchall()
-    results = [_result(row) for row in rows]
+    results = [SearchResult(**_stored(row), excerpt=row[-2]) for row in rows]
     made = collection.lexical.excerpts(query, [hit.content for hit in results], [row[-1] for row in rows])
     for hit, excerpt in zip(results, made or (), strict=False):
         hit.excerpt = excerpt
     return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
 
 
-def _result(row: Sequence[Any]) -> SearchResult:
+def _stored(row: Sequence[Any]) -> dict[str, Any]:
+    """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
     _, chunk_id, text, metadata, parent, created, updated, source, chapter, section, subsections, *rest = row
-    start, end, line, excerpt, language = rest
-    return SearchResult(
-        content=text,
-        metadata=metadata,
-        id=chunk_id,
-        parent_id=parent,
-        created_at=created,
-        updated_at=updated,
-        source=source,
-        heading_path=tuple(title for title in (chapter, section, *subsections) if title),
-        char_start=start,
-        char_end=end,
-        line=line,
-        excerpt=excerpt,
-        language=language,
-    )
+    start, end, line, *_, language = rest
+    return {
+        "content": text,
+        "metadata": metadata,
+        "id": chunk_id,
+        "parent_id": parent,
+        "created_at": created,
+        "updated_at": updated,
+        "language": language,
+        "source": source,
+        "heading_path": tuple(title for title in (chapter, section, *subsections) if title),
+        "char_start": start,
+        "char_end": end,
+        "line": line,
+    }
 
 
 async def fetch_documents(
     connection: Connection, collection: Collection, chunk_ids: Sequence[str]
-) -> dict[str, Document]:
+) -> dict[str, StoredChunk]:
     """Chunks by id; missing ones are left out."""
     statement = sql.SQL(
         "SELECT {columns}, c.language "
@@ -119,10 +119,7 @@ async def fetch_documents(
     ).format(columns=COLUMNS, chunk=collection.names.chunk)
     cursor = connection.cursor(binary=True)
     await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
-    return {
-        row[1]: Document(row[2], row[3], row[1], row[4], created_at=row[5], updated_at=row[6], language=row[-1])
-        for row in await cursor.fetchall()
-    }
+    return {row[1]: StoredChunk(**_stored(row)) for row in await cursor.fetchall()}
 
 
 async def count_chunks(connection: Connection, collection: Collection, condition: Filter) -> int:

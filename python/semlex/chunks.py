@@ -1,0 +1,116 @@
+"""Chunks that were cut elsewhere, with the names and rules of their files: accepted wherever documents are added."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
+
+from semlex.errors import FieldError, ValidationError
+from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document, utc_now
+from semlex.value_checks import text_errors, time_errors, vector_of, whole_number_errors, wrong_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+MAX_SUMMARY_CHARACTERS = 500
+IN_METADATA = ("source_document", "chapter_title", "section_title", "summary", "token_count")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMetadata:
+    """A piece of a document and where it stands.
+
+    Attributes:
+        chunk_id: Unique within the collection, at most 512 bytes.
+        source_document: File or name of the document.
+        chunk_text: The text, from 1 character to 128 KiB.
+        token_count: Tokens of ``chunk_text``, from 1, as whoever cut it has counted.
+        chapter_title: Title at level 1.
+        section_title: Title at level 2.
+        subsection_title: Titles below, outermost first; a list becomes a tuple.
+        summary: A short description, at most 500 characters.
+
+    Raises:
+        ValidationError: With every rule that is broken.
+    """
+
+    chunk_id: str
+    source_document: str
+    chunk_text: str
+    token_count: int
+    chapter_title: str = ""
+    section_title: str = ""
+    subsection_title: tuple[str, ...] = ()
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        errors = self._errors()
+        if errors:
+            raise ValidationError(errors)
+
+    def _errors(self) -> list[FieldError]:
+        errors = text_errors("chunk_id", self.chunk_id, max_bytes=MAX_ID_BYTES, blank=False)
+        errors += text_errors("source_document", self.source_document, blank=False)
+        errors += text_errors("chunk_text", self.chunk_text, max_bytes=MAX_CHUNK_BYTES, blank=False)
+        errors += whole_number_errors("token_count", self.token_count, 1, 2**31 - 1)
+        errors += text_errors("chapter_title", self.chapter_title)
+        errors += text_errors("section_title", self.section_title)
+        errors += text_errors("summary", self.summary, max_characters=MAX_SUMMARY_CHARACTERS)
+        titles: object = self.subsection_title
+        if not isinstance(titles, (list, tuple)):
+            return errors + wrong_type("subsection_title", "list of str", titles)
+        object.__setattr__(self, "subsection_title", tuple(titles))
+        return errors + [error for title in titles for error in text_errors("subsection_title", title)]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The chunk of a JSON object.
+
+        Raises:
+            ValidationError: With every key that is unknown, or missing; else with every rule that is broken.
+        """
+        known = {one.name: one for one in fields(cls)}
+        required = [one.name for one in known.values() if one.default is MISSING and one.default_factory is MISSING]
+        errors = [
+            FieldError(-1, None, str(name), "unknown_field", ", ".join(known)) for name in values if name not in known
+        ]
+        errors += [FieldError(-1, None, name, "missing") for name in required if name not in values]
+        if errors:
+            raise ValidationError(errors)
+        return cls(**values)
+
+    @property
+    def heading_path(self) -> tuple[str, ...]:
+        """The titles above the text, outermost first, without the empty ones."""
+        return tuple(title for title in (self.chapter_title, self.section_title, *self.subsection_title) if title)
+
+    def to_document(self) -> Document:
+        """The chunk as a `Document`, its titles, summary and token count in the metadata."""
+        metadata: dict[str, Any] = {name: getattr(self, name) for name in IN_METADATA}
+        metadata["subsection_title"] = list(self.subsection_title)
+        return Document(self.chunk_text, metadata, self.chunk_id)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorDocument(ChunkMetadata):
+    """A chunk with its vector.
+
+    Attributes:
+        embedding: Numbers (a list or an array), finite and not all zero; the dimension is the collection's.
+        created_at: When the vector was made, with its zone.
+    """
+
+    embedding: tuple[float, ...] = ()
+    created_at: datetime = field(default_factory=utc_now)
+
+    def _errors(self) -> list[FieldError]:
+        embedding, errors = vector_of("embedding", self.embedding)
+        object.__setattr__(self, "embedding", embedding)
+        return super(VectorDocument, self)._errors() + errors + time_errors("created_at", self.created_at)
+
+    def to_document(self) -> Document:
+        """The chunk as a `Document`, made when the vector was."""
+        document = ChunkMetadata.to_document(self)
+        document.created_at = document.updated_at = self.created_at
+        return document

@@ -1,0 +1,90 @@
+"""Rules of the public value classes: what is wrong with one value, as errors of a call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from semlex.errors import FieldError
+
+Errors = list[FieldError]
+
+
+def _error(field: str, code: str, limit: str | None = None, actual: str | None = None) -> Errors:
+    return [FieldError(-1, None, field, code, limit, actual)]
+
+
+def wrong_type(field: str, expected: str, value: object) -> Errors:
+    """The error of a value of another type."""
+    return _error(field, "wrong_type", expected, type(value).__name__)
+
+
+def text_errors(
+    field: str, text: object, *, max_bytes: int | None = None, max_characters: int | None = None, blank: bool = True
+) -> Errors:
+    """What is wrong with a text that Postgres shall hold.
+
+    Args:
+        field: Its name.
+        text: The value.
+        max_bytes: Most bytes of UTF-8.
+        max_characters: Most characters.
+        blank: Whether it may be empty or blank.
+    """
+    if not isinstance(text, str):
+        return wrong_type(field, "str", text)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        return _error(field, "lone_surrogate", None, f"character {error.start}")
+    errors: Errors = []
+    if not blank and not text.strip():
+        errors += _error(field, "blank", "1 character after trimming", "0")
+    if max_bytes is not None and size > max_bytes:
+        errors += _error(field, "too_long", f"{max_bytes} bytes", f"{size} bytes")
+    if max_characters is not None and len(text) > max_characters:
+        errors += _error(field, "too_long", f"{max_characters} characters", f"{len(text)} characters")
+    if "\0" in text:
+        errors += _error(field, "nul", None, f"character {text.index(chr(0))}")
+    return errors
+
+
+def whole_number_errors(field: str, value: object, least: int, most: int | None = None) -> Errors:
+    """What is wrong with a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return wrong_type(field, "int", value)
+    if value < least or (most is not None and value > most):
+        limit = f">= {least}" if most is None else f"{least} to {most}"
+        return _error(field, "out_of_range", limit, str(value) if abs(value) < 2**63 else "huge")
+    return []
+
+
+def number_errors(field: str, value: object, least: float = -math.inf, most: float = math.inf) -> Errors:
+    """What is wrong with a finite number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return wrong_type(field, "float", value)
+    if not math.isfinite(value):
+        return _error(field, "not_finite")
+    return [] if least <= value <= most else _error(field, "out_of_range", f"{least:g} to {most:g}", f"{value:g}")
+
+
+def time_errors(field: str, value: object) -> Errors:
+    """What is wrong with a point in time."""
+    if not isinstance(value, datetime):
+        return wrong_type(field, "datetime", value)
+    return _error(field, "naive_timestamp") if value.utcoffset() is None else []
+
+
+def vector_of(field: str, value: Any) -> tuple[tuple[float, ...], Errors]:
+    """The numbers of a vector, which may be a list or an array of any library, and what is wrong with them."""
+    items = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+        return (), wrong_type(field, "numbers", value)
+    numbers = list(items)
+    if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
+        return (), _error(field, "wrong_type", "numbers", "ragged or not numbers")
+    if not (numbers and all(map(math.isfinite, numbers)) and any(numbers)):
+        return (), _error(field, "not_usable", "finite values, not all zero")
+    return tuple(map(float, numbers)), []

@@ -1,0 +1,261 @@
+"""The public values: rules of their fields, and what they become."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import (
+    ChunkMetadata,
+    Document,
+    SearchQuery,
+    SearchResult,
+    SearchResults,
+    StoredChunk,
+    ValidationError,
+    VectorDocument,
+)
+from semlex.errors import MissingExtraError
+from semlex.types import HitMetadata
+
+CHUNK: dict[str, Any] = {
+    "chunk_id": "02_chunk_017",
+    "source_document": "02",
+    "chapter_title": "Pharmacology",
+    "section_title": "Mechanism",
+    "subsection_title": ["Receptors", "Enzymes"],
+    "summary": "A partial agonist.",
+    "token_count": 342,
+    "chunk_text": "It is a partial agonist.",
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+def codes(error: pytest.ExceptionInfo[ValidationError]) -> set[tuple[str, str]]:
+    return {(one.field, one.code) for one in error.value.errors}
+
+
+# --- chunks ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_of_json_is_a_chunk() -> None:
+    chunk = ChunkMetadata.from_dict(CHUNK)
+    assert chunk == ChunkMetadata(**CHUNK)
+    assert chunk.heading_path == ("Pharmacology", "Mechanism", "Receptors", "Enzymes")
+    document = chunk.to_document()
+    assert (document.id, document.content) == ("02_chunk_017", "It is a partial agonist.")
+    assert document.metadata == {name: value for name, value in CHUNK.items() if name not in ("chunk_id", "chunk_text")}
+
+
+def test_unknown_and_missing_keys_are_named() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ChunkMetadata.from_dict({**CHUNK, "title": "x"} | {})
+    assert codes(caught) == {("title", "unknown_field")}
+    assert "title is no field here; there are chunk_id, source_document" in str(caught.value)
+    with pytest.raises(ValidationError) as caught:
+        ChunkMetadata.from_dict({"chunk_id": "x", "extra": 1})
+    assert codes(caught) == {
+        ("extra", "unknown_field"),
+        ("source_document", "missing"),
+        ("chunk_text", "missing"),
+        ("token_count", "missing"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"chunk_id": ""}, ("chunk_id", "blank")),
+        ({"chunk_id": "é" * 257}, ("chunk_id", "too_long")),
+        ({"chunk_text": " \n"}, ("chunk_text", "blank")),
+        ({"chunk_text": "a\0b"}, ("chunk_text", "nul")),
+        ({"chunk_text": 5}, ("chunk_text", "wrong_type")),
+        ({"source_document": "\ud800"}, ("source_document", "lone_surrogate")),
+        ({"token_count": 0}, ("token_count", "out_of_range")),
+        ({"token_count": "342"}, ("token_count", "wrong_type")),
+        ({"token_count": True}, ("token_count", "wrong_type")),
+        ({"token_count": 2**31}, ("token_count", "out_of_range")),
+        ({"summary": "s" * 501}, ("summary", "too_long")),
+        ({"summary": None}, ("summary", "wrong_type")),
+        ({"subsection_title": "Receptors"}, ("subsection_title", "wrong_type")),
+        ({"subsection_title": ["a", 2]}, ("subsection_title", "wrong_type")),
+    ],
+)
+def test_every_rule_of_a_chunk(change: dict[str, Any], expected: tuple[str, str]) -> None:
+    for kind, more in ((ChunkMetadata, {}), (VectorDocument, {"embedding": [1.0]})):
+        with pytest.raises(ValidationError) as caught:
+            kind(**CHUNK | change | more)
+        assert codes(caught) == {expected}
+    ChunkMetadata(**CHUNK | {"summary": "s" * 500, "chunk_id": "é" * 256, "chunk_text": "x"})
+
+
+@given(st.sampled_from(list(CHUNK)), JSON)
+def test_no_value_of_a_chunk_raises_anything_else(name: str, value: Any) -> None:
+    try:
+        chunk = ChunkMetadata.from_dict({**CHUNK, name: value})
+    except ValidationError as error:
+        assert {one.field for one in error.errors} == {name}  # noqa: PT017 - both ways are right
+    else:
+        assert isinstance(value, list) or getattr(chunk, name) == value
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, list, tuple])
+def test_vectors_of_any_kind_become_numbers(kind: Any) -> None:
+    values = kind([0.5, 0.25]) if kind in (list, tuple) else np.array([0.5, 0.25], dtype=kind)
+    document = VectorDocument(**CHUNK, embedding=values)
+    assert document.embedding == (0.5, 0.25)
+    assert document.to_document().created_at == document.created_at == document.to_document().updated_at
+    assert SearchQuery(query_embedding=values).query_embedding == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("embedding", "code"),
+    [
+        ((), "not_usable"),
+        ([0.0, 0.0], "not_usable"),
+        ([math.nan, 1.0], "not_usable"),
+        (np.array([np.inf, 1.0]), "not_usable"),
+        ([[1.0], [2.0]], "wrong_type"),
+        (np.ones((2, 2)), "wrong_type"),
+        (["1"], "wrong_type"),
+        ("12", "wrong_type"),
+        (None, "wrong_type"),
+        (3, "wrong_type"),
+        (np.array(3.0), "wrong_type"),
+    ],
+)
+def test_vectors_that_are_none(embedding: Any, code: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        VectorDocument(**CHUNK, embedding=embedding)
+    assert codes(caught) == {("embedding", code)}
+    if embedding is not None:
+        with pytest.raises(ValidationError) as caught:
+            SearchQuery("x", query_embedding=embedding)
+        assert codes(caught) == {("vector", code)}
+
+
+def test_a_vector_made_at_no_known_time() -> None:
+    with pytest.raises(ValidationError) as caught:
+        VectorDocument(**CHUNK, embedding=[1.0], created_at=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+    assert codes(caught) == {("created_at", "naive_timestamp")}
+
+
+# --- queries and hits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, ("query", "missing")),
+        ({"query_text": " "}, ("query", "blank")),
+        ({"query_text": 5}, ("query", "wrong_type")),
+        ({"query_text": "x" * 4097}, ("query", "too_long")),
+        ({"query_text": "x", "top_k": "5"}, ("top_k", "wrong_type")),
+        ({"query_text": "x", "top_k": 1001}, ("top_k", "out_of_range")),
+        ({"query_text": "x", "filters": ["a"]}, ("filters", "wrong_type")),
+        ({"query_text": "x", "timestamp": "now"}, ("timestamp", "wrong_type")),
+    ],
+)
+def test_every_rule_of_a_query(query: dict[str, Any], expected: tuple[str, str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SearchQuery(**query)
+    assert codes(caught) == {expected}
+    assert SearchQuery(" " * 5000 + "C").query_text == " " * 5000 + "C"  # what is searched is trimmed
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"rank": -3}, ("rank", "out_of_range")),
+        ({"rank": 1.0}, ("rank", "wrong_type")),
+        ({"vector_rank": 0}, ("vector_rank", "out_of_range")),
+        ({"rerank_score": 7}, ("rerank_score", "out_of_range")),
+        ({"rerank_score": math.nan}, ("rerank_score", "not_finite")),
+        ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
+    ],
+)
+def test_every_rule_of_a_hit(values: dict[str, Any], expected: tuple[str, str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SearchResult("text", **values)
+    assert codes(caught) == {expected}
+
+
+def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it() -> None:
+    own = {"reviewed": True, "rank": None}
+    view = HitMetadata(own, 0.75, None)
+    assert (view["similarity"], view.get("similarity"), view["rerank_score"]) == (0.75, 0.75, None)
+    assert (view.get("rerank_score", 0.0), view.get("rank", 1), view.get("other", 2)) == (0.0, None, 2)
+    assert view == own
+    assert dict(view) == own
+    assert {**view} == view | {} == own
+    assert json.loads(json.dumps(view)) == own
+    assert "similarity" not in view
+    with pytest.raises(KeyError):
+        view["other"]
+    for twin in (copy.copy(view), copy.deepcopy(view), pickle.loads(pickle.dumps(view))):  # noqa: S301 - our own
+        assert (twin["similarity"], dict(twin)) == (0.75, own)
+    assert HitMetadata({"similarity": "mine"}, 0.75, None)["similarity"] == "mine"
+    assert HitMetadata({"similarity": "mine"}, 0.75, None).get("similarity") == "mine"
+
+
+def results() -> SearchResults:
+    time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    hit = SearchResult(
+        "text", HitMetadata({"a": [1, {"b": None}]}, 0.5, None), "id", created_at=time, updated_at=time, rank=1
+    )
+    hit.vector_score, hit.source, hit.heading_path, hit.line = 0.5, "a.md", ("One", "Two"), 7
+    return SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
+
+
+def test_results_as_dictionaries_are_json() -> None:
+    found = results()
+    told = found.to_dict()
+    assert json.loads(json.dumps(told)) == told
+    assert told["warnings"] == ["late"]
+    assert told["mode"] == "vector"
+    (hit,) = told["hits"]
+    assert hit == found[0].to_dict()
+    assert type(hit["metadata"]) is dict
+    assert (hit["metadata"], hit["heading_path"]) == ({"a": [1, {"b": None}]}, ["One", "Two"])
+    assert (hit["created_at"], hit["vector_score"]) == ("2026-01-02T03:04:05+00:00", 0.5)
+    stored = StoredChunk("text", id="x", line=3, timestamp_start="00:01").to_dict()
+    assert (stored["line"], stored["timestamp_start"], stored["child_ids"]) == (3, "00:01", [])
+    # A copy: what is done to it does not change the hit.
+    hit["metadata"]["a"].append(2)
+    assert found[0].metadata == {"a": [1, {"b": None}]}
+
+
+def test_results_as_documents_of_langchain(monkeypatch: pytest.MonkeyPatch) -> None:
+    (document,) = results().to_documents()
+    assert (document.page_content, document.id) == ("text", "id")
+    assert document.metadata == {
+        "a": [1, {"b": None}],
+        "source": "a.md",
+        "heading_path": ["One", "Two"],
+        "line": 7,
+        "vector_score": 0.5,
+    }
+    mine = SearchResults([SearchResult("text", {"source": "mine"}, source="a.md")])
+    assert mine.to_documents()[0].metadata == {"source": "mine"}
+    monkeypatch.setitem(sys.modules, "langchain_core.documents", None)
+    with pytest.raises(MissingExtraError, match="langchain-core"):
+        results().to_documents()
+
+
+def test_a_document_with_its_time_in_a_recording() -> None:
+    document = Document(content="hello", metadata={}, id="1", timestamp_start="00:01", timestamp_end="00:02")
+    assert (document.timestamp_start, document.timestamp_end) == ("00:01", "00:02")
