@@ -27,7 +27,7 @@ def check_index(url: str, collection: str = "words") -> dict[str, int]:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         row = connection.execute(
             sql.SQL(
-                "SELECT lexical_generation, language, stop_words, coalesce(building_generation, 0) FROM {} "
+                "SELECT keyword_generation, language, stop_words, coalesce(building_generation, 0) FROM {} "
                 "WHERE name = %s"
             ).format(names.registry),
             [collection],
@@ -52,10 +52,10 @@ def _check_generation(
     columns = "SELECT tombstone_id, data FROM {} WHERE generation = {}"
     tombstones = _rows(connection, columns, names.tombstone, generation)
     dead = np.unique([one for key, data in tombstones for one in _core.decode_tombstone(key.bytes, data).tolist()])
-    columns = "SELECT lexical_id, coalesce(language, {1}), context, chunk_text FROM {0}"
-    texts = {lexical_id: rest for lexical_id, *rest in _rows(connection, columns, names.chunk, language)}
+    columns = "SELECT keyword_id, coalesce(language, {1}), context, chunk_text FROM {0}"
+    texts = {keyword_id: rest for keyword_id, *rest in _rows(connection, columns, names.chunk, language)}
     held = {key: _core.segment_ids(key.bytes, header).tolist() for key, _, _, header in segments}
-    counted = Counter(lexical_id for ids in held.values() for lexical_id in ids)
+    counted = Counter(keyword_id for ids in held.values() for keyword_id in ids)
     assert set(counted.values()) <= {1}, "a chunk stands in two segments"
     alive = set(counted) - set(dead.tolist())
     assert alive == set(texts), f"missing {set(texts) - alive}, too many {alive - set(texts)}"
@@ -75,9 +75,9 @@ def _plainly_built(language: str, stop_words: bool, texts: dict[int, list[str]])
     """The segment of these texts: id -> language, context, text."""
     analyzer = _core.Analyzer(language, stop_words)
     builder = _core.SegmentBuilder()
-    for lexical_id, (own, context, text) in texts.items():
+    for keyword_id, (own, context, text) in texts.items():
         assert _core.language_named(own) == language
-        builder.add_terms(lexical_id, [*analyzer.terms(context), *analyzer.terms(text)])
+        builder.add_terms(keyword_id, [*analyzer.terms(context), *analyzer.terms(text)])
     return builder.finish(bytes(16))
 
 

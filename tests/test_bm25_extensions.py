@@ -255,7 +255,7 @@ async def test_an_uncommitted_text_is_found_by_its_own_transaction(url: str, eng
 
 HOSTILE = (
     *("'", '"', "\\", "--", ";", "%s %(query)s $1 {0}", "()[]{}^~*?:", "w0x AND", "NOT w0x", "words:w0x", "!w0x"),
-    *("semlex.library_lexical_text:w0x", '{"match": 1}', "{w0x,w1x}", "\u0001\u200b\ufeff", "😀 é ß İ", "the of and"),
+    *("semlex.library_keyword_text:w0x", '{"match": 1}', "{w0x,w1x}", "\u0001\u200b\ufeff", "😀 é ß İ", "the of and"),
 )
 
 

@@ -142,7 +142,7 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monk
     """Whoever writes with psql tells no index; a rebuild finds what is missing and what is gone."""
     copy = (
         "INSERT INTO {0} SELECT (jsonb_populate_record(c, jsonb_build_object("
-        "'chunk_id', '{2}' || c.chunk_id, 'lexical_id', nextval(pg_get_serial_sequence('{0}', 'lexical_id'))))).* "
+        "'chunk_id', '{2}' || c.chunk_id, 'keyword_id', nextval(pg_get_serial_sequence('{0}', 'keyword_id'))))).* "
         "FROM {0} AS c WHERE chunk_id IN ({1})"
     )
     done: list[str] = []
@@ -294,8 +294,8 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
         names = retriever.names
         found = await retriever._read("read", lambda c: segments.chunk_ids(c, names))
     with psycopg.connect(database_url) as connection:
-        rows = connection.execute(f"SELECT lexical_id FROM {CHUNK} ORDER BY 1").fetchall()  # noqa: S608 - a constant
-    assert found.tolist() == [lexical_id for (lexical_id,) in rows]
+        rows = connection.execute(f"SELECT keyword_id FROM {CHUNK} ORDER BY 1").fetchall()  # noqa: S608 - a constant
+    assert found.tolist() == [keyword_id for (keyword_id,) in rows]
 
 
 def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -89,9 +89,9 @@ async def test_the_index_is_that_of_the_texts(
 async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(database_url: str, count: int) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
-        before = one(database_url, "array_agg(lexical_id ORDER BY chunk_id)")
+        before = one(database_url, "array_agg(keyword_id ORDER BY chunk_id)")
         await retriever.add_documents(many(count))
-        assert one(database_url, "array_agg(lexical_id ORDER BY chunk_id)") == before
+        assert one(database_url, "array_agg(keyword_id ORDER BY chunk_id)") == before
         assert check_index(database_url)["segments"] == 1
         assert check_index(database_url)["tombstones"] == 0
         # Another language is another analysis of the same text.
@@ -108,7 +108,7 @@ async def test_a_changed_text_gets_a_new_id_and_its_old_one_a_tombstone(database
         await retriever.add_documents(many(count, "a dog"))
         figures = check_index(database_url)
         assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
-    changed = one(database_url, "count(*) FILTER (WHERE previous_id <> lexical_id)")
+    changed = one(database_url, "count(*) FILTER (WHERE previous_id <> keyword_id)")
     assert changed == count
 
 
@@ -285,7 +285,7 @@ async def test_writers_feed_the_generation_in_the_making(database_url: str) -> N
         check_index(database_url)
         with psycopg.connect(database_url) as connection:
             # Only what was there before is missing from the second one.
-            connection.execute("UPDATE semlex.collection SET lexical_generation = 2, building_generation = NULL")
+            connection.execute("UPDATE semlex.collection SET keyword_generation = 2, building_generation = NULL")
             connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = 'd0'")  # noqa: S608 - a constant
         assert check_index(database_url)["segments"] == 2
 
@@ -316,4 +316,4 @@ def test_a_block_of_ids_is_as_large_as_a_segment() -> None:
     from semlex.store.migrations import m0002_keyword_index
 
     assert m0002_keyword_index.ID_BLOCK == segments.SEGMENT_CHUNKS
-    assert "lexical_id" not in bulk.CHUNK_COLUMN_NAMES
+    assert "keyword_id" not in bulk.CHUNK_COLUMN_NAMES

@@ -25,6 +25,7 @@ from semlex.errors import (
 )
 from semlex.store import migrations
 from semlex.store.connection import Database
+from semlex.store.names import Names
 from semlex.store.server import read_server_info
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
@@ -377,17 +378,32 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
 
 
 async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(database_url: str) -> None:
+    names = Names("semlex", "old")
     async with PostgreSQLRetriever(database_url, "none", lexical="tsvector", collection="old") as retriever:
-        await retriever.add_documents([Document("a cat", id="cat")])
+        stored = retriever.collection
     with psycopg.connect(database_url) as connection:
-        # What the first version did not have.
+        # Its tables as the first version made them.
+        connection.execute("DROP TABLE semlex.collection, semlex.embedding_version")
         connection.execute(
-            "ALTER TABLE semlex.collection DROP COLUMN stop_words, DROP COLUMN analyzer_version, "
-            "DROP COLUMN lexical_generation, DROP COLUMN building_generation, DROP COLUMN building_analyzer_version"
+            "DROP TABLE semlex.old_source, semlex.old_document, semlex.old_chunk, semlex.old_ingestion_log"
         )
-        connection.execute("ALTER TABLE semlex.old_chunk DROP COLUMN language, DROP COLUMN previous_id")
-        connection.execute("ALTER TABLE semlex.old_chunk ALTER COLUMN lexical_id SET INCREMENT BY 1")
-        connection.execute("UPDATE semlex.collection SET schema_version = 1")
+        for statement in (
+            *migrations.REGISTRY[0]("semlex"),
+            *migrations.COLLECTION[0](names),
+            *stored.lexical.create(names),
+        ):
+            connection.execute(statement)
+        connection.execute(
+            "INSERT INTO semlex.collection VALUES "
+            "('old', %s, 1, 0, 'cosine', 'english', 'tsvector', 'unicode-words/1', true, now(), now())",
+            [stored.collection_id],
+        )
+        connection.execute(
+            "INSERT INTO semlex.old_chunk (document_id, chunk_id, chunk_no, chunk_type, source_document, "
+            "chapter_title, section_title, subsection_title, summary, context, chunk_text, content_hash, metadata, "
+            "created_at, updated_at) VALUES (gen_random_uuid(), 'cat', 0, 'text', '', '', '', '{}', '', '', 'a cat', "
+            "'', '{}', now(), now())"
+        )
         connection.execute("DELETE FROM semlex.registry_version WHERE version > 1")
     async with PostgreSQLRetriever(database_url, "none", collection="old") as retriever:
         await retriever.add_documents([Document("another cat", id="other")])

@@ -29,8 +29,8 @@ class Tables:
 
     def add(self, language: str, chunks: dict[int, list[str]]) -> None:
         builder = _core.SegmentBuilder()
-        for lexical_id, terms in chunks.items():
-            builder.add_terms(lexical_id, terms)
+        for keyword_id, terms in chunks.items():
+            builder.add_terms(keyword_id, terms)
         assert len(builder) == len(chunks)
         segment_id = uuid.uuid4().bytes
         self.segments.append((segment_id, language, builder.finish(segment_id)))
@@ -75,7 +75,7 @@ def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float)
     for language, terms in chunks.values():
         frequencies.update(unit for unit, term in by_language[language][0] if term in terms)
     scores = {}
-    for lexical_id, (language, terms) in chunks.items():
+    for keyword_id, (language, terms) in chunks.items():
         wanted, phrases, excluded = by_language[language]
         if any(group[0] in terms for group in excluded if len(group) == 1):
             continue
@@ -88,7 +88,7 @@ def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float)
                 idf = math.log(1 + (len(chunks) - df + 0.5) / (df + 0.5))
                 norm = k1 * (1 - b + b * len(terms) / average)
                 score += idf * counts[term] * (k1 + 1) / (counts[term] + norm)
-        scores[lexical_id] = score
+        scores[keyword_id] = score
     return scores
 
 
@@ -331,9 +331,9 @@ def test_what_an_analyzer_remembers_changes_no_segment(batches):
         for number, language in enumerate(languages):
             ids = np.arange(len(texts)) + number * 10
             builder.add_texts(analyzers[language], ids, [texts, texts[::-1]])
-            for lexical_id, first, second in zip(ids.tolist(), texts, texts[::-1], strict=True):
+            for keyword_id, first, second in zip(ids.tolist(), texts, texts[::-1], strict=True):
                 fresh = _core.Analyzer(language)
-                plain.add_terms(lexical_id, fresh.terms(first) + fresh.terms(second))
+                plain.add_terms(keyword_id, fresh.terms(first) + fresh.terms(second))
         built, expected = builder.finish(bytes(16)), plain.finish(bytes(16))
         assert (built.header, built.first_terms, built.data) == (expected.header, expected.first_terms, expected.data)
         assert len(other) == leaves_another_open

@@ -74,7 +74,7 @@ FROM_ARRAY = {
 }
 CHUNK_COLUMN_NAMES = tuple(name for name, *_ in CHUNK_COLUMNS)
 # Of the rows' own making only where the keyword index has to know it.
-LEXICAL_ID = ("lexical_id", "int8", "bigint")
+KEYWORD_ID = ("keyword_id", "int8", "bigint")
 # A changed text keeps the time it was first made.
 UPDATED_COLUMNS = tuple(name for name in CHUNK_COLUMN_NAMES if name not in ("document_id", "chunk_id", "created_at"))
 
@@ -158,7 +158,7 @@ class _Batch:
         if self.index is None:
             return part
         ids = self.index.number(part.columns).tolist()
-        return ChunkRows(part.columns | {"lexical_id": ids}, part.embeddings)
+        return ChunkRows(part.columns | {"keyword_id": ids}, part.embeddings)
 
     def wire_columns(self, part: ChunkRows) -> list[tuple[str, str, object]]:
         return [(name, kind, part.columns[name]) for name, kind, _ in self.columns]
@@ -199,7 +199,7 @@ async def write_chunks(
     if not len(rows) and not documents:
         return 0
     async with batch_index(connection, collection, len(rows)) as index:
-        columns = CHUNK_COLUMNS if index is None else (*CHUNK_COLUMNS, LEXICAL_ID)
+        columns = CHUNK_COLUMNS if index is None else (*CHUNK_COLUMNS, KEYWORD_ID)
         batch = _Batch(connection, collection, index, columns)
         if documents:
             await write_documents(connection, collection, documents, utc_now())
@@ -355,7 +355,7 @@ async def _delete_others(
     values = {**parameters, "replaced": list(documents)}
     cursor = batch.connection.cursor(binary=True)
     await cursor.execute(
-        sql.SQL("WITH gone AS ({} RETURNING t.lexical_id) SELECT array_send(array_agg(lexical_id)) FROM gone").format(
+        sql.SQL("WITH gone AS ({} RETURNING t.keyword_id) SELECT array_send(array_agg(keyword_id)) FROM gone").format(
             others.format(names.chunk, source)
         ),
         values,
@@ -385,8 +385,8 @@ async def _merge(
         ]
         # A text that did not change keeps its id, and with it what the keyword index has of it.
         new_id = sql.SQL(
-            "previous_id = c.lexical_id, lexical_id = CASE WHEN c.content_hash = excluded.content_hash "
-            "AND c.language IS NOT DISTINCT FROM excluded.language THEN c.lexical_id ELSE excluded.lexical_id END"
+            "previous_id = c.keyword_id, keyword_id = CASE WHEN c.content_hash = excluded.content_hash "
+            "AND c.language IS NOT DISTINCT FROM excluded.language THEN c.keyword_id ELSE excluded.keyword_id END"
         )
         action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join([*assignments, new_id]))
     insert = sql.SQL(
@@ -406,7 +406,7 @@ async def _merge(
             ).format(vectors, source, names.chunk),
             parameters,
         )
-    returned = sql.SQL("document_id, chunk_id, lexical_id, previous_id")
+    returned = sql.SQL("document_id, chunk_id, keyword_id, previous_id")
     merged = sql.SQL("WITH merged AS ({}{} RETURNING {})").format(insert, action, returned)
     if vectors is not None:
         merged += sql.SQL(
@@ -416,8 +416,8 @@ async def _merge(
             "DO UPDATE SET embedding = excluded.embedding)"
         ).format(vectors, source)
     merged += sql.SQL(
-        " SELECT count(*), array_send(array_agg(lexical_id)), "
-        "array_send(array_agg(previous_id) FILTER (WHERE previous_id <> lexical_id)) FROM merged"
+        " SELECT count(*), array_send(array_agg(keyword_id)), "
+        "array_send(array_agg(previous_id) FILTER (WHERE previous_id <> keyword_id)) FROM merged"
     )
     cursor = connection.cursor(binary=True)
     await cursor.execute(merged, parameters)

@@ -60,7 +60,8 @@ async def write_source(connection: Connection, collection: Collection, uri: str,
     key = source_id(uri)
     await connection.execute(
         sql.SQL(
-            "INSERT INTO {} VALUES (%(key)s, %(uri)s, %(kind)s, %(now)s, %(now)s) "
+            "INSERT INTO {} (source_id, root, name, key, kind, created_at, updated_at) "
+            "VALUES (%(key)s, %(uri)s, %(uri)s, %(uri)s, %(kind)s, %(now)s, %(now)s) "
             "ON CONFLICT (source_id) DO UPDATE SET updated_at = excluded.updated_at"
         ).format(collection.names.source),
         {"key": key, "uri": uri, "kind": kind, "now": now},

@@ -159,7 +159,7 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
     cursor = connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL(
-            "WITH gone AS ({} RETURNING t.lexical_id) SELECT count(*), array_send(array_agg(lexical_id)) FROM gone"
+            "WITH gone AS ({} RETURNING t.keyword_id) SELECT count(*), array_send(array_agg(keyword_id)) FROM gone"
         ).format(statement),
         arrays,
     )

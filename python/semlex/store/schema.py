@@ -7,7 +7,7 @@ else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXIS
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -26,10 +26,14 @@ from semlex.store.connection import set_local, translate
 from semlex.store.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
 from semlex.store.lexical import lexical_engine
 from semlex.store.lexical.extension import read_extension
+from semlex.store.lexical.pg_search import PgSearchEngine
+from semlex.store.lexical.pg_textsearch import PgTextsearchEngine
 from semlex.store.server import read_server_info
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.store.connection import Connection, Database
     from semlex.store.lexical.base import LexicalEngine
     from semlex.store.names import Names
@@ -40,6 +44,8 @@ SETUP_LOCK = 0x73656D6C6578
 # Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 SETUP_ATTEMPTS = 5
+# From this version of a collection's tables on they say keyword instead of lexical.
+KEYWORD_NAMES = 3
 # Columns of `list_collections`.
 LISTED = ("name", "lexical", "language", "embedding_model", "dimensions", "created_at")
 
@@ -76,6 +82,8 @@ class CollectionSettings:
         token_counter: Name of what counts tokens.
         with_context: Whether titles and heading path are analysed and embedded with the text.
         stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
+        chunk_tokens: Most tokens of a chunk; None until the first file is cut.
+        overlap_tokens: Most tokens that neighbouring chunks share; None until the first file is cut.
     """
 
     distance: DistanceName = "cosine"
@@ -84,6 +92,8 @@ class CollectionSettings:
     token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
     with_context: bool = True
     stop_words: bool = True
+    chunk_tokens: int | None = None
+    overlap_tokens: int | None = None
 
     def counted_by(self, token_counter: str) -> CollectionSettings:
         """The same settings with another token counter."""
@@ -143,11 +153,6 @@ async def open_collection(
     current = len(migrations.COLLECTION)
     if found is not None:
         collection, version = found
-        if version > current:
-            raise SchemaVersionError(
-                f"collection {names.collection!r} has schema version {version}, this semlex knows {current}; "
-                "update semlex"
-            )
         if version == current:
             return collection
     elif not create:
@@ -177,29 +182,50 @@ async def _has_registry(connection: Connection, schema: str) -> bool:
 
 
 async def _find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
+    """The collection and the version of its tables; reads what older and newer versions of semlex made as well."""
     if not await _has_registry(connection, names.schema):
         return None
+    versions = sql.Identifier(names.schema, "embedding_version")
     cursor = await connection.execute(
+        # As JSON, because older registries have other columns until a collection of theirs is migrated.
         sql.SQL(
-            "SELECT c.collection_id, c.schema_version, c.distance, c.language, c.lexical_engine, c.token_counter, "
-            # A registry that was made by an older version lacks the column until a collection is migrated.
-            "c.with_context, coalesce((to_jsonb(c) ->> 'stop_words')::bool, true), "
-            "e.version, e.identity_key, e.model, e.revision, e.dimensions, e.storage "
-            "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version "
-            "WHERE c.name = %s"
-        ).format(names.registry, sql.Identifier(names.schema, "embedding_version")),
+            "SELECT (SELECT max(version) FROM {}), to_jsonb(c), to_jsonb(e) FROM {} AS c "
+            "LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version WHERE c.name = %s"
+        ).format(sql.Identifier(names.schema, "registry_version"), names.registry, versions),
         [names.collection],
     )
     row = await cursor.fetchone()
     if row is None:
         return None
-    collection_id, schema_version, *rest = row
-    settings = CollectionSettings(*rest[:6])
-    embedding = EmbeddingVersion(*rest[6:]) if rest[6] is not None else None
+    registry_version, stored, vectors = row
+    _refuse_newer(f"the registry of schema {names.schema!r}", registry_version, len(migrations.REGISTRY))
+    _refuse_newer(f"collection {names.collection!r}", stored["schema_version"], len(migrations.COLLECTION))
+    settings = CollectionSettings(
+        distance=stored["distance"],
+        language=stored["language"],
+        lexical_engine=stored["keyword_engine" if "keyword_engine" in stored else "lexical_engine"],
+        token_counter=stored["token_counter"],
+        with_context=stored["with_context"],
+        stop_words=stored.get("stop_words", True),
+        chunk_tokens=stored.get("chunk_tokens"),
+        overlap_tokens=stored.get("overlap_tokens"),
+    )
+    embedding = None
+    if vectors is not None:
+        embedding = EmbeddingVersion(**{field.name: vectors[field.name] for field in fields(EmbeddingVersion)})
     # Read in the same transaction: whoever made the collection may have made the extension a moment before.
     server = await read_server_info(connection)
     engine = await _lexical_engine(connection, settings)
-    return Collection(names, server, collection_id, settings, embedding, engine), schema_version
+    collection_id = uuid.UUID(stored["collection_id"])
+    return Collection(names, server, collection_id, settings, embedding, engine), stored["schema_version"]
+
+
+def _refuse_newer(what: str, version: int | None, known: int) -> None:
+    if version is not None and version > known:
+        raise SchemaVersionError(
+            f"{what} has version {version}, this semlex knows up to {known}: update semlex (every program that uses "
+            "this database), or drop the collection with: semlex drop"
+        )
 
 
 async def _lexical_engine(connection: Connection, settings: CollectionSettings) -> LexicalEngine:
@@ -218,7 +244,10 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     await _ensure_registry(connection, names)
     found = await _find(connection, names)
     version = found[1] if found else 0
-    statements = [statement for migration in migrations.COLLECTION[version:] for statement in migration(names)]
+    pending = migrations.COLLECTION[version:]
+    statements: Sequence[sql.Composed] = [statement for migration in pending for statement in migration(names)]
+    if found is not None and version < KEYWORD_NAMES:
+        statements = _renamed_engine(names, found[0].lexical, statements)
     for statement in statements:
         await connection.execute(statement)
     now = utc_now()
@@ -238,7 +267,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         "embedding_version": 0,
         "distance": settings.distance,
         "language": settings.language,
-        "lexical_engine": settings.lexical_engine,
+        "keyword_engine": settings.lexical_engine,
         "token_counter": settings.token_counter,
         "with_context": settings.with_context,
         "stop_words": settings.stop_words,
@@ -254,6 +283,18 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         ),
         values,
     )
+
+
+def _renamed_engine(names: Names, engine: LexicalEngine, statements: Sequence[sql.Composed]) -> Sequence[sql.Composed]:
+    """The statements of the migration that renames, with what the engines of extensions need beside them."""
+    if isinstance(engine, PgTextsearchEngine):
+        rename = sql.SQL("ALTER TABLE {} RENAME COLUMN lexical_text TO keyword_text").format(names.chunk)
+        return (*statements, rename)
+    if isinstance(engine, PgSearchEngine):
+        # Its index has the old name of a column among its options.
+        index = sql.Identifier(names.schema, f"{names.collection}_lexical_words")
+        return (sql.SQL("DROP INDEX IF EXISTS {}").format(index), *statements, *engine.create(names))
+    return statements
 
 
 async def _ensure_extension(connection: Connection) -> None:
@@ -302,6 +343,7 @@ async def _ensure_registry(connection: Connection, names: Names) -> None:
     cursor = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(version_table))
     row = await cursor.fetchone()
     applied = row[0] if row else 0
+    _refuse_newer(f"the registry of schema {names.schema!r}", applied, len(migrations.REGISTRY))
     for number, migration in enumerate(migrations.REGISTRY[applied:], start=applied + 1):
         for statement in migration(names.schema):
             await connection.execute(statement)
@@ -395,8 +437,10 @@ async def list_collections(database: Database, schema: str) -> list[tuple[Any, .
         if not await _has_registry(connection, schema):
             return []
         cursor = await connection.execute(
+            # As JSON, because an older registry has another name for it.
             sql.SQL(
-                "SELECT c.name, c.lexical_engine, c.language, e.model, e.dimensions, c.created_at "
+                "SELECT c.name, coalesce(to_jsonb(c) ->> 'keyword_engine', to_jsonb(c) ->> 'lexical_engine'), "
+                "c.language, e.model, e.dimensions, c.created_at "
                 "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"
             ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version"))
         )

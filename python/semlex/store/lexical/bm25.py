@@ -229,7 +229,7 @@ class _Search:
 
     def beside(self) -> Beside | None:
         """The id of a chunk; nothing where its text would have to be looked at, too."""
-        return None if self._has_phrases else Beside(sql.SQL("c.lexical_id"))
+        return None if self._has_phrases else Beside(sql.SQL("c.keyword_id"))
 
     def statements(self, beside: Beside | None) -> Sequence[Statement]:
         """What the index holds for this query, and the ids that a narrow filter keeps.
@@ -249,7 +249,7 @@ class _Search:
             return (state, self._keys_of(self._best[0], self._condition))
         statements = [index_statement(self._names, self._plan)]
         if not self._condition.is_empty:
-            text = sql.SQL("SELECT c.lexical_id FROM {} AS c WHERE {} LIMIT {}").format(
+            text = sql.SQL("SELECT c.keyword_id FROM {} AS c WHERE {} LIMIT {}").format(
                 self._names.chunk, self._condition.expression, sql.Literal(NARROW_FILTER_ROWS + 1)
             )
             statements.append(Statement(text, self._condition.parameters))
@@ -358,8 +358,8 @@ class _Search:
         """Of those of the chunks that exist and pass the filter: key, id, what the other leg wants to know, texts."""
         told = self._told or Beside(sql.SQL("NULL"))
         text = sql.SQL(
-            "SELECT c.document_id, c.chunk_id, c.lexical_id, {told}{texts} FROM {chunk} AS c "
-            "WHERE c.lexical_id = ANY(%(ids)s::bigint[]) AND {condition}"
+            "SELECT c.document_id, c.chunk_id, c.keyword_id, {told}{texts} FROM {chunk} AS c "
+            "WHERE c.keyword_id = ANY(%(ids)s::bigint[]) AND {condition}"
         ).format(told=told.expression, texts=self._texts(), chunk=self._names.chunk, condition=condition.expression)
         # As text: that costs the driver less than a list of numbers.
         array = "{" + ",".join(map(str, ids.tolist())) + "}"
@@ -385,7 +385,7 @@ class _Search:
     def _scores_of(self, snapshot: _core.PostingSnapshot, keys: Sequence[Key]) -> Question:
         """Exact scores of other chunks; NaN for one that the query itself leaves out, or that is gone."""
         text = sql.SQL(
-            "SELECT c.lexical_id{texts} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "SELECT c.keyword_id{texts} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) "
             "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
         ).format(texts=self._texts(), chunk=self._names.chunk)
@@ -399,5 +399,5 @@ class _Search:
 
     def _scores_by_id(self, snapshot: _core.PostingSnapshot, ids: list[int | None]) -> NDArray[np.float64]:
         options = self._engine.options
-        also = np.array([NO_CHUNK if lexical_id is None else lexical_id for lexical_id in ids], dtype=np.int64)
+        also = np.array([NO_CHUNK if keyword_id is None else keyword_id for keyword_id in ids], dtype=np.int64)
         return snapshot.search(0, k1=options.k1, b=options.b, also=also)[2]

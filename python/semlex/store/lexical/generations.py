@@ -79,7 +79,7 @@ async def ask_state(connection: Connection, collection: Collection, lock: RowLoc
     names = collection.names
     return await connection.execute(
         sql.SQL(
-            "SELECT lexical_generation, analyzer_version, building_generation, building_analyzer_version FROM {} "
+            "SELECT keyword_generation, analyzer_version, building_generation, building_analyzer_version FROM {} "
             "WHERE name = %s AND collection_id = %s {}"
         ).format(names.registry, _ROW_LOCKS[lock]),
         [names.collection, collection.collection_id],

@@ -126,10 +126,10 @@ async def merge_wanted(connection: Connection, collection: Collection) -> bool:
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(
-            "WITH live AS (SELECT lexical_generation FROM {registry} WHERE name = %(name)s) "
-            "SELECT language, array_agg(chunks) FROM {segment}, live WHERE generation = lexical_generation "
+            "WITH live AS (SELECT keyword_generation FROM {registry} WHERE name = %(name)s) "
+            "SELECT language, array_agg(chunks) FROM {segment}, live WHERE generation = keyword_generation "
             "GROUP BY language UNION ALL "
-            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live WHERE generation = lexical_generation"
+            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live WHERE generation = keyword_generation"
         ).format(registry=names.registry, segment=names.segment, tombstone=names.tombstone),
         {"name": names.collection},
     )

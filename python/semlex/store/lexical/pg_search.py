@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from semlex.store.legs import Key
     from semlex.store.names import Names
 
-INDEX = "lexical_words"
+INDEX = "keyword_words"
 # Languages that both the extension's stemmers and the server's text-search configurations (for excerpts) know.
 STEMMERS = (
     *("arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian"),
@@ -84,8 +84,8 @@ class PgSearchEngine:
         The extension wants one column that names a row, and orders by columns that are in its index.
         """
         statement = sql.SQL(
-            "CREATE INDEX {} ON {} USING bm25 (lexical_id, ((context || E'\\n' || chunk_text)::{}), document_id, "
-            "(chunk_id::pdb.literal)) WITH (key_field = 'lexical_id')"
+            "CREATE INDEX {} ON {} USING bm25 (keyword_id, ((context || E'\\n' || chunk_text)::{}), document_id, "
+            "(chunk_id::pdb.literal)) WITH (key_field = 'keyword_id')"
         ).format(names.index(INDEX), names.chunk, self._tokenizer)
         return ((INDEX, statement),)
 
@@ -96,7 +96,7 @@ class PgSearchEngine:
         words, warnings = first_words(query)
         # The filter and the order are worked off inside the extension, so there are as many rows as exist.
         statement = sql.SQL(
-            "SELECT c.document_id, c.chunk_id, pdb.score(c.lexical_id) AS score FROM {chunk} AS c "
+            "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) AS score FROM {chunk} AS c "
             "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text AND {condition} "
             "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
         ).format(chunk=names.chunk, text=TEXT, condition=condition.expression)
@@ -122,7 +122,7 @@ def _scores_of(names: Names, words: str, keys: Sequence[Key]) -> Question:
     # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The conditions
     # let more chunks pass than are asked for; a join would lose the score.
     scored = sql.SQL(
-        "SELECT c.document_id, c.chunk_id, pdb.score(c.lexical_id) FROM {chunk} AS c "
+        "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) FROM {chunk} AS c "
         "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text "
         "AND c.document_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(document_ids)s::uuid[])::pdb.const(0) "
         "AND c.chunk_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(chunk_ids)s::text[])::pdb.const(0)"

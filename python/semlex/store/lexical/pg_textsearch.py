@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from semlex.store.legs import Key
     from semlex.store.names import Names
 
-INDEX = "lexical_text"
+INDEX = "keyword_text"
 # The extension looks at no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
 MAX_DEPTH = 100_000
 # Chunks that the index looks for, per one that is wanted: room for those that score as the last one does. And how much
@@ -61,14 +61,14 @@ class PgTextsearchEngine:
         if self._extension.problem is not None:
             self._extension.refuse()
         column = sql.SQL(
-            "ALTER TABLE {} ADD COLUMN lexical_text text NOT NULL "
+            "ALTER TABLE {} ADD COLUMN keyword_text text NOT NULL "
             "GENERATED ALWAYS AS (context || E'\\n' || chunk_text) STORED"
         ).format(names.chunk)
         return (column, *(statement for _, statement in self.indexes(names)))
 
     def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
         """The index, which is there from the beginning; made again when somebody has dropped it."""
-        statement = sql.SQL("CREATE INDEX {} ON {} USING bm25 (lexical_text) WITH (text_config = {})").format(
+        statement = sql.SQL("CREATE INDEX {} ON {} USING bm25 (keyword_text) WITH (text_config = {})").format(
             names.index(INDEX), names.chunk, sql.Literal(self._language)
         )
         return ((INDEX, statement),)
@@ -103,7 +103,7 @@ class _Query:
         schema = sql.Identifier(extension.schema or "")
         # Negative, the lower the better: an index can be read in ascending order only.
         self._distance = sql.SQL(
-            "c.lexical_text OPERATOR({schema}.<@>) {schema}.to_bm25query(%(query)s::text, {index})"
+            "c.keyword_text OPERATOR({schema}.<@>) {schema}.to_bm25query(%(query)s::text, {index})"
         ).format(schema=schema, index=sql.Literal(f"{names.schema}.{names.collection}_{INDEX}"))
 
     def leg(self) -> Leg:
@@ -156,7 +156,7 @@ class _Query:
         """Scores each chunk that passes the filter by itself."""
         text = sql.SQL(
             "WITH scored AS MATERIALIZED (SELECT c.document_id, c.chunk_id, -({distance}) AS score FROM "
-            "(SELECT c.document_id, c.chunk_id, c.lexical_text FROM {chunk} AS c WHERE {condition} OFFSET 0) AS c) "
+            "(SELECT c.document_id, c.chunk_id, c.keyword_text FROM {chunk} AS c WHERE {condition} OFFSET 0) AS c) "
             "SELECT document_id, chunk_id, score FROM scored WHERE score > 0 "
             "ORDER BY score DESC, document_id, chunk_id LIMIT %(limit)s"
         ).format(distance=self._distance, condition=self._condition.expression, chunk=self._names.chunk)

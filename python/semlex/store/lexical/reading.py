@@ -37,15 +37,15 @@ def _index_statement(names: Names) -> bytes:
     # where it is when it is another's.
     return (
         sql.SQL(
-            "WITH live AS (SELECT lexical_generation, analyzer_version FROM {registry} WHERE name = %(collection)s), "
+            "WITH live AS (SELECT keyword_generation, analyzer_version FROM {registry} WHERE name = %(collection)s), "
             "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, header "
-            "FROM {segment} JOIN live ON generation = lexical_generation) "
+            "FROM {segment} JOIN live ON generation = keyword_generation) "
             "SELECT {state}, NULL::bytea, analyzer_version::text, NULL::bytea, NULL::bytea FROM live "
             "UNION ALL SELECT {is_segment}, uuid_send(segment_id), language, "
             "CASE WHEN NOT known THEN header END, NULL FROM s "
             "UNION ALL SELECT {is_tombstone}, uuid_send(tombstone_id), NULL, "
             "CASE WHEN NOT tombstone_id = ANY(%(tombstones)s::uuid[]) THEN data END, NULL "
-            "FROM {tombstone} JOIN live ON generation = lexical_generation "
+            "FROM {tombstone} JOIN live ON generation = keyword_generation "
             "UNION ALL SELECT {is_posting}, uuid_send(s.segment_id), t.term, "
             "CASE WHEN p.holds THEN p.first_term END, CASE WHEN p.holds THEN p.data END "
             "FROM s JOIN unnest(%(languages)s::text[], %(terms)s::text[], %(cold)s::bool[]) "
@@ -98,7 +98,7 @@ def state_statement(names: Names) -> Statement:
 def _state_statement(names: Names) -> bytes:
     ids = sql.SQL(
         "(SELECT coalesce(string_agg(uuid_send(t.{identity}), ''::bytea ORDER BY t.{identity}), ''::bytea) "
-        "FROM {table} AS t WHERE t.generation = r.lexical_generation)"
+        "FROM {table} AS t WHERE t.generation = r.keyword_generation)"
     )
     return (
         sql.SQL(

@@ -136,7 +136,7 @@ class _Rebuild:
             [self._generation, _core.ANALYZER_VERSION, self._names.collection],
         )
         cursor = await connection.execute(
-            sql.SQL("SELECT nextval(pg_get_serial_sequence(%s, 'lexical_id')), (SELECT count(*) FROM {})").format(
+            sql.SQL("SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')), (SELECT count(*) FROM {})").format(
                 self._names.chunk
             ),
             [self._names.chunk.as_string(connection)],
@@ -166,8 +166,8 @@ class _Rebuild:
             cursor = connection.cursor(binary=True)
             await cursor.execute(
                 sql.SQL(
-                    "SELECT lexical_id, language, context, chunk_text FROM {} "
-                    "WHERE lexical_id > %s AND lexical_id < %s ORDER BY lexical_id LIMIT {}"
+                    "SELECT keyword_id, language, context, chunk_text FROM {} "
+                    "WHERE keyword_id > %s AND keyword_id < %s ORDER BY keyword_id LIMIT {}"
                 ).format(self._names.chunk, sql.Literal(PAGE_ROWS)),
                 [after, boundary],
             )
@@ -220,7 +220,7 @@ class _Rebuild:
         self._segments += len(segments)
         await connection.execute(
             sql.SQL(
-                "UPDATE {} SET lexical_generation = building_generation, "
+                "UPDATE {} SET keyword_generation = building_generation, "
                 "analyzer_version = building_analyzer_version, building_generation = NULL, "
                 "building_analyzer_version = NULL WHERE name = %s"
             ).format(self._names.registry),
@@ -234,8 +234,8 @@ class _Rebuild:
             cursor = connection.cursor(binary=True)
             await cursor.execute(
                 sql.SQL(
-                    "SELECT lexical_id, language, context, chunk_text FROM {} "
-                    "WHERE lexical_id = ANY(%s) ORDER BY lexical_id"
+                    "SELECT keyword_id, language, context, chunk_text FROM {} "
+                    "WHERE keyword_id = ANY(%s) ORDER BY keyword_id"
                 ).format(self._names.chunk),
                 [missing[start : start + PAGE_ROWS].tolist()],
             )

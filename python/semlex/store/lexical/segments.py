@@ -191,8 +191,8 @@ async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
         cursor = connection.cursor(binary=True)
         await cursor.execute(
             sql.SQL(
-                "SELECT array_send(array_agg(page.lexical_id)) FROM (SELECT c.lexical_id FROM {} AS c "
-                "WHERE c.lexical_id > %s ORDER BY c.lexical_id LIMIT {}) AS page"
+                "SELECT array_send(array_agg(page.keyword_id)) FROM (SELECT c.keyword_id FROM {} AS c "
+                "WHERE c.keyword_id > %s ORDER BY c.keyword_id LIMIT {}) AS page"
             ).format(names.chunk, sql.Literal(IDS_PAGE)),
             [int(pages[-1][-1])],
         )

@@ -212,7 +212,7 @@ async def lock_for_writing(
         answer = await ask_state(connection, collection, "FOR SHARE")
         # Behind the lock: whoever begins a generation knows by the ids which chunks it has to read.
         reserved = await connection.execute(
-            "SELECT nextval(pg_get_serial_sequence(%s, 'lexical_id')) FROM generate_series(1, %s)",
+            "SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')) FROM generate_series(1, %s)",
             [collection.names.chunk.as_string(connection), -(-rows // SEGMENT_CHUNKS)],
         )
     state = await state_told(answer, collection)

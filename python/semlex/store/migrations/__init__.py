@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.store.migrations import m0001_initial, m0002_keyword_index
+from semlex.store.migrations import m0001_initial, m0002_keyword_index, m0003_sources_and_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (
     m0001_initial.registry,
     m0002_keyword_index.registry,
+    m0003_sources_and_settings.registry,
 )
 COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0001_initial.collection,
     m0002_keyword_index.collection,
+    m0003_sources_and_settings.collection,
 )
