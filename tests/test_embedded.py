@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ import psycopg
 import pytest
 
 from semlex.errors import EmbeddedServerError, MissingExtraError
-from semlex.store import embedded, embedded_binaries, embedded_process
+from semlex.store import embedded_binaries, embedded_folder, embedded_launch, embedded_process
 from semlex.store.embedded import EmbeddedServer, default_folder
 
 if TYPE_CHECKING:
@@ -288,9 +289,10 @@ def test_any_path(open_folder: Path, name: str, inside: bool) -> None:
     assert socket_folder.exists() == inside
 
 
-def test_control_characters_in_the_path_are_refused(open_folder: Path) -> None:
+@pytest.mark.parametrize("name", ["two\nlines", "nul\0"])
+def test_control_characters_in_the_path_are_refused(open_folder: Path, name: str) -> None:
     with pytest.raises(EmbeddedServerError, match="control characters"):
-        EmbeddedServer(open_folder / "two\nlines").start()
+        EmbeddedServer(open_folder / name).start()
     assert list(open_folder.iterdir()) == []
 
 
@@ -361,6 +363,126 @@ def test_a_folder_that_is_not_ours_is_refused_untouched(folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
+def test_a_copy_of_a_running_folder_is_a_server_of_its_own(open_folder: Path) -> None:
+    original, copy = open_folder / "original", open_folder / "copy"
+    with EmbeddedServer(original) as server:
+        with psycopg.connect(server.url) as connection:
+            connection.execute("CREATE TABLE texts AS SELECT 'in the original' AS content")
+            connection.execute("CHECKPOINT")
+        pid = postmaster_pid(original)
+        subprocess.run(["cp", "-a", original, copy], check=True)
+        assert embedded_process.running_server(copy) is None
+        with EmbeddedServer(copy) as second:
+            assert second.url != server.url
+            assert postmaster_pid(copy) != pid
+            with psycopg.connect(second.url) as connection:
+                connection.execute("INSERT INTO texts VALUES ('meant for the copy')")
+        assert server_processes(copy) == []
+        assert postmaster_pid(original) == pid
+        assert ask(server.url, "SELECT string_agg(content, ',') FROM texts") == "in the original"
+    assert server_processes(original) == []
+
+
+def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(open_folder: Path) -> None:
+    """The socket lies elsewhere, under a name that follows from the path: of the two, its server is the moved one's."""
+    original, moved = open_folder / ("long" * 30), open_folder / "moved"
+    server = EmbeddedServer(original)
+    server.start()
+    pid = postmaster_pid(original)
+    original.rename(moved)
+    subprocess.run(["cp", "-a", moved, original], check=True)
+    try:
+        assert embedded_process.running_server(original) is None
+        assert embedded_process.running_server(moved).pid == pid
+        with pytest.raises(EmbeddedServerError, match="did not start"):  # the place of its socket is taken
+            EmbeddedServer(original).start()
+        assert ask(server.url, "SELECT 1") == 1
+    finally:
+        server.close()  # nobody uses `original`, where nothing runs
+        with EmbeddedServer(moved):
+            assert postmaster_pid(moved) == pid
+    assert server_processes(moved) == []
+
+
+def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder: Path) -> None:
+    other, folder = open_folder / "other", open_folder / "server"
+    with EmbeddedServer(folder):
+        lines = (folder / "data" / "postmaster.pid").read_text()
+    with EmbeddedServer(other):
+        (folder / "socket").rmdir()
+        (folder / "socket").symlink_to(other / "socket")
+        (folder / "data" / "postmaster.pid").write_text(lines)
+        with pytest.raises(EmbeddedServerError, match=f"serves another folder, {other}/data"):
+            EmbeddedServer(folder).start()
+        assert ask(EmbeddedServer(other).start(), "SELECT 1") == 1
+
+
+def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder: Path) -> None:
+    with EmbeddedServer(folder) as server:
+        postmaster = psutil.Process(postmaster_pid(folder))
+        postmaster.suspend()
+        try:
+            with (
+                ThreadPoolExecutor() as threads,
+                pytest.raises(EmbeddedServerError, match=r"no connections after 0.5 s"),
+            ):
+                threads.submit(EmbeddedServer(folder, start_timeout=0.5).start).result(30)
+        finally:
+            postmaster.resume()
+        assert ask(server.url, "SELECT 1") == 1
+
+
+def test_a_server_that_refuses_says_why(folder: Path) -> None:
+    with EmbeddedServer(folder) as server:
+        with psycopg.connect(server.url, dbname="postgres", autocommit=True) as connection:
+            connection.execute("ALTER DATABASE semlex RENAME TO renamed")
+        with pytest.raises(EmbeddedServerError, match=r'refuses connections: .*"semlex" does not exist'):
+            EmbeddedServer(folder).start()
+
+
+def test_closing_ends_a_start_that_waits(folder: Path) -> None:
+    with EmbeddedServer(folder):
+        pass
+    waiting = EmbeddedServer(folder)
+    with (folder / "start.lock").open("r+") as held, ThreadPoolExecutor() as threads:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        started = threads.submit(waiting.start)
+        time.sleep(0.2)
+        waiting.close()
+        with pytest.raises(EmbeddedServerError, match="another process"):
+            started.result(30)
+    assert server_processes(folder) == []
+
+
+@pytest.mark.parametrize("content", ["eighteen\n", "", "\x00"])
+def test_a_damaged_version_is_told(folder: Path, content: str) -> None:
+    with EmbeddedServer(folder):
+        pass
+    (folder / "data" / "PG_VERSION").write_text(content)
+    with pytest.raises(EmbeddedServerError, match="PG_VERSION holds no version"):
+        EmbeddedServer(folder).start()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"start.lock": "", "thesis.md": "mine"},
+        {"start.lock": "pid 7", "data/PG_VERSION": "18"},
+        {"start.lock": "", "data/thesis.md": "mine"},
+    ],
+)
+def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    folder.chmod(0o711)
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(EmbeddedServerError, match="not a folder of the embedded server"):
+        EmbeddedServer(folder).start()
+    assert sorted(folder.rglob("*")) == before
+    assert {name: (folder / name).read_text() for name in files} == files
+
+
 def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder: Path) -> None:
     with EmbeddedServer(folder) as server, pytest.raises(psycopg.Error):
         ask(server.url, "SELECT 'confidential'::int")
@@ -383,7 +505,7 @@ def test_waiting_for_another_starter_ends(folder: Path) -> None:
 
 
 def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "LOG_BYTES", 100_000)
+    monkeypatch.setattr(embedded_launch, "LOG_BYTES", 100_000)
     with EmbeddedServer(folder):
         pass
     with (folder / "log").open("a") as log:
@@ -415,9 +537,9 @@ def test_windows_is_told_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEMLEX_DATA_DIR", raising=False)
-    monkeypatch.setattr(embedded, "is_root", lambda: True)
+    monkeypatch.setattr(embedded_folder, "is_root", lambda: True)
     assert default_folder() == Path("/var/lib/semlex/postgres")
-    monkeypatch.setattr(embedded, "is_root", lambda: False)
+    monkeypatch.setattr(embedded_folder, "is_root", lambda: False)
     monkeypatch.setenv("HOME", "/somewhere")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     assert Path("/somewhere") in default_folder().parents

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import signal
 import socket
 import stat
 import tempfile
@@ -64,21 +66,54 @@ def process_mark(folder: Path) -> str:
 def running_server(folder: Path) -> Postmaster | None:
     """The folder's live server, or None.
 
-    The pid alone proves nothing: after a reboot it may be an unrelated process, and a killed server may remain as a
-    zombie that nobody collects. The process table alone proves nothing either: the server may run in another
-    container. A socket that takes connections is always a live server, a refusing one may still be starting.
+    The pid file alone proves nothing: a copy of the folder has it as well, after a reboot its pid may be an unrelated
+    process, and a killed server may remain as a zombie that nobody collects. The process table alone proves nothing
+    either: the server may run in another container. Proof is a socket that takes connections where this folder would
+    put its own (a refusing one may still be starting), or a process that carries this folder's mark.
     """
     postmaster = read_postmaster(folder)
     if postmaster is None:
         return None
-    if _accepts(postmaster.socket_folder / SOCKET_NAME):
-        return postmaster
-    psutil = _psutil()
-    try:
-        alive = postmaster.pid > 0 and _is_ours(psutil.Process(postmaster.pid), folder)
-    except psutil.NoSuchProcess:
-        alive = False
-    return postmaster if alive else None
+    named = postmaster.socket_folder
+    inside = folder / "socket"
+    if named.name == inside.name and _accepts(inside / SOCKET_NAME):
+        return Postmaster(postmaster.pid, inside)
+    process = _process(postmaster.pid)
+    if process is not None and _is_ours(process, folder):
+        moved = named.name == inside.name and not (named / SOCKET_NAME).exists()
+        return Postmaster(postmaster.pid, inside if moved else named)
+    if named.name.endswith(_folder_hash(folder)) and _accepts(named / SOCKET_NAME):
+        # The path was another folder's when its server started, if we see that server and it is not ours.
+        return None if process is not None and _is_postgres(process) else postmaster
+    return None
+
+
+def stop_server(folder: Path, timeout: float) -> None:
+    """Ends the folder's server, without waiting for its sessions, and waits for its end.
+
+    Raises:
+        EmbeddedServerError: It does not end, or is out of reach.
+    """
+    server = running_server(folder)
+    if server is None:
+        return
+    process = _process(server.pid)
+    if process is None or not _is_ours(process, folder):
+        raise EmbeddedServerError(
+            f"the server of {folder} runs where this process cannot see it (in another container?): stop it there"
+        )
+    with contextlib.suppress(_psutil().NoSuchProcess):
+        process.send_signal(signal.SIGINT)  # the "fast" shutdown
+    deadline = time.monotonic() + timeout
+    while _is_ours(process, folder):
+        if time.monotonic() > deadline:
+            raise EmbeddedServerError(
+                f"{folder}: the server, process {server.pid}, did not stop within {timeout:g} s (see {folder / 'log'})"
+            )
+        time.sleep(POLL_SECONDS)
+    if server.socket_folder.parent != folder:
+        with contextlib.suppress(OSError):
+            server.socket_folder.rmdir()
 
 
 def clear_remains(folder: Path) -> None:
@@ -87,7 +122,7 @@ def clear_remains(folder: Path) -> None:
     Postgres itself would take any live process of that pid, or its own zombie, for a running server.
 
     Raises:
-        EmbeddedServerError: Processes of the dead server live on and do not end.
+        EmbeddedServerError: Processes of the dead server live on and do not end; or it is alive after all.
     """
     postmaster = read_postmaster(folder)
     if postmaster is None:
@@ -95,13 +130,25 @@ def clear_remains(folder: Path) -> None:
     # A backend in a long query outlives its postmaster. Two servers on one data folder would destroy it.
     orphans = _alive_after_waiting([*_psutil().process_iter()], folder)
     for process in orphans:
+        if not _is_backend(process):
+            raise EmbeddedServerError(
+                f"process {process.pid} is a server of {folder} whose socket cannot be reached from here: stop it first"
+            )
+    for process in orphans:
         process.kill()
     if orphans := _alive_after_waiting(orphans, folder):
         pids = ", ".join(str(process.pid) for process in orphans)
         raise EmbeddedServerError(f"processes {pids} of the last server of {folder} do not end: end them, then retry")
-    for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):
-        (postmaster.socket_folder / name).unlink(missing_ok=True)
+    named = postmaster.socket_folder
+    if named.name.endswith(_folder_hash(folder)) and not _accepts(named / SOCKET_NAME):
+        _remove_socket(named)
+    _remove_socket(folder / "socket")
     (folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+
+def _remove_socket(socket_folder: Path) -> None:
+    for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):
+        (socket_folder / name).unlink(missing_ok=True)
 
 
 def _alive_after_waiting(processes: list[Any], folder: Path) -> list[Any]:
@@ -123,7 +170,7 @@ def make_socket_folder(folder: Path, account: Account | None) -> Path:
         EmbeddedServerError: Someone else's folder is in its place.
     """
     uid = os.geteuid() if account is None else account.uid
-    name = f"semlex-{uid}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
+    name = f"semlex-{uid}-{_folder_hash(folder)}"
     candidates = [folder / "socket"]
     if account is None:  # root's own may be closed for the server's account
         runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
@@ -144,6 +191,10 @@ def make_socket_folder(folder: Path, account: Account | None) -> Path:
     return chosen
 
 
+def _folder_hash(folder: Path) -> str:
+    return hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+
+
 def _can_hold_socket(folder: Path) -> bool:
     # A comma ends a host for libpq, a quote a folder for the server, and the driver decodes addresses as UTF-8.
     plain = re.fullmatch(r"[A-Za-z0-9/._ +@-]+", str(folder))
@@ -162,21 +213,41 @@ def _accepts(path: Path) -> bool:
     return True
 
 
+def _process(pid: int) -> Any | None:
+    psutil = _psutil()
+    try:
+        return psutil.Process(pid) if pid > 0 else None
+    except psutil.Error:
+        return None
+
+
+def _is_postgres(process: Any) -> bool:
+    psutil = _psutil()
+    try:
+        return process.name() in ("postgres", "postmaster") and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _is_backend(process: Any) -> bool:
+    """Whether the process serves a postmaster (which alone has a program's path in its title), or has ended."""
+    try:
+        return "".join(process.cmdline()[:1]).startswith("postgres:")
+    except _psutil().Error:
+        return True
+
+
 def _is_ours(process: Any, folder: Path) -> bool:
     """Whether the process is a living Postgres of this folder, started by us or by hand."""
     psutil = _psutil()
-    try:
-        if process.name() not in ("postgres", "postmaster") or process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        command = " ".join(process.cmdline())
-    except psutil.Error:
+    if not _is_postgres(process):
         return False
-    mark, data = process_mark(folder), str(folder / "data")
-    if data in command or re.search(rf"{mark}\b", command):
-        return True
     try:
-        return bool(process.cwd() == data)
-    except psutil.Error:
+        if re.search(rf"{process_mark(folder)}\b", " ".join(process.cmdline())):
+            return True
+        # Every process of Postgres stays in its data folder.
+        return (folder / "data").samefile(process.cwd())
+    except (psutil.Error, OSError):
         return False
 
 
