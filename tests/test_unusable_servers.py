@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, SemlexError, StoreError
-from semlex.store.connection import describe
+from semlex.store.addresses import describe
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document

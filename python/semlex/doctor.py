@@ -18,7 +18,8 @@ from semlex.models.tokenizing import open_tokenizer
 from semlex.models.weights import find_cached, find_model
 from semlex.reranking.qwen3 import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
 from semlex.reranking.selection import choose_reranker
-from semlex.store.connection import Database, describe
+from semlex.store.addresses import describe
+from semlex.store.connection import Database
 from semlex.store.lexical.extension import OLDEST, read_extension
 from semlex.store.server import read_server_info
 

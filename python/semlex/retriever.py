@@ -22,7 +22,7 @@ from semlex.reporting import collection_status, server_health
 from semlex.request import Request, check_ids, checked_array
 from semlex.searching import Search
 from semlex.store import rows, schema
-from semlex.store.connection import Database, describe
+from semlex.store.connection import Database, check_access
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.distance import storage_named
 from semlex.store.embedded import EmbeddedServer
@@ -129,8 +129,8 @@ class PostgreSQLRetriever(DocumentRetriever):
     ) -> None:
         if sum(given is not None for given in (db_url, pool, connection, data_folder)) > 1:
             raise ConfigurationError("give at most one of db_url, pool, connection and data_folder")
-        if db_url is not None:
-            describe(db_url)  # an unusable address is told now, not at the first use
+        # What cannot be used is told now, not at the first use.
+        check_access(db_url, pool=pool, connection=connection, max_connections=max_connections, timeout=timeout)
         self.names = Names(schema, collection)
         self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
         self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions)

@@ -30,7 +30,7 @@ from semlex.fusion import (
     vector_weight,
 )
 from semlex.request import MAX_CANDIDATES, vector_faults
-from semlex.store.connection import in_time, set_local
+from semlex.store.connection import in_time
 from semlex.store.legs import (
     Leg,
     LegAnswer,
@@ -42,6 +42,7 @@ from semlex.store.legs import (
     without_excluded,
 )
 from semlex.store.rows import load_results
+from semlex.store.settings import set_local
 from semlex.store.vector import register_vector_parameter, vector_leg
 from semlex.types import HitMetadata, SearchMode, SearchResult, SearchResults
 

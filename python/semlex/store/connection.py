@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
-import re
 import socket
-from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
+import threading
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
+from psycopg_pool import AsyncConnectionPool
 
-from semlex.errors import (
-    ConfigurationError,
-    ConnectionFailedError,
-    PrivilegeError,
-    ReadOnlyError,
-    SearchTimeoutError,
-    SemlexError,
-    StoreError,
+from semlex.errors import ConfigurationError, ConnectionFailedError, SearchTimeoutError
+from semlex.store.addresses import describe
+from semlex.store.failures import is_retryable, translate
+from semlex.store.settings import (
+    READ_SETTINGS,
+    SETTINGS,
+    begin_writing,
+    check_encoding,
+    current_settings,
+    is_told,
+    set_local,
 )
 
 if TYPE_CHECKING:
@@ -44,94 +46,62 @@ logger = logging.getLogger("semlex")
 
 RETRY_ATTEMPTS = 4
 RETRY_BASE_SECONDS = 0.05
-# Serialization failure, deadlock, shutdown, crash shutdown, cannot connect now.
-RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
-# Connection, shutdown, resources, login, no such database.
-CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
+MAX_CONNECTIONS = 10_000
 # The system may allow less.
 SEND_BUFFER_BYTES = 1024 * 1024
 # The server's own time-out gets this much longer before the connection is given up.
 DEADLINE_GRACE_SECONDS = 0.25
-# Classes whose primary message quotes the offending value.
-QUOTING_CLASSES = frozenset({"22", "23"})
-# The parts of a connection string that are shown, and what none of them contains in earnest.
-_SLIPPED_IN = {
-    "host": re.compile(r"[@;=]"),
-    "hostaddr": re.compile(r"[^0-9a-fA-F.:,%]"),
-    "port": re.compile(r"[^0-9,]"),
-    "dbname": re.compile(r"[@;=]"),
-    "user": re.compile(r"[;=]"),
-}
+# A server that is asked to cancel a statement gets this long to take the request, on a connection of ours.
+CANCEL_SECONDS = 1.0
+# So long may a cancelled statement take to end on the user's own connection.
+ENDING_SECONDS = 5.0
+# A peer that vanished is noticed after about a minute instead of the system's two hours.
+KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 
 
-def describe(url: str) -> str:
-    """Host, port, database and user of a connection string, without its password.
+class _Connection(psycopg.AsyncConnection[Any]):
+    """A connection of our own pool: cancelling does not wait for a server that takes no request."""
+
+    async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
+        try:
+            await super().cancel_safe(timeout=min(timeout, CANCEL_SECONDS))
+        except psycopg.Error:
+            self.pgconn.finish()  # the pool makes another
+            raise
+
+
+def check_access(
+    url: str | None = None,
+    *,
+    pool: object = None,
+    connection: object = None,
+    max_connections: int = 8,
+    timeout: float = 10.0,
+) -> None:
+    """Refuses arguments that no database can be reached with; nothing is connected to.
 
     Raises:
-        ConfigurationError: The string cannot be parsed; its text is not repeated.
+        ConfigurationError: Names the argument, its limit and what was given.
     """
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error:
-        parts = None
-    # libpq also takes strings in which an unescaped password has slipped into a part that is shown.
-    if parts is None or any(_SLIPPED_IN[name].search(str(parts.get(name) or "")) for name in _SLIPPED_IN):
-        raise ConfigurationError(
-            "the database URL cannot be parsed; check it for unescaped characters "
-            "(%, @, / and blanks in a password must be percent-encoded)"
-        )
-    shown = {name: parts[name] for name in _SLIPPED_IN if parts.get(name)}
-    return " ".join(f"{name}={value}" for name, value in shown.items()) or "the default server"
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Whether the same transaction may succeed when it is run again."""
-    if isinstance(error, TooManyRequests):
-        return False
-    if not isinstance(error, psycopg.Error):
-        return False
-    state = error.sqlstate
-    if state is None:
-        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and not isinstance(
-            error, PoolTimeout
-        )
-    return state in RETRYABLE_SQLSTATES or state.startswith("08")
-
-
-def translate(error: BaseException, doing: str, url: str | None = None) -> BaseException:
-    """The error of our tree for an error of the driver; anything else comes back as it is.
-
-    The server's DETAIL and CONTEXT are dropped because they quote rows, and so is the primary message of the classes
-    that quote values.
-
-    Args:
-        error: What was caught.
-        doing: What was being done, for the message ("search", "add documents").
-        url: The connection string, so that its password can be removed from a message that repeats it.
-    """
-    if isinstance(error, SemlexError) or not isinstance(error, psycopg.Error):
-        return error
-    state = error.sqlstate
-    message = error.diag.message_primary or str(error)
     if url is not None:
-        password = conninfo_to_dict(url).get("password")
-        if password:
-            message = message.replace(str(password), "***")
-    if state is None:
-        waited = isinstance(error, (PoolTimeout, TooManyRequests))
-        problem = "no connection became free in time" if waited else "the connection failed"
-        return ConnectionFailedError(f"{doing}: {problem}: {message.strip()}")
-    if state[:2] in QUOTING_CLASSES:
-        message = f"the server refused a value ({type(error).__name__})"
-    text = f"{doing}: {message} [{state}]"
-    if state == "57014":
-        return SearchTimeoutError(f"{text}; raise the deadline or the server's statement_timeout")
-    if state == "25006":
-        return ReadOnlyError(f"{text}; writes need the primary server and a role that may write", sqlstate=state)
-    kind = PrivilegeError if state == "42501" else StoreError
-    if state.startswith(CONNECTION_CLASSES):
-        kind = ConnectionFailedError
-    return kind(text, sqlstate=state)
+        describe(url)
+    if pool is not None and not isinstance(pool, AsyncConnectionPool):
+        raise ConfigurationError(f"pool must be a psycopg_pool.AsyncConnectionPool; got {_class_of(pool)}")
+    if connection is not None and not isinstance(connection, psycopg.AsyncConnection):
+        raise ConfigurationError(f"connection must be a psycopg.AsyncConnection; got {_class_of(connection)}")
+    if isinstance(max_connections, bool) or not isinstance(max_connections, int):
+        raise ConfigurationError(f"max_connections must be a whole number; got {_class_of(max_connections)}")
+    if not 1 <= max_connections <= MAX_CONNECTIONS:
+        raise ConfigurationError(f"max_connections must be 1 to {MAX_CONNECTIONS:,}; got {max_connections}")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise ConfigurationError(f"timeout must be a number of seconds; got {_class_of(timeout)}")
+    if not 0 < timeout <= threading.TIMEOUT_MAX or math.isnan(timeout):
+        raise ConfigurationError(f"timeout must be a number of seconds above 0; got {timeout}")
+
+
+def _class_of(value: object) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 class Database:
@@ -143,6 +113,9 @@ class Database:
         connection: An open connection that the caller keeps; writes join its transaction when it is in one.
         max_size: Most connections of a pool of our own.
         timeout: Seconds to wait for the server or for a free connection.
+
+    Raises:
+        ConfigurationError: An argument cannot be used; see `check_access`.
     """
 
     def __init__(
@@ -156,6 +129,7 @@ class Database:
     ) -> None:
         if sum(given is not None for given in (url, pool, connection)) != 1:
             raise ConfigurationError("give exactly one of db_url, pool and connection")
+        check_access(url, pool=pool, connection=connection, max_connections=max_size, timeout=timeout)
         self.url = url
         self.timeout = timeout
         self._max_size = max_size
@@ -175,23 +149,28 @@ class Database:
 
         Raises:
             ConnectionFailedError: It cannot; the message names host, database and user.
+            UnsupportedServerError: The database's encoding cannot hold every text.
         """
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
         where = describe(self.url)
-        options: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
-        # A server that vanished is noticed after about a minute instead of the system's two hours.
-        options |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+        named = conninfo_to_dict(self.url)
+        options: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in named}
+        options |= {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
         try:
             # The pool reports a time-out only; one plain connection gives the reason.
             probe = await psycopg.AsyncConnection.connect(
                 self.url, connect_timeout=max(1, round(self.timeout)), **options
             )
-            await probe.close()
         except psycopg.Error as error:
             raise translate(error, f"connect to {where}", self.url) from None
+        try:
+            check_encoding(probe)
+        finally:
+            await probe.close()
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
             self.url,
+            connection_class=_Connection,
             min_size=1,
             max_size=self._max_size,
             timeout=self.timeout,
@@ -211,12 +190,20 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for a short piece of work."""
+        """A connection for a short piece of work.
+
+        Raises:
+            ConfigurationError: The user's connection is closed, or its transaction has failed.
+            UnsupportedServerError: The database's encoding cannot hold every text.
+        """
         if self._connection is not None:
             async with self._connection_lock:
+                _check_usable(self._connection)
+                check_encoding(self._connection)
                 yield self._connection
         elif self._pool is not None:
             async with self._pool.connection() as connection:
+                check_encoding(connection)
                 yield connection
         else:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
@@ -233,7 +220,8 @@ class Database:
                 statement_timeout is what normally ends late work; this is for a network that swallows it.
 
         Raises:
-            SearchTimeoutError: The deadline passed; the connection was closed.
+            SearchTimeoutError: The deadline passed. A connection of a pool was closed; the user's own can be used
+                again, unless it did not answer to the cancellation either: then it was closed, too.
         """
 
         async def transaction(connection: Connection) -> T:
@@ -261,18 +249,33 @@ class Database:
         try:
             done, _ = await asyncio.wait({task}, timeout=deadline + DEADLINE_GRACE_SECONDS)
         except asyncio.CancelledError:
-            task.cancel()
+            await self._abandon(task, held)
             raise
         if done:
             return task.result()
         if self._connection is None:
-            # Without this, cancelling would wait for the server's answer to the cancellation: the driver gives a
-            # silent server ten seconds. The pool replaces the connection. One that is the user's is left to them.
+            # Without this, cancelling would wait for the server's answer to the cancellation. The pool replaces the
+            # connection. One that is the user's is left to them.
             for connection in held:
                 connection.pgconn.finish()
+        await self._abandon(task, held)
+        raise SearchTimeoutError(f"{doing}: the server did not answer within {deadline:g} s")
+
+    async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:
+        """Ends a task, and waits until it has let go of its connection.
+
+        It rolls back to a savepoint on the user's own connection: a statement of the user's that came before that
+        would be undone.
+        """
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
         task.cancel()
-        raise SearchTimeoutError(f"{doing}: the server did not answer within {deadline:g} s")
+        try:
+            done, _ = await asyncio.wait({task}, timeout=ENDING_SECONDS)
+        except asyncio.CancelledError:
+            done = set()
+        if not done:
+            for connection in held:
+                connection.pgconn.finish()
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
         """Runs `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
@@ -286,6 +289,7 @@ class Database:
 
         Raises:
             ConfigurationError: `one_snapshot` inside a transaction that has begun.
+            StoreError: Among others: a lock was not to be had within a minute, or within the session's lock_timeout.
         """
 
         async def transaction(connection: Connection) -> T:
@@ -295,16 +299,18 @@ class Database:
             async with connection.transaction():
                 if one_snapshot:
                     await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                previous = await _search_path(connection) if joined else None
-                await set_local(connection, search_path=SEARCH_PATH)
+                if not joined:
+                    await begin_writing(connection)
+                    return await work(connection)
+                previous = await current_settings(connection)
+                await set_local(connection, **SETTINGS)
                 result = await work(connection)
-                if previous is not None:
-                    await set_local(connection, search_path=previous)
+                await set_local(connection, **previous)
                 return result
 
-        return await self._run(doing, transaction)
+        return await self._run(doing, transaction, writing=True)
 
-    async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:
         # A connection is not asked whether it still lives before it is used: that would be a round trip for every
         # search, and work that meets a dead one is done again anyway.
         for attempt in range(1, RETRY_ATTEMPTS + 1):
@@ -314,7 +320,7 @@ class Database:
                     return await transaction(connection)
             except psycopg.Error as error:
                 if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
-                    raise translate(error, doing, self.url) from None
+                    raise translate(error, doing, self.url, writing=writing) from None
                 if self._pool is not None and connection is not None and connection.closed:
                     await self._pool.drain()  # the server may have gone, and every connection with it
                 # Full jitter: clients that failed together must not come back together.
@@ -322,6 +328,16 @@ class Database:
                 logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
                 await asyncio.sleep(pause)
         raise AssertionError  # the loop returns or raises
+
+
+def _check_usable(connection: Connection) -> None:
+    """Refuses a connection of the user's on which no statement can run."""
+    if connection.closed:
+        raise ConnectionFailedError("the connection that was given as connection= is closed; open another")
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        raise ConfigurationError(
+            "the transaction of the connection that was given as connection= has failed; roll it back first"
+        )
 
 
 async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -337,10 +353,13 @@ async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], 
             await set_local(connection, **READ_SETTINGS)
             return await work(connection)
     try:
-        async with connection.pipeline() as pipeline:
+        async with _pipelined(connection) as pipeline:
             _pipelines[connection] = pipeline
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **READ_SETTINGS)
+            if not is_told(connection):
+                # The driver encodes parameters by what the server has told, which it does with its next answer.
+                await pipeline.sync()
             result = await work(connection)
             await connection.execute("COMMIT")
     except BaseException:
@@ -351,6 +370,19 @@ async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], 
     finally:
         _pipelines.pop(connection, None)
     return result
+
+
+@asynccontextmanager
+async def _pipelined(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
+    """The driver's block, which would write to the log that it could not end after an error in it."""
+    async with AsyncExitStack() as block:
+        pipeline = await block.enter_async_context(connection.pipeline())
+        try:
+            yield pipeline
+        except BaseException:
+            with suppress(psycopg.Error):
+                await block.aclose()
+            raise
 
 
 _pipelines: WeakKeyDictionary[Connection, psycopg.AsyncPipeline] = WeakKeyDictionary()
@@ -364,7 +396,7 @@ async def in_one_go(connection: Connection) -> AsyncIterator[None]:
     """
     pipeline = _pipelines.get(connection)
     if pipeline is None:
-        async with connection.pipeline():
+        async with _pipelined(connection):
             yield
         return
     # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
@@ -388,28 +420,6 @@ async def _widen_send_buffer(connection: Connection) -> None:
             copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
-# Everything of ours is qualified; built-in functions and operators are found here and nowhere else, so that a schema
-# that somebody else can write to cannot put its own in front.
-SEARCH_PATH = "pg_catalog, pg_temp"
-# Compiling a query that runs for a few milliseconds takes longer than the query.
-READ_SETTINGS = {"search_path": SEARCH_PATH, "jit": "off"}
-
-
-async def set_local(connection: Connection, **settings: str | int) -> None:
-    """Sets server settings for the rest of the transaction; a double underscore stands for the dot in a name."""
-    await connection.execute(_setting_calls(tuple(settings.items())))
-
-
-@lru_cache(maxsize=256)
-def _setting_calls(settings: tuple[tuple[str, str | int], ...]) -> bytes:
-    # Qualified, because the search path may not be ours yet.
-    calls = sql.SQL(", ").join(
-        sql.SQL("pg_catalog.set_config({}, {}, true)").format(name.replace("__", "."), str(value))
-        for name, value in settings
-    )
-    return sql.SQL("SELECT {}").format(calls).as_bytes()
-
-
 async def in_time(connection: Connection, work: Callable[[], Awaitable[T]]) -> T | None:
     """What `work` returns, or None when a statement of it took longer than its time limit.
 
@@ -420,9 +430,3 @@ async def in_time(connection: Connection, work: Callable[[], Awaitable[T]]) -> T
             return await work()
     except psycopg.errors.QueryCanceled:
         return None
-
-
-async def _search_path(connection: Connection) -> str:
-    cursor = await connection.execute("SELECT pg_catalog.current_setting('search_path')")
-    row = await cursor.fetchone()
-    return str(row[0]) if row else ""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.connection import set_local
 from semlex.store.distance import MAX_INDEXED_DIMENSIONS
+from semlex.store.settings import set_local
 
 if TYPE_CHECKING:
     from semlex.store.connection import Connection, Database

@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex import _core
+from semlex.store.settings import cursor_with_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,7 +206,8 @@ async def log_run(connection: Connection, collection: Collection, entry: dict[st
 
 async def last_run(connection: Connection, collection: Collection) -> dict[str, Any] | None:
     """The newest entry of the ingestion log."""
-    cursor = await connection.execute(
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
         sql.SQL("SELECT * FROM {} ORDER BY started_at DESC LIMIT 1").format(collection.names.ingestion_log)
     )
     row = await cursor.fetchone()

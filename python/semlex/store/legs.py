@@ -12,7 +12,9 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from semlex.errors import SemlexError
-from semlex.store.connection import in_one_go, is_retryable, set_local, translate
+from semlex.store.connection import in_one_go
+from semlex.store.failures import is_retryable, translate
+from semlex.store.settings import set_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

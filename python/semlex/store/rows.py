@@ -12,6 +12,7 @@ from semlex.store.legs import key_arrays
 from semlex.store.lexical.figures import index_figures
 from semlex.store.lexical.segments import ids_of
 from semlex.store.lexical.writing import lock_for_writing, write_tombstones
+from semlex.store.settings import cursor_with_times
 from semlex.types import SearchResult, StoredChunk
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ async def load_results(
         "SELECT {columns}, {excerpt}, c.language FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(columns=COLUMNS, excerpt=collection.lexical.excerpt(query), chunk=collection.names.chunk)
-    cursor = connection.cursor(binary=True)
+    cursor = cursor_with_times(connection)
     await cursor.execute(statement, {**key_arrays(keys), "query": query})
     rows = await cursor.fetchall()
     results = [SearchResult(**_stored(row), excerpt=row[-2]) for row in rows]
@@ -117,7 +118,7 @@ async def fetch_documents(
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
         "JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(columns=COLUMNS, chunk=collection.names.chunk)
-    cursor = connection.cursor(binary=True)
+    cursor = cursor_with_times(connection)
     await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
     return {row[1]: StoredChunk(**_stored(row)) for row in await cursor.fetchall()}
 

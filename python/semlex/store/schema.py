@@ -22,13 +22,14 @@ from semlex.errors import (
     StoreError,
 )
 from semlex.store import migrations
-from semlex.store.connection import set_local, translate
 from semlex.store.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
+from semlex.store.failures import translate
 from semlex.store.lexical import lexical_engine
 from semlex.store.lexical.extension import read_extension
 from semlex.store.lexical.pg_search import PgSearchEngine
 from semlex.store.lexical.pg_textsearch import PgTextsearchEngine
 from semlex.store.server import read_server_info
+from semlex.store.settings import cursor_with_times, set_local
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
@@ -436,7 +437,8 @@ async def list_collections(database: Database, schema: str) -> list[tuple[Any, .
     async def work(connection: Connection) -> list[tuple[Any, ...]]:
         if not await _has_registry(connection, schema):
             return []
-        cursor = await connection.execute(
+        cursor = cursor_with_times(connection)
+        await cursor.execute(
             # As JSON, because an older registry has another name for it.
             sql.SQL(
                 "SELECT c.name, coalesce(to_jsonb(c) ->> 'keyword_engine', to_jsonb(c) ->> 'lexical_engine'), "

@@ -21,7 +21,6 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, StoreError
-from semlex.store.connection import set_local
 from semlex.store.lexical.generations import merging_lock, read_state, writing_lock
 from semlex.store.lexical.segments import (
     SEGMENT_CHUNKS,
@@ -31,6 +30,7 @@ from semlex.store.lexical.segments import (
     write_segments,
 )
 from semlex.store.lexical.writing import SegmentWriter
+from semlex.store.settings import set_local
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -1,0 +1,86 @@
+"""Addresses of databases: what is shown of one, what is wrong with one, and no password in either."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from semlex.errors import ConfigurationError
+
+FORM = "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
+# The parts of a connection string that are shown, and what none of them contains in earnest.
+_SLIPPED_IN = {
+    "host": re.compile(r"[@;=]"),
+    "hostaddr": re.compile(r"[^0-9a-fA-F.:,%]"),
+    "port": re.compile(r"[^0-9,]"),
+    "dbname": re.compile(r"[@;=]"),
+    "user": re.compile(r"[;=:]"),
+}
+_SCHEME = re.compile(r"(?P<jdbc>jdbc:)?(?P<name>[a-z][a-z0-9]*)(?P<driver>\+[a-z0-9]+)?://", re.IGNORECASE)
+_POSTGRES = ("postgresql", "postgres")
+
+
+def describe(url: str) -> str:
+    """Host, port, database and user of a connection string, without its password.
+
+    Raises:
+        ConfigurationError: The string cannot be used; its text is not repeated, the message says what is wrong.
+    """
+    if not isinstance(url, str):
+        raise ConfigurationError(f"the database URL must be a string such as {FORM}; got {type(url).__name__}")
+    try:
+        parts = conninfo_to_dict(url)
+    except (psycopg.Error, UnicodeError):
+        parts = None
+    # libpq also takes strings in which an unescaped password has slipped into a part that is shown.
+    if parts is None or any(_SLIPPED_IN[name].search(str(parts.get(name) or "")) for name in _SLIPPED_IN):
+        raise ConfigurationError(f"the database URL cannot be used: {_problem(url)}")
+    shown = {name: parts[name] for name in _SLIPPED_IN if parts.get(name)}
+    return " ".join(f"{name}={value}" for name, value in shown.items()) or "the default server"
+
+
+def _problem(url: str) -> str:
+    """What is wrong with a string that cannot be parsed, and what helps."""
+    if url != url.strip() or url[:1] in "'\"":
+        return "it begins or ends with a blank or a quotation mark; remove that"
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        if "=" in url:
+            return (
+                "it is read as name=value pairs; separate them with blanks, and put a value that holds blanks, quotes "
+                f"or backslashes in single quotes (password='my secret'), or write {FORM}"
+            )
+        return f"it does not begin with postgresql://; put that in front of HOST:PORT/DATABASE, as in {FORM}"
+    if scheme["name"].lower() not in _POSTGRES:
+        return (
+            f"{scheme[0]} is not PostgreSQL; semlex needs PostgreSQL with pgvector ({FORM}), or no address at all for "
+            "the embedded server"
+        )
+    if scheme["jdbc"] or scheme["driver"] or scheme["name"] not in _POSTGRES:
+        return f"it begins with {scheme[0]}, which other programs understand; begin it with postgresql:// instead"
+    return (
+        "characters with a meaning in addresses must be percent-encoded in user and password (% as %25, @ as %40, "
+        ": as %3A, / as %2F, ? as %3F, # as %23, a blank as %20; in Python: urllib.parse.quote(password, safe='')); "
+        "the port is a number; of what follows a '?' only libpq's parameters are known (sslmode, connect_timeout, …)"
+    )
+
+
+def without_password(message: str, url: str | None) -> str:
+    """A message without the password of an address, where it stands as in an address.
+
+    Letters elsewhere stay: a password may be a word like any other.
+    """
+    if not url:
+        return message
+    message = message.replace(url, "***")
+    try:
+        password = str(conninfo_to_dict(url).get("password") or "")
+    except (psycopg.Error, UnicodeError):
+        return message
+    if password:
+        forms = "|".join(re.escape(form) for form in dict.fromkeys((password, quote(password, safe=""))))
+        message = re.sub(rf"(:|password\s*=\s*'?)(?:{forms})(?=@|'|\s|&|$)", r"\1***", message)
+    return message

@@ -1,0 +1,274 @@
+"""Sessions of every kind: encodings, zones and settings that a role, a database or the user's connection brings."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
+from semlex.retriever import PostgreSQLRetriever
+from semlex.store import settings
+from semlex.store.connection import Database
+from semlex.testing import HashEmbedder
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TEXT = "grüße straße £ ünïcode\\x41 'quoted' 文字"
+LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def retriever_of(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+
+
+def documents(prefix: str, count: int, **times: datetime) -> list[Document]:
+    return [
+        Document(f"{TEXT} {number}", {"größe": "grün"}, id=f"{prefix}ä{number}", **times) for number in range(count)
+    ]
+
+
+def set_in_database(url: str, name: str, value: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        database = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
+
+
+async def fill(retriever: PostgreSQLRetriever) -> None:
+    """One document by each way of writing: COPY into the empty collection, arrays, COPY with a merge."""
+    for prefix, count in (("a", 1), ("b", 1), ("c", 100)):
+        await retriever.add_documents(documents(prefix, count))
+
+
+async def check(retriever: PostgreSQLRetriever) -> None:
+    for chunk_id in ("aä0", "bä0", "cä7"):
+        (found,) = await retriever.get([chunk_id])
+        assert found.content == f"{TEXT} {chunk_id[2:]}"
+        assert found.metadata == {"größe": "grün"}
+    assert len(await retriever.search("grüße", 1000, mode="keyword")) == 102
+    assert (await retriever.search(f"{TEXT} 7", 1))[0].id == "cä7"
+    assert await retriever.count({"größe": "grün"}) == 102
+    status = await retriever.status()
+    assert (status["chunks"], status["chunks_not_indexed"], status["index_problem"]) == (102, 0, None)
+    assert (await retriever.collections())[0]["created_at"].tzinfo is UTC
+
+
+def check_as_others_see_it(url: str) -> None:
+    with psycopg.connect(url, client_encoding="utf8") as connection:
+        texts = connection.execute("SELECT chunk_text FROM semlex.default_collection_chunk").fetchall()
+    assert sorted(texts) == sorted((f"{TEXT} {number}",) for number in [0, *range(100), 0])
+
+
+HOSTILE = [
+    ("client_encoding", "LATIN1"),
+    ("client_encoding", "SQL_ASCII"),
+    ("standard_conforming_strings", "off"),
+    ("array_nulls", "off"),
+    ("bytea_output", "escape"),
+    ("DateStyle", "German, DMY"),
+    ("IntervalStyle", "sql_standard"),
+    ("extra_float_digits", "-15"),
+    ("TimeZone", "Asia/Kathmandu"),
+    ("backslash_quote", "off"),
+    ("escape_string_warning", "off"),
+    ("default_transaction_isolation", "serializable"),
+    ("transform_null_equals", "on"),
+    ("quote_all_identifiers", "on"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), HOSTILE)
+async def test_a_setting_of_the_database_changes_nothing(database_url: str, name: str, value: str) -> None:
+    set_in_database(database_url, name, value)
+    async with retriever_of(database_url) as retriever:
+        await fill(retriever)
+        await check(retriever)
+    check_as_others_see_it(database_url)
+
+
+async def test_the_encoding_of_the_environment_changes_nothing(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "WIN1252")
+    async with retriever_of(database_url) as retriever:
+        await fill(retriever)
+        await check(retriever)
+    check_as_others_see_it(database_url)
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"client_encoding": "LATIN1"},
+        {"standard_conforming_strings": "off", "array_nulls": "off"},
+    ],
+    ids=["encoding", "strings"],
+)
+async def test_a_users_connection_keeps_its_settings(
+    database_url: str, hostile: dict[str, str], autocommit: bool
+) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=autocommit) as connection:
+        for name, value in hostile.items():
+            await connection.execute(sql.SQL("SET {} = {}").format(sql.Identifier(name), value))
+        await connection.commit()
+
+        async def present() -> dict[str, str]:
+            values = {}
+            for name in hostile:
+                row = await (await connection.execute(sql.SQL("SHOW {}").format(sql.Identifier(name)))).fetchone()
+                values[name] = row[0] if row else ""
+            return values
+
+        async with retriever_of(connection=connection) as retriever:
+            await retriever.add_documents(documents("a", 1))
+            await connection.commit()
+            async with connection.transaction():
+                assert await present() == hostile
+                await retriever.add_documents(documents("b", 1))
+                assert await present() == hostile
+                await retriever.add_documents(documents("c", 100))
+                await check(retriever)
+                assert await present() == hostile
+            await connection.commit()
+            await check(retriever)
+            assert await present() == hostile
+    check_as_others_see_it(database_url)
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str, encoding: str) -> None:
+    name = sql.Identifier(f"semlex_test_{encoding.lower()}")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} ENCODING {} LOCALE 'C' TEMPLATE template0").format(name, encoding)
+        )
+        try:
+            url = make_conninfo(server_url, dbname=f"semlex_test_{encoding.lower()}")
+            with pytest.raises(UnsupportedServerError, match=f"{encoding}.*CREATE DATABASE name ENCODING 'UTF8'"):
+                await retriever_of(url).initialize()
+            async with await psycopg.AsyncConnection.connect(url, client_encoding="utf8") as own:
+                with pytest.raises(UnsupportedServerError, match=encoding):
+                    await retriever_of(connection=own).initialize()
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Etc/GMT+12"])
+async def test_times_at_the_ends_of_the_calendar_are_read_in_every_zone(database_url: str, zone: str) -> None:
+    set_in_database(database_url, "TimeZone", zone)
+    async with retriever_of(database_url) as retriever:
+        await retriever.add_documents(documents("first", 1, created_at=FIRST, updated_at=FIRST))
+        await retriever.add_documents(documents("last", 1, created_at=LAST, updated_at=LAST))
+        found = await retriever.get(["firstä0", "lastä0"])
+        assert [one.created_at for one in found] == [FIRST, LAST]
+        assert {one.created_at.tzinfo for one in found} == {UTC}
+        assert {hit.updated_at for hit in await retriever.search("grüße", 2)} == {FIRST, LAST}
+
+
+async def test_a_time_that_python_does_not_know_fails_no_answer(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever:
+        await retriever.add_documents(documents("a", 2))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE semlex.default_collection_chunk SET created_at = '-infinity', updated_at = '20000-01-01'"
+            )
+        assert [hit.updated_at.year for hit in await retriever.search("grüße", 2)] == [9999, 9999]
+        assert [one.created_at.year for one in await retriever.get(["aä0"])] == [1]
+
+
+# --- a write does not wait for ever ---------------------------------------------------------------------------------
+
+
+async def in_a_write(url: str, names: Sequence[str], **options: Any) -> list[str]:
+    database = Database(url, **options)
+    await database.open()
+    try:
+
+        async def work(connection: psycopg.AsyncConnection[Any]) -> list[str]:
+            shown = [await (await connection.execute(f"SHOW {name}")).fetchone() for name in names]
+            return [str(row[0]) for row in shown if row]
+
+        return await database.write("look at the settings", work)
+    finally:
+        await database.close()
+
+
+async def test_a_lock_is_waited_for_with_a_limit(database_url: str) -> None:
+    assert await in_a_write(database_url, ["lock_timeout"]) == ["1min"]
+    set_in_database(database_url, "lock_timeout", "3s")
+    assert await in_a_write(database_url, ["lock_timeout"]) == ["3s"]
+
+
+async def test_a_locked_row_is_named_as_the_reason(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_in_database(database_url, "lock_timeout", "200ms")
+    async with retriever_of(database_url) as retriever:
+        await retriever.add_documents(documents("a", 1))
+        with psycopg.connect(database_url) as other:
+            other.execute("SELECT 1 FROM semlex.default_collection_chunk FOR UPDATE")
+            with pytest.raises(StoreError, match="another transaction holds a lock") as caught:
+                await retriever.add_documents([Document("changed", id="aä0")])
+        assert caught.value.sqlstate == "55P03"
+        await retriever.add_documents([Document("changed", id="aä0")])
+
+
+async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> None:
+    """On a Unix socket these settings stand at 0; over TCP they are those of the transaction."""
+    assert "tcp_user_timeout" in settings._WRITE_SETTINGS.decode()
+    names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
+    parts = conninfo_to_dict(database_url)
+    assert str(parts["host"]).startswith("/")
+    assert await in_a_write(database_url, names) == ["0", "0", "0", "0"]
+
+
+# --- a connection that cannot be used -------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_cannot_be_used_is_refused(database_url: str) -> None:
+    connection = await psycopg.AsyncConnection.connect(database_url)
+    retriever = retriever_of(connection=connection)
+    await retriever.initialize()
+    await connection.commit()
+    with pytest.raises(psycopg.Error):
+        await connection.execute("SELECT 1 / 0")
+    with pytest.raises(ConfigurationError, match="has failed; roll it back first"):
+        await retriever.add_documents(documents("a", 1))
+    await connection.rollback()
+    await retriever.add_documents(documents("a", 1))
+    await connection.close()
+    with pytest.raises(ConnectionFailedError, match="is closed"):
+        await retriever.count()
+
+
+async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url: str) -> None:
+    """The search ends on the user's connection before it returns: its savepoint is rolled back by then."""
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("CREATE TABLE own (n int)")
+        database = Database(connection=connection)
+
+        async def slow(connection: psycopg.AsyncConnection[Any]) -> None:
+            await connection.execute("SELECT pg_sleep(30)")
+
+        async with connection.transaction():
+            await connection.execute("INSERT INTO own VALUES (1)")
+            with pytest.raises(TimeoutError):
+                await database.read("search", slow, deadline=0.05)
+            await connection.execute("INSERT INTO own VALUES (2)")
+        async with connection.transaction():
+            searching = asyncio.create_task(database.read("search", slow, deadline=30.0))
+            await asyncio.sleep(0.1)
+            searching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await searching
+            await connection.execute("INSERT INTO own VALUES (3)")
+        await asyncio.sleep(0.2)
+        rows = await (await connection.execute("SELECT n FROM own ORDER BY n")).fetchall()
+        assert rows == [(1,), (2,), (3,)]
