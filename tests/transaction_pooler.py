@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
 PROTOCOL, CANCEL, TLS, GSS = 196608, 80877102, 80877103, 80877104
-STARTUP_PARAMETERS = {"user", "database", "application_name"}
+# PgBouncer takes a few more, among them the encoding, and keeps them for each client.
+STARTUP_PARAMETERS = {"user", "database", "application_name", "client_encoding"}
 LOST = (ConnectionError, asyncio.IncompleteReadError)
 
 
