@@ -20,7 +20,7 @@ from semlex.errors import (
 )
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
-from semlex.types import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
+from semlex.types import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document, SearchQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -256,11 +256,14 @@ BAD_VECTORS: dict[str, tuple[Any, str]] = {
     "subnormal": (np.full(DIMENSIONS, 1e-40, np.float32), "norm_out_of_range"),
     "tiny": (np.full(DIMENSIONS, 1e-30, np.float32), "norm_out_of_range"),
     "huge": (np.full(DIMENSIONS, 3e38, np.float32), "norm_out_of_range"),
-    "float64": (np.full(DIMENSIONS, SECRET_NUMBER), "wrong_dtype"),
-    "float16": (np.full(DIMENSIONS, SECRET_NUMBER, np.float16), "wrong_dtype"),
+    "too large for float32": (np.full(DIMENSIONS, 1e300), "not_finite"),
+    "complex": (np.full(DIMENSIONS, 1j), "wrong_dtype"),
+    "truth values": (np.ones(DIMENSIONS, np.bool_), "wrong_dtype"),
+    "dates": (np.full(DIMENSIONS, np.datetime64("2026-01-01")), "wrong_dtype"),
     "object": (np.array([SECRET] * DIMENSIONS, dtype=object), "wrong_dtype"),
-    "big-endian": (np.full(DIMENSIONS, SECRET_NUMBER, ">f4"), "wrong_dtype"),
     "words": ([SECRET] * DIMENSIONS, "wrong_dtype"),
+    "numbers as words": (["1"] * DIMENSIONS, "wrong_dtype"),
+    "masked": (np.ma.masked_array(np.ones(DIMENSIONS, np.float32), [True] + [False] * (DIMENSIONS - 1)), "wrong_type"),
 }
 
 
@@ -268,12 +271,14 @@ BAD_VECTORS: dict[str, tuple[Any, str]] = {
 def test_unusable_vectors(store: SyncRetriever, kind: str) -> None:
     bad, code = BAD_VECTORS[kind]
     rows = [bad, bad]
-    if isinstance(bad, np.ndarray):
-        rows = np.array([np.ones(DIMENSIONS) if bad.dtype != object else bad, bad], dtype=bad.dtype)
+    if isinstance(bad, np.ma.MaskedArray):
+        rows = np.ma.stack([bad, bad])
+    elif isinstance(bad, np.ndarray):
+        rows = np.array([np.ones(DIMENSIONS) if bad.dtype.kind == "f" else bad, bad], dtype=bad.dtype)
     documents = [Document(SECRET, id="row-zero"), Document(SECRET, id="row-one")]
     error = refusal(lambda: store.add_documents(documents, rows))
     assert [one.code for one in error.errors] == [code]
-    if code != "wrong_dtype":
+    if code not in ("wrong_dtype", "wrong_type"):
         assert (error.errors[0].row, error.errors[0].id, error.errors[0].field) == (1, "row-one", "embedding")
     error = refusal(lambda: store.search(vector=bad))
     assert [one.row for one in error.errors] == [-1]
@@ -300,6 +305,16 @@ def test_vectors_of_another_dimension_name_both(store: SyncRetriever) -> None:
         with pytest.raises(ModelMismatchError, match=rf"{DIMENSIONS + 1} .*\b{DIMENSIONS}\b") as caught:
             call()
         assert SECRET not in told(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f4", "f8", "i2", "u8"])
+def test_numbers_of_any_type_are_vectors(database_url: str, dtype: str) -> None:
+    vectors = np.array([[1, 2, 3], [3, 2, 1]], dtype=dtype)
+    with opened(database_url) as retriever:
+        retriever.add_documents([Document("one", id="one"), Document("two", id="two")], vectors)
+        for query in (vectors[1], vectors[1].tolist()):
+            best = retriever.search(vector=query, top_k=1)
+            assert (best[0].id, best[0].vector_score) == ("two", pytest.approx(1.0, abs=1e-6))
 
 
 def test_vectors_that_are_not_contiguous_are_stored_as_they_are(database_url: str) -> None:
@@ -367,6 +382,25 @@ def test_top_k_at_its_bounds(store: SyncRetriever) -> None:
         {"deadline": float("nan")},
         {"deadline": float("inf")},
         {"deadline": "soon"},
+        {"deadline": 10**400},
+        {"deadline": 2.2e6},
+        {"deadline": True},
+        {"mode": []},
+        {"mode": np.ones(2)},
+        {"fusion": None},
+        {"fusion": ["rrf"]},
+        {"candidates": True},
+        {"candidates": 10**5000},
+        {"ef_search": 40.0},
+        {"weights": 5},
+        {"weights": "vector"},
+        {"weights": {"vector": True}},
+        {"weights": {"vector": "much"}},
+        {"weights": {5: 1.0}},
+        {"rrf_k": "x"},
+        {"rrf_k": 10**400},
+        {"rerank": "yes"},
+        {"rerank": np.ones(2)},
         {"fusion": "magic"},
         {"weights": {"vector": -1.0}},
         {"weights": {"vector": float("nan")}},
@@ -377,9 +411,45 @@ def test_top_k_at_its_bounds(store: SyncRetriever) -> None:
         {"rrf_k": -1.0},
         {"rerank": True},
     ],
-    ids=str,
+    ids=lambda options: f"{[*options]} {len(options)}",
 )
 def test_parameters_out_of_bounds(store: SyncRetriever, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         store.search(SECRET, **options)
     assert SECRET not in told(caught.value)
+    assert next(iter(options)).rstrip("s") in str(caught.value)
+
+
+@pytest.mark.parametrize("query", [5, b"bytes", ["text"], {"text"}, np.ones(2), object()], ids=type)
+def test_queries_that_are_no_text(store: SyncRetriever, query: Any) -> None:
+    assert found(refusal(lambda: store.search(query))) == [(-1, "query", "wrong_type")]
+
+
+@pytest.mark.parametrize("ids", [None, 5, "first", b"first", {"first": 1}], ids=lambda ids: type(ids).__name__)
+def test_ids_that_are_no_list(store: SyncRetriever, ids: Any) -> None:
+    assert found(refusal(lambda: store.get(ids))) == [(-1, "ids", "wrong_type")]
+
+
+def test_ids_of_any_iterable(store: SyncRetriever) -> None:
+    for ids in (["first", "gone"], ("first",), {"first"}, iter(["first", "first"]), (one for one in ["first"])):
+        assert {one.id for one in store.get(ids)} == {"first"}
+    assert found(refusal(lambda: store.get(iter(["first", 5])))) == [(1, "id", "wrong_type")]
+
+
+# --- a query that brings everything ---------------------------------------------------------------------------------
+
+
+def test_a_query_object_brings_text_vector_number_and_filters(database_url: str) -> None:
+    vectors = np.eye(3, dtype=np.float32)
+    with opened(database_url) as retriever:
+        documents = [Document(f"text {n}", {"even": n % 2 == 0}, id=str(n)) for n in range(3)]
+        retriever.add_documents(documents, vectors)
+        assert [one.id for one in retriever.search(SearchQuery("text 1", top_k=1))] == ["1"]
+        by_vector = retriever.search(SearchQuery(query_embedding=(0.1, 0.2, 1.0), top_k=2))
+        assert (by_vector.mode, [one.id for one in by_vector]) == ("vector", ["2", "1"])
+        both = SearchQuery("text", (1.0, 0.0, 0.0), 5, {"even": True})
+        assert (retriever.search(both).mode, {one.id for one in retriever.search(both)}) == ("hybrid", {"0", "2"})
+        assert {one.id for one in retriever.search(both, 5, mode="keyword")} == {"0", "2"}
+        for name, given in (("filters", {"even": False}), ("top_k", 3), ("vector", vectors[0])):
+            with pytest.raises(ConfigurationError, match=f"brings its own {name}"):
+                retriever.search(both, **{name: given})

@@ -209,7 +209,10 @@ def search(
     mode: Mode = None,
     fusion: Fusion = "completed",
     filters: Annotated[
-        list[str] | None, typer.Option("--filter", help="name=value; repeatable; all must hold.")
+        list[str] | None,
+        typer.Option(
+            "--filter", help="name=value; repeatable; all must hold. A number, true or false matches its text, too."
+        ),
     ] = None,
     deadline: Annotated[
         float | None, typer.Option("--deadline", help="Seconds; what has answered by then is the answer.")
@@ -233,8 +236,10 @@ def search(
     pairs = [item.partition("=") for item in filters or []]
     if any(not equals for _, equals, _ in pairs):
         raise ConfigurationError("--filter takes name=value")
+    from semlex.store.filters import COLUMNS, value_from_text  # noqa: PLC0415 - loads the driver
+
     with _opened(settings, create=False, quiet=True) as retriever:
-        condition = {name: value for name, _, value in pairs}
+        condition = {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs}
         results = retriever.search(question, top_k, condition or None, mode=mode, fusion=fusion, deadline=deadline)
     print_results(results, as_json=as_json)
 

@@ -2,59 +2,74 @@
 
 from __future__ import annotations
 
-import math
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 import numpy as np
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.fusion import FusionMethod, check_fusion
+from semlex.fusion import FusionMethod, check_fusion, is_number, shown
 from semlex.store.filters import Filter, parse_filters
 from semlex.store.vector import MAX_EF_SEARCH
-from semlex.types import MAX_ID_BYTES, SearchMode, SearchQuery
+from semlex.types import DEFAULT_TOP_K, MAX_ID_BYTES, SearchMode, SearchQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
 MAX_CANDIDATES = 10_000
+# Far below what the server's own time limits can hold.
+MAX_DEADLINE_SECONDS = 1_000_000
 
 
 def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]:
-    """Vectors as float32. A list is converted; an array must be float32 already, so that nothing is rounded unseen.
+    """Vectors as float32, the precision in which they are stored and compared.
+
+    Args:
+        values: Numbers: a list or an array of any float or integer type.
+        dimensions: Number of axes.
 
     Raises:
-        ValidationError: Another dtype or number of axes.
+        ValidationError: No numbers, rows of different lengths, an array with a mask, or another number of axes.
     """
     name = "vector" if dimensions == 1 else "embeddings"
-    if isinstance(values, np.ndarray) and values.dtype != np.float32:
-        error = FieldError(-1, None, name, "wrong_dtype", "float32", str(values.dtype))
-        raise ValidationError([error])
+    if isinstance(values, np.ma.MaskedArray):
+        # Its masked places would become numbers.
+        limit = "an array without a mask, such as values.filled(0)"
+        raise ValidationError([FieldError(-1, None, name, "wrong_type", limit, "masked array")])
     try:
-        array = np.asarray(values, dtype=np.float32, order="C")
-    except (ValueError, TypeError, OverflowError):
+        given = np.asarray(values)
+    except (ValueError, TypeError, OverflowError, RuntimeError):
         # The reason quotes the value.
         raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]) from None
-    if array.ndim != dimensions or array.shape[-1] == 0:
+    if given.dtype.kind not in "fiu":
+        raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", str(given.dtype))])
+    if given.ndim != dimensions or given.shape[-1] == 0:
         expected = "(d,)" if dimensions == 1 else "(n, d)"
-        raise ValidationError([FieldError(-1, None, name, "wrong_shape", expected, str(array.shape))])
-    return array
+        raise ValidationError([FieldError(-1, None, name, "wrong_shape", expected, str(given.shape))])
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+        return np.ascontiguousarray(given, dtype=np.float32)
 
 
-def check_ids(ids: Sequence[str]) -> None:
+def check_ids(ids: Iterable[str]) -> list[str]:
     """Refuses ids that cannot stand in the database.
+
+    Args:
+        ids: Any iterable of them, read once; no single id.
+
+    Returns:
+        The ids.
 
     Raises:
         ValidationError: With every unusable id's place.
     """
-    if isinstance(ids, str):
-        raise ValidationError([FieldError(-1, None, "ids", "wrong_type", "list of str", "str")])
-    errors = []
-    for row, chunk_id in enumerate(ids):
+    if isinstance(ids, (str, bytes, Mapping)) or not isinstance(ids, Iterable):
+        raise ValidationError([FieldError(-1, None, "ids", "wrong_type", "list of str", type(ids).__name__)])
+    listed, errors = list(ids), []
+    for row, chunk_id in enumerate(listed):
         if not isinstance(chunk_id, str):
             errors.append(FieldError(row, None, "id", "wrong_type", "str", type(chunk_id).__name__))
             continue
@@ -69,6 +84,7 @@ def check_ids(ids: Sequence[str]) -> None:
             errors.append(FieldError(row, None, "id", "nul", None, f"character {chunk_id.index(chr(0))}"))
     if errors:
         raise ValidationError(errors)
+    return listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +108,7 @@ class Request:
     def checked(
         cls,
         *,
-        query: str | None,
+        query: str | SearchQuery | None,
         vector: ArrayLike | None,
         top_k: int,
         filters: Mapping[str, Any] | None,
@@ -103,6 +119,7 @@ class Request:
         fusion: FusionMethod,
         weights: Mapping[str, float] | None,
         rrf_k: float,
+        rerank: bool | None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -110,23 +127,27 @@ class Request:
             ValidationError: What is wrong with the query, the vector, top_k or the filters.
             ConfigurationError: What is wrong with another parameter.
         """
+        if isinstance(query, SearchQuery):
+            query, vector, top_k, filters = _parts_of(query, vector, top_k, filters)
         array = None if vector is None else checked_array(vector, 1)
-        SearchQuery(query, None if array is None else (1.0,), top_k)
+        SearchQuery(query, None if array is None else (1.0,), top_k)  # has the rules of text and top_k
         faults = [] if array is None else vector_faults(array)
         if faults:
             raise ValidationError(faults)
-        if mode not in (None, "vector", "keyword", "hybrid"):
-            raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {mode!r}")
+        if mode is not None and not (isinstance(mode, str) and mode in get_args(SearchMode)):
+            raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {shown(mode)}")
+        if not isinstance(rerank, (bool, NoneType)):
+            raise ConfigurationError(f"rerank must be True, False or None; got {shown(rerank)}")
         if mode == "keyword" and query is None:
             raise ConfigurationError("mode 'keyword' needs a query text")
-        if candidates is not None and not (isinstance(candidates, int) and top_k <= candidates <= MAX_CANDIDATES):
-            raise ConfigurationError(f"candidates must be top_k ({top_k}) to {MAX_CANDIDATES}; got {candidates!r}")
-        if ef_search is not None and not (isinstance(ef_search, int) and 1 <= ef_search <= MAX_EF_SEARCH):
-            raise ConfigurationError(f"ef_search must be 1 to {MAX_EF_SEARCH}; got {ef_search!r}")
-        if deadline is not None and not (
-            isinstance(deadline, (int, float)) and math.isfinite(deadline) and deadline > 0
-        ):
-            raise ConfigurationError(f"deadline must be a positive number of seconds; got {deadline!r}")
+        if not (candidates is None or (_is_integer(candidates) and top_k <= candidates <= MAX_CANDIDATES)):
+            raise ConfigurationError(f"candidates must be top_k ({top_k}) to {MAX_CANDIDATES}; got {shown(candidates)}")
+        if not (ef_search is None or (_is_integer(ef_search) and 1 <= ef_search <= MAX_EF_SEARCH)):
+            raise ConfigurationError(f"ef_search must be 1 to {MAX_EF_SEARCH}; got {shown(ef_search)}")
+        if not (deadline is None or (is_number(deadline) and 0 < deadline <= MAX_DEADLINE_SECONDS)):
+            raise ConfigurationError(
+                f"deadline must be above 0 and at most {MAX_DEADLINE_SECONDS:,} seconds; got {shown(deadline)}"
+            )
         check_fusion(fusion, weights, rrf_k)
         text = None if query is None else query.strip()
         condition = parse_filters(filters)
@@ -137,6 +158,27 @@ class Request:
         if self.deadline is None:
             return None
         return max(0.001, self.deadline - (time.perf_counter() - self.started))
+
+
+def _parts_of(
+    query: SearchQuery, vector: ArrayLike | None, top_k: int, filters: Mapping[str, Any] | None
+) -> tuple[str | None, ArrayLike | None, int, Mapping[str, Any] | None]:
+    """Text, vector, top_k and filters of a query that brings them all; what is said twice is refused."""
+    twice = {
+        "vector": vector is not None,
+        "top_k": top_k not in (DEFAULT_TOP_K, query.top_k),
+        "filters": filters is not None,
+    }
+    if any(twice.values()):
+        names = " and ".join(name for name, given in twice.items() if given)
+        raise ConfigurationError(
+            f"a SearchQuery brings its own {names}: set it there (dataclasses.replace), or search by its text"
+        )
+    return query.query_text, query.query_embedding, query.top_k, query.filters
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:

@@ -26,13 +26,14 @@ from semlex.store.connection import Database, check_access
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.distance import storage_named
 from semlex.store.embedded import EmbeddedServer
-from semlex.store.filters import parse_filters
+from semlex.store.filters import log_unknown_fields, parse_filters
 from semlex.store.lexical.bm25 import DEFAULT_BM25, Bm25Engine, Bm25Options
 from semlex.store.names import Names
 from semlex.store.schema import Collection, CollectionSettings, check_same_model
+from semlex.types import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
     from psycopg_pool import AsyncConnectionPool
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
     from semlex.store.distance import DistanceName, StorageName
     from semlex.store.indexes import HnswIndex
     from semlex.store.lexical.rebuilding import Rebuilt
-    from semlex.types import Document, SearchMode, SearchResults, StoredChunk
-
+    from semlex.types import Document, SearchMode, SearchQuery, SearchResults, StoredChunk
 
 T = TypeVar("T")
 
@@ -274,7 +274,8 @@ class PostgreSQLRetriever(DocumentRetriever):
 
         Args:
             documents: In any number.
-            embeddings: Vectors of your own, float32, shape (n, d), one row a document; else the model makes them.
+            embeddings: Vectors of your own, shape (n, d), one row a document, stored as float32; else the model makes
+                them.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it.
             progress: Called after every batch.
 
@@ -349,8 +350,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def delete_documents(self, ids: Sequence[str]) -> int:
         """Deletes chunks by id, with their vectors; returns how many were there."""
-        check_ids(ids)
-        return await self._opened.delete_documents(ids)
+        return await self._opened.delete_documents(check_ids(ids))
 
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
@@ -380,8 +380,8 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def search(
         self,
-        query: str | None = None,
-        top_k: int = 5,
+        query: str | SearchQuery | None = None,
+        top_k: int = DEFAULT_TOP_K,
         filters: Mapping[str, Any] | None = None,
         *,
         vector: ArrayLike | None = None,
@@ -400,10 +400,11 @@ class PostgreSQLRetriever(DocumentRetriever):
         answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
 
         Args:
-            query: A question or words, 1 character to 4 KiB after trimming.
+            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
+                vector, top_k and filters, which must not be given beside it then.
             top_k: Number of results, 1 to 1,000.
             filters: Field -> value; see `semlex.store.filters`.
-            vector: A query vector of your own, shape (d,); the model is not asked then.
+            vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
             mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
             fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
@@ -419,7 +420,7 @@ class PostgreSQLRetriever(DocumentRetriever):
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        if rerank and self.reranker is None:
+        if rerank is True and self.reranker is None:
             raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
         indexer = self._opened
         if indexer.collection.embedding is None and (self.embedder is not None or vector is not None):
@@ -438,9 +439,10 @@ class PostgreSQLRetriever(DocumentRetriever):
             candidates=candidates,
             ef_search=ef_search,
             deadline=deadline,
+            rerank=rerank,
         )
         reranker = self.reranker if rerank or rerank is None else None
-        session = Search(
+        search = Search(
             indexer.database,
             indexer.collection,
             replace(self._models, reranker=reranker),
@@ -448,21 +450,24 @@ class PostgreSQLRetriever(DocumentRetriever):
             query_cache=self._query_cache,
             sample=indexer.sample,
         )
-        return await session.run(request)
+        return await search.run(request)
 
-    async def get(self, ids: Sequence[str]) -> list[StoredChunk]:
+    async def get(self, ids: Iterable[str]) -> list[StoredChunk]:
         """Chunks by id, in the order of `ids`; missing ones are left out.
 
         A chunk that is changed and passed to `upsert` takes the place of the stored one.
         """
-        check_ids(ids)
-        found = await self._read("get documents", lambda c: rows.fetch_documents(c, self.collection, ids))
-        return [found[chunk_id] for chunk_id in ids if chunk_id in found]
+        listed = check_ids(ids)
+        found = await self._read("get documents", lambda c: rows.fetch_documents(c, self.collection, listed))
+        return [found[chunk_id] for chunk_id in listed if chunk_id in found]
 
     async def count(self, filters: Mapping[str, Any] | None = None) -> int:
-        """Number of chunks that pass a filter."""
+        """Number of chunks that pass a filter; a field that no chunk has is logged."""
         condition = parse_filters(filters)
-        return await self._read("count", lambda c: rows.count_chunks(c, self.collection, condition))
+        number = await self._read("count", lambda c: rows.count_chunks(c, self.collection, condition))
+        if not number and condition.fields:
+            await self._read("count", lambda c: log_unknown_fields(c, self.names, condition))
+        return number
 
     async def status(self) -> dict[str, Any]:
         """Figures of the collection: counts, model, indexes, the last run."""

@@ -31,6 +31,7 @@ from semlex.fusion import (
 )
 from semlex.request import MAX_CANDIDATES, vector_faults
 from semlex.store.connection import in_time
+from semlex.store.filters import unknown_fields
 from semlex.store.legs import (
     Leg,
     LegAnswer,
@@ -72,6 +73,8 @@ EMBEDDING_SHARE = 0.7
 LEGS_SHARE = 0.8
 # Share of the rest that completing the scores may take.
 COMPLETION_SHARE = 0.5
+# Seconds that looking for the fields of a filter may take, when nothing passed it.
+LOOK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -148,6 +151,8 @@ class Search:
         if self._reranker is not None and request.text is not None and hits:
             hits, reranked = await self._rerank(request, self._reranker, hits)
         results = [_scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(hits[: request.top_k], 1)]
+        if not results and request.condition.fields:
+            self._warnings += await self._unknown_fields(request)
         return self._results(request, wanted, found, results, reranked)
 
     # --- which legs -------------------------------------------------------------------------------------------------
@@ -212,6 +217,23 @@ class Search:
             self._timings["embed"] = (time.perf_counter() - started) * 1000
             return vector
         return failed(error, (time.perf_counter() - started) * 1000)
+
+    async def _unknown_fields(self, request: Request) -> list[str]:
+        """Why nothing may have passed the filter, as far as that can be told soon."""
+        remaining = request.remaining()
+        seconds = LOOK_SECONDS if remaining is None else min(LOOK_SECONDS, remaining)
+
+        async def look(connection: Connection) -> list[str]:
+            await _limit(connection, seconds)
+            told = await in_time(
+                connection, lambda: unknown_fields(connection, self._collection.names, request.condition)
+            )
+            return told or []
+
+        try:
+            return await self._database.read("look at the filter's fields", look, deadline=remaining)
+        except SemlexError:
+            return []  # the answer stands without the hint
 
     def _statements(
         self, request: Request, wanted: list[str], vector: NDArray[np.float32] | None, depth: int, *, exact: bool

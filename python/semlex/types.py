@@ -19,6 +19,7 @@ SearchMode = Literal["vector", "keyword", "hybrid"]
 # document of one word; the upper bounds keep one call from occupying the server.
 MAX_QUERY_BYTES = 4096
 MAX_TOP_K = 1000
+DEFAULT_TOP_K = 5
 MAX_ID_BYTES = 512  # a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id
 MAX_CHUNK_BYTES = 128 * 1024  # the tsvector of a longer text may pass 1 MB, which would fail the whole batch
 MAX_METADATA_BYTES = 1024 * 1024
@@ -258,7 +259,7 @@ class SearchQuery:
         query_embedding: Numbers (a list or an array), as many as the collection's dimension; None when only a text is
             given.
         top_k: Number of results, 1 to 1,000.
-        filters: Field -> value, or the key ``metadata`` -> a mapping that must be contained.
+        filters: Field -> value, as `PostgreSQLRetriever.search` takes them.
         timestamp: When the query was made.
 
     Raises:
@@ -267,7 +268,7 @@ class SearchQuery:
 
     query_text: str | None = None
     query_embedding: tuple[float, ...] | None = None
-    top_k: int = 5
+    top_k: int = DEFAULT_TOP_K
     filters: dict[str, Any] | None = None
     timestamp: datetime = field(default_factory=utc_now)
 
