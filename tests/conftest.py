@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.store.embedded import EmbeddedServer
+from shell import PAGE, Shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,3 +112,13 @@ def database_url(server_url: str) -> Iterator[str]:
 def empty_database_url(server_url: str) -> Iterator[str]:
     """A database of the test's own, without any extension."""
     yield from _fresh_database(server_url, "template1")
+
+
+@pytest.fixture
+def shell(database_url: str, tmp_path: Path) -> Shell:
+    """The command line in a folder with two documents, and a database of its own."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "keys.md").write_text(PAGE, encoding="utf-8")
+    (docs / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
+    return Shell(database_url, tmp_path)

@@ -40,6 +40,7 @@ LAYERS = {
     "sync": 7,
     "listing": 7,
     "options": 7,
+    "exit_codes": 7,
     "presentation": 7,
     "doctor": 7,
     "evaluation": 7,

@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n\nKeys are stored in a vault.\n"
-
-
-class Shell:
-    """Runs `semlex` against a database."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self.folder = folder
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
-        self.environment |= {"DATABASE_URL": url, "COLUMNS": "200"}
-
-    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "semlex", *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
-        return done
-
-    def objects(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
-        done = self(*arguments, "--json", code=code)
-        assert done.stderr == ""
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-@pytest.fixture
-def shell(database_url: str, tmp_path: Path) -> Shell:
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "keys.md").write_text(PAGE, encoding="utf-8")
-    (docs / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
-    return Shell(database_url, tmp_path)
+    from shell import Shell
 
 
 def test_index_search_status_drop(shell: Shell) -> None:
@@ -98,7 +60,7 @@ def test_keyword_only_then_embed(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
     *_, summary = shell.objects("search", "banana")
     assert summary["mode"] == "keyword"
-    refused = shell("search", "banana", "--mode", "vector", code=1)
+    refused = shell("search", "banana", "--mode", "vector", code=4)
     assert "semlex embed" in refused.stderr
     [embedded] = shell.objects("embed", "--model", "static")
     assert embedded["embedded"] > 0
@@ -126,7 +88,7 @@ def test_filters(shell: Shell) -> None:
         (("search", "   "), 2, "blank"),
         (("search", "x", "--top-k", "0"), 2, "1 to 1,000"),
         (("search", "x", "--collection", "Nope!"), 2, "collection"),
-        (("search", "x", "--collection", "missing"), 3, "no collection"),
+        (("search", "x", "--collection", "missing"), 6, "no collection"),
         (("index", "nowhere"), 2, "no such file"),
         (("index", "docs", "--model", "no-such/model"), 4, "no-such/model"),
         (("search", "x", "--database", "postgresql://user:secret@127.0.0.1:1/none"), 3, "cannot|failed|refused"),

@@ -89,6 +89,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("semlex")
     if name not in __all__:
         raise AttributeError(f"module 'semlex' has no attribute {name!r}")
     return getattr(import_module(_MODULES.get(name, "semlex.types")), name)

@@ -1,6 +1,30 @@
-"""`python -m semlex` is the command line."""
+"""The command line as a process: `semlex` and `python -m semlex`."""
 
-from semlex.cli import main
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """Runs the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
+    try:
+        from semlex.cli import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded
+
+        run()
+    except BaseException as error:
+        if not _interrupted(error):
+            raise
+        # A second Ctrl-C ends what is still being closed, at once and quietly.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise SystemExit(130) from None
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether it began with Ctrl-C: modules that are being loaded turn the interrupt into errors of their own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
 
 if __name__ == "__main__":
     main()

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.errors import ConfigurationError, MissingExtraError, ModelError, SemlexError, StoreError, ValidationError
+from semlex.errors import CollectionNotFoundError, ConfigurationError, SemlexError
 from semlex.evaluation_commands import evaluation_app
-from semlex.model_commands import EXIT_MODEL, doctor_app, models_app
-from semlex.options import (  # noqa: TC001 - typer reads the annotations
+from semlex.exit_codes import EXIT_CODES, SOME_FILES, exit_code
+from semlex.model_commands import doctor_app, models_app
+from semlex.options import (
     AsJson,
     Database,
     DataDir,
     Device,
     Dimensions,
+    HelpGroup,
     Language,
     Model,
+    QuestionCommand,
     Reranker,
 )
 from semlex.presentation import (
@@ -39,20 +42,13 @@ if TYPE_CHECKING:
     from semlex.config import Settings
     from semlex.sync import SyncRetriever
 
-EXIT_CODES = """\b
-Exit codes: 0 done; 1 an error of another kind; 2 the arguments or the input were refused; 3 the database;
-4 a model; 5 done, but some files could not be read (they are listed).
-"""
-EXIT_REFUSED, EXIT_DATABASE, EXIT_SOME_FILES = 2, 3, 5
-
 app = typer.Typer(
     name="semlex",
     help="Hybrid search on the Postgres you already have: vectors and words, fused, every score explained.\n\n"
     "The server is DATABASE_URL (or --database); without one, an embedded Postgres runs on this machine. Every option "
     "can also come from the environment (SEMLEX_COLLECTION, SEMLEX_EMBEDDING_MODEL, …) or from semlex.toml.",
     epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
+    cls=HelpGroup,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -60,6 +56,12 @@ app.add_typer(models_app, name="models")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(evaluation_app, name="eval")
 
+Question = Annotated[
+    list[str],
+    typer.Argument(
+        help="What to look for; quotes around it are not needed. It may begin with '-'; after '--' all is the question."
+    ),
+]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 Lexical = Annotated[
     str | None, typer.Option("--lexical", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
@@ -71,16 +73,44 @@ Mode = Annotated[
 ]
 
 
-@contextmanager
-def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRetriever]:
+def _retriever(settings: Settings, *, create: bool) -> SyncRetriever:
+    """An open retriever; where no collection was named and there is but one, of that one."""
     from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
 
-    with SyncRetriever(**settings.retriever_options, create=create) as retriever:
+    retriever = SyncRetriever(**settings.retriever_options, create=create)
+    try:
+        retriever.initialize()
+    except CollectionNotFoundError:
+        only = None if "collection" in settings.model_fields_set else _only_collection(settings)
+        if only is None:
+            raise
+        retriever = SyncRetriever(**settings.retriever_options | {"collection": only}, create=create)
+        retriever.initialize()
+    return retriever
+
+
+def _only_collection(settings: Settings) -> str | None:
+    from semlex.listing import list_all  # noqa: PLC0415 - loads the driver
+
+    names = [entry["name"] for entry in list_all(settings.url, settings.schema_name, settings.server_folder)]
+    return names[0] if len(names) == 1 else None
+
+
+@contextmanager
+def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRetriever]:
+    with _retriever(settings, create=create) as retriever:
         if not quiet:
             messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
             if retriever.retriever.reranker is not None:
                 messages.print(f"[dim]{escape(retriever.retriever.reranking_choice)}[/dim]")
         yield retriever
+
+
+def _existing(paths: list[Path]) -> list[Path]:
+    """Absolute paths; refuses what is not there before anything is opened or made."""
+    from semlex.documents.finding import checked_paths  # noqa: PLC0415 - `--help` should not load it
+
+    return [path.resolve() for path in checked_paths(path.expanduser() for path in paths)]
 
 
 def _settings(**arguments: Any) -> Settings:
@@ -89,10 +119,29 @@ def _settings(**arguments: Any) -> Settings:
     return load_settings(**arguments)
 
 
-@app.command("try")
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from semlex import __version__  # noqa: PLC0415 - reads the package's metadata
+
+        output.print(f"semlex {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def semlex(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The options before a command."""
+    del version
+
+
+@app.command("try", cls=QuestionCommand)
 def try_folder(
     path: Annotated[Path, typer.Argument(help="File or folder with documents.")],
-    question: Annotated[str, typer.Argument(help="What to look for.")],
+    question: Question,
     *,
     top_k: TopK = 5,
     mode: Mode = None,
@@ -108,7 +157,7 @@ def try_folder(
 
     The second question to the same folder is quick: unchanged files are skipped.
     """
-    resolved = path.expanduser().resolve()
+    [resolved] = _existing([path])
     # The folder's name is for people, the hash keeps folders of the same name apart.
     name = re.sub(r"[^a-z0-9]+", "_", resolved.name.lower()).strip("_")[:24]
     collection = f"try_{name}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}".replace("__", "_")
@@ -131,7 +180,7 @@ def try_folder(
             )
         if not as_json:
             print_report(report, as_json=False)
-        results = retriever.search(question, top_k, mode=mode)
+        results = retriever.search(" ".join(question), top_k, mode=mode)
         print_results(results, as_json=as_json)
         if not as_json:
             again = f'semlex search "…" --collection {collection}'
@@ -182,12 +231,10 @@ def index(
         chunk_tokens=chunk_tokens,
         overlap_tokens=overlap_tokens,
     )
-    missing = [str(path) for path in paths if not path.expanduser().exists()]
-    if missing:
-        raise ConfigurationError(f"no such file or folder: {', '.join(missing)}")
+    found = _existing(paths)
     with _opened(settings, create=True, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         report = retriever.index(
-            *(path.expanduser().resolve() for path in paths),
+            *found,
             include=include or None,
             exclude=exclude or (),
             recursive=recursive,
@@ -197,12 +244,12 @@ def index(
         )
     print_report(report, as_json=as_json)
     if report.failed:
-        raise typer.Exit(EXIT_SOME_FILES)
+        raise typer.Exit(SOME_FILES)
 
 
-@app.command()
+@app.command(cls=QuestionCommand)
 def search(
-    question: Annotated[str, typer.Argument(help="What to look for.")],
+    question: Question,
     *,
     collection: CollectionName = None,
     top_k: TopK = 5,
@@ -240,7 +287,9 @@ def search(
 
     with _opened(settings, create=False, quiet=True) as retriever:
         condition = {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs}
-        results = retriever.search(question, top_k, condition or None, mode=mode, fusion=fusion, deadline=deadline)
+        results = retriever.search(
+            " ".join(question), top_k, condition or None, mode=mode, fusion=fusion, deadline=deadline
+        )
     print_results(results, as_json=as_json)
 
 
@@ -367,14 +416,4 @@ def main() -> None:
         app(prog_name="semlex")
     except SemlexError as error:
         messages.print(f"[red]error:[/red] {escape(str(error))}")
-        raise SystemExit(_exit_code(error)) from None
-
-
-def _exit_code(error: SemlexError) -> int:
-    if isinstance(error, (ValidationError, ConfigurationError)):
-        return EXIT_REFUSED
-    if isinstance(error, StoreError):
-        return EXIT_DATABASE
-    if isinstance(error, (ModelError, MissingExtraError)):
-        return EXIT_MODEL
-    return 1
+        raise SystemExit(exit_code(error)) from None

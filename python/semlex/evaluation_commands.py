@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
 from semlex.errors import ConfigurationError
-from semlex.options import (  # noqa: TC001 - typer reads the annotations
+from semlex.options import (
     AsJson,
     Database,
     DataDir,
     Device,
     Dimensions,
+    HelpGroup,
     Language,
     Model,
     Reranker,
@@ -44,7 +44,7 @@ Measured = TypeVar("Measured")
 DEFAULT_COMMAND = "run"
 
 
-class _DefaultCommand(TyperGroup):
+class _DefaultCommand(HelpGroup):
     """A group whose first command needs no name: ``semlex eval DIR`` is ``semlex eval run DIR``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -57,7 +57,6 @@ evaluation_app = typer.Typer(
     help="Measure the search with judged queries: `semlex eval DIR`, or choose the fusion's weight: `semlex eval tune "
     "DIR`. `semlex eval run --help` has the options.",
     cls=_DefaultCommand,
-    no_args_is_help=True,
 )
 
 Folder = Annotated[

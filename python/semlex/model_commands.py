@@ -11,7 +11,8 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from semlex.options import AsJson, Database, Device  # noqa: TC001 - typer reads the annotations
+from semlex.exit_codes import MODEL
+from semlex.options import AsJson, Database, Device, HelpGroup
 from semlex.presentation import messages, output, print_json
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 
     from semlex.doctor import ModelExamination, ModelsExamination
 
-EXIT_MODEL = 4
-
-models_app = typer.Typer(help="Models on this machine.", no_args_is_help=True)
-doctor_app = typer.Typer(help="What works on this machine, and what does not.", no_args_is_help=True)
+models_app = typer.Typer(help="Models on this machine.", cls=HelpGroup)
+doctor_app = typer.Typer(help="What works on this machine, and what does not.", cls=HelpGroup)
 
 
 @models_app.command("pull")
@@ -104,7 +103,7 @@ def doctor_models(
         for examined in examination.models:
             _print_model(examined)
     if any(examined.problem is not None for examined in examination.models):
-        raise typer.Exit(EXIT_MODEL)
+        raise typer.Exit(MODEL)
 
 
 @doctor_app.command("server")

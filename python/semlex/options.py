@@ -1,11 +1,58 @@
-"""Options that several commands have."""
+"""Options that several commands have, and how their arguments are read."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class HelpGroup(TyperGroup):
+    """A group of commands that shows its help, and is done, when nothing is asked of it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """No arguments are a question for help."""
+        return super().parse_args(ctx, args or ["--help"])
+
+
+class QuestionCommand(TyperCommand):
+    """A command that takes a question: its words may stand without quotes, and it may begin with ``-``.
+
+    An argument that begins with one ``-`` and holds a space is the question's, and so is all that follows ``--``.
+    Everything else that begins with ``-`` is an option.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Moves what belongs to the question behind a ``--``."""
+        return super().parse_args(ctx, question_last(args, self._options_with_values()))
+
+    def _options_with_values(self) -> set[str]:
+        options = [option for option in self.params if isinstance(option, TyperOption) and not option.is_flag]
+        return {name for option in options for name in option.opts}
+
+
+def question_last(arguments: Sequence[str], options_with_values: set[str]) -> list[str]:
+    """Arguments with the parts of a question that look like options behind a ``--``.
+
+    Args:
+        arguments: As typed.
+        options_with_values: Options whose next argument is their value.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept: list[str] = []
+    moved: list[str] = []
+    for before, argument in zip(["", *arguments], arguments[:end], strict=False):
+        single = argument.startswith("-") and not argument.startswith("--")
+        is_text = single and any(letter.isspace() for letter in argument) and before not in options_with_values
+        (moved if is_text else kept).append(argument)
+    rest = [*moved, *arguments[end + 1 :]]
+    return [*kept, "--", *rest] if rest else kept
+
 
 Database = Annotated[
     str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from semlex.choosing import ModelOptions, OpenModels, choose_models
+from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
 from semlex.indexer import Indexer
@@ -34,6 +34,7 @@ from semlex.types import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import ArrayLike
     from psycopg_pool import AsyncConnectionPool
@@ -329,9 +330,12 @@ class PostgreSQLRetriever(DocumentRetriever):
             chunk_tokens: Most tokens of a chunk.
             overlap_tokens: Most tokens that neighbours share.
             progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: A path does not exist, or a number is out of bounds.
         """
         return await self._opened.index(
-            [Path(path) for path in paths],
+            checked_paths(paths),
             include=include,
             exclude=exclude,
             recursive=recursive,

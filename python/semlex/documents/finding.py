@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from semlex.documents.opening import Folder, NotRegularError, names, open_folder, status
+from semlex.errors import ConfigurationError, FieldError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -114,6 +115,58 @@ def find_files(
     walk = _Walk(include, exclude, recursive, max_bytes)
     for path in given:
         yield from walk.root(Path(path))
+
+
+def checked_paths(paths: Iterable[object]) -> list[Path]:
+    """The paths of a call, each of which exists.
+
+    Raises:
+        ValidationError: One is neither a str nor a Path, or there is none.
+        ConfigurationError: One does not exist; the message says where patterns belong.
+    """
+    given = list(paths)
+    errors = [
+        FieldError(row, None, "paths", "wrong_type", "str or Path", type(path).__name__)
+        for row, path in enumerate(given)
+        if not isinstance(path, str | Path)
+    ]
+    if not given:
+        errors.append(FieldError(-1, None, "paths", "missing", "at least one file or folder"))
+    if errors:
+        raise ValidationError(errors)
+    found = [Path(str(path)) for path in given]
+    missing = [_told(str(path)) for path in found if _is_missing(path)]
+    if not missing:
+        unstorable = [_told(str(path)) for path in found if not _is_utf8(os.path.realpath(path))]
+        if unstorable:
+            raise ConfigurationError(f"no UTF-8, so it cannot be stored; rename it: {', '.join(unstorable)}")
+        return found
+    text = f"no such file or folder: {', '.join(missing)}"
+    if any(letter in name for name in missing for letter in "*?["):
+        text += "; a pattern belongs in include= (--include) beside its folder: index('docs', include=['*.rst'])"
+    raise ConfigurationError(text)
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return True
+    except OSError:
+        return False  # it is there; why it cannot be read is said where it is read
+    return False
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _told(name: str) -> str:
+    return name if name.isprintable() else ascii(name)
 
 
 class _Walk:
