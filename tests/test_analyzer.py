@@ -51,8 +51,7 @@ def test_a_query_finds_the_text_that_it_is(language: str, stop_words: bool, text
     assert set(terms) <= set(document)
     if not query.excluded:
         assert terms == list(dict.fromkeys(document))
-    for phrase in query.phrases:
-        assert analyzer.contains_phrase([text], phrase) == [True]
+    assert analyzer.matches([text], query.phrases).tolist() == [True]
 
 
 @given(text=TEXTS)
@@ -67,7 +66,7 @@ def test_a_word_has_the_same_unit_in_every_language(left: str, right: str, text:
     words = text.split()
     for language in (left, right):
         for unit, term in Analyzer(language, stop_words=False).query(text).wanted:
-            number = unit // 256
+            number = unit >> 32
             assert term in Analyzer(language, stop_words=False).terms(words[number])
 
 
@@ -75,8 +74,10 @@ def test_a_word_has_the_same_unit_in_every_language(left: str, right: str, text:
 def test_batches_are_maps(texts: list[str], query: str) -> None:
     terms = [term for _, term in ENGLISH.query(query).wanted]
     assert ENGLISH.excerpts(texts, terms, 40) == [ENGLISH.excerpts([text], terms, 40)[0] for text in texts]
-    phrase = terms[:2]
-    assert ENGLISH.contains_phrase(texts, phrase) == [ENGLISH.contains_phrase([text], phrase)[0] for text in texts]
+    phrases, excluded = [terms[:2]], [terms[2:3]] if len(terms) > 2 else []
+    found = ENGLISH.matches(texts, phrases, excluded).tolist()
+    assert found == [ENGLISH.matches([text], phrases, excluded)[0] for text in texts]
+    assert ENGLISH.first_matches(texts, terms) == [ENGLISH.first_matches([text], terms)[0] for text in texts]
 
 
 @given(text=st.text(st.characters(codec="utf-8", categories=("Ll", "Lo", "Zs"), max_codepoint=0x52F)))
@@ -123,7 +124,7 @@ def test_queries(text: str, wanted: list[str], phrases: list[list[str]], exclude
 
 def test_units_and_the_cut() -> None:
     query = ENGLISH.query("the getName of the names and cars")
-    assert query.wanted == [(256, "getnam"), (257, "get"), (258, "name"), (1536, "car")]
+    assert query.wanted == [(1 << 32, "getnam"), (1 << 32 | 1, "get"), (1 << 32 | 2, "name"), (6 << 32, "car")]
     assert query.total == 4
     query = SIMPLE.query("a b c a", 2)
     assert ([term for _, term in query.wanted], query.total) == (["a", "b"], 3)
@@ -152,8 +153,32 @@ def test_units_and_the_cut() -> None:
     ],
 )
 def test_phrases(phrase: str, text: str, found: bool) -> None:
-    (terms,) = ENGLISH.query(f'"{phrase}"').phrases
-    assert ENGLISH.contains_phrase([text], terms) == [found]
+    phrases = ENGLISH.query(f'"{phrase}"').phrases
+    assert ENGLISH.matches([text], phrases).tolist() == [found]
+    assert ENGLISH.matches([text], [], phrases).tolist() == [not found]
+
+
+def test_words_in_quotes_and_exclusions_are_bounded() -> None:
+    query = SIMPLE.query('"a b" -c -"d e"', 5)
+    assert (query.conditions, query.phrases, query.excluded) == (5, [["a", "b"]], [["c"], ["d", "e"]])
+    query = SIMPLE.query('"a b" -c -"d e"', 4)
+    assert (query.conditions, query.phrases, query.excluded) == (5, [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "place"),
+    [
+        ("the été of cats", ["cat"], 11),
+        ("cat", ["dog"], None),
+        ("a dog, a cat", ["cat", "dog"], 2),
+        ("我的手机号码", ["手机", "手", "机"], 2),
+        ("手 手机", ["手机", "手", "机"], 0),
+        ("", ["cat"], None),
+        ("cat", [], None),
+    ],
+)
+def test_the_first_match(text: str, terms: list[str], place: int | None) -> None:
+    assert ENGLISH.first_matches([text, text], terms) == [place, place]
 
 
 LOREM = " ".join(f"word{number}" for number in range(200))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plain_bm25 import plain_bm25
 from semlex import Document, PostgreSQLRetriever
-from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError
+from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
 from semlex.searching import Search
 from semlex.store import legs
 from semlex.store.lexical import bm25
@@ -298,6 +298,47 @@ async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: s
         assert any("damaged" in warning for warning in hits.warnings)
         await retriever.reindex_lexical()
         assert set(await scores(retriever, "cat")) == {"1"}
+
+
+@pytest.mark.parametrize("searched_before", [False, True])
+async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: str, searched_before: bool) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document(f"aardvark w{n}", id=str(n)) for n in range(40)])
+        # Once the index was seen twice, only what is missing is asked for.
+        for _ in range(2 * searched_before):
+            assert set(await scores(retriever, "aardvark")) == set(map(str, range(40)))
+        with psycopg.connect(database_url) as connection:
+            (form,) = connection.execute("SELECT get_byte(data, 5) FROM semlex.words_posting").fetchone() or (0,)
+            assert form != 0
+            connection.execute("UPDATE semlex.words_posting SET data = data || decode(repeat('00', 3000), 'hex')")
+        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --lexical"):
+            await retriever.search("w7", mode="keyword")
+        await retriever.reindex_lexical()
+        assert set(await scores(retriever, "w7")) == {"7"}
+
+
+@pytest.mark.parametrize("query", ["x/" * 255 + "y", "a/b-c.d@e_" * 51])
+async def test_a_token_of_many_words_is_searched(database_url: str, query: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("x b y", id="1"), Document("z", id="2")])
+        assert [hit.id for hit in await retriever.search(query, mode="keyword")] == ["1"]
+
+
+async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: str) -> None:
+    words = [f"word{n}" for n in range(65)]
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", stop_words=False) as retriever:
+        await retriever.add_documents([Document(" ".join(words), id="1"), Document("cat", id="2")])
+        for condition in (" ".join(f"-{word}" for word in words), '"' + " ".join(words) + '"'):
+            with pytest.raises(ValidationError, match="64 words in quotes or behind a dash") as caught:
+                await retriever.search(f"cat {condition}")
+            assert [(error.field, error.code) for error in caught.value.errors] == [("query", "too_long")]
+        assert [hit.id for hit in await retriever.search(" ".join(["cat", *(f"-{word}" for word in words[:64])]))] == [
+            "2"
+        ]
+        quoted = '"' + " ".join(words[:64]) + '"'
+        assert [hit.id for hit in await retriever.search(quoted, mode="keyword")] == ["1"]
+        # Who asks by vector alone asks for no words.
+        assert len(await retriever.search(" ".join(f"-{word}" for word in words), mode="vector")) == 2
 
 
 async def test_another_analyzers_index_is_not_searched(database_url: str) -> None:

@@ -340,6 +340,28 @@ def test_what_an_analyzer_remembers_changes_no_segment(batches):
         other.finish(bytes(16))
 
 
+def test_the_share_of_a_query_that_chunks_hold():
+    tables = Tables()
+    tables.add("english", {1: ["a", "b"], 2: ["a"], 3: ["c"], 4: ["b"]})
+    tables.add("german", {5: ["b"]})
+    tables.bury([4])
+    cache = _core.PostingCache()
+    wanted = [(0, "a"), (1, "b"), (2, "nowhere")]
+    plan = cache.plan([("english", wanted, [], []), ("german", wanted[1:2], [], [])])
+    snapshot = tables.snapshot(cache, plan)
+    idf = [math.log(1 + (4 - df + 0.5) / (df + 0.5)) for df in (2, 2, 0)]
+    shares = snapshot.coverage(np.array([5, 1, 2, 3, 4, 9, 1]))
+    expected = [1, sum(idf[:2]) / sum(idf), idf[0] / sum(idf), 0, math.nan, math.nan, sum(idf[:2]) / sum(idf)]
+    assert shares.tolist() == pytest.approx(expected, nan_ok=True)
+    assert not np.signbit(shares[3])
+    assert shares[0] == 1
+    plan = cache.plan([("english", wanted, [], []), ("german", [], [], [])])
+    assert np.isnan(tables.snapshot(cache, plan).coverage(np.array([5]))).all()
+    plan = cache.plan([("english", wanted, [], [])])
+    with pytest.raises(ValueError, match="lacks languages"):
+        tables.snapshot(cache, plan).coverage(np.array([1]))
+
+
 def test_misuse_is_refused():
     builder = _core.SegmentBuilder()
     for terms in ([""], ["x" * 129]):

@@ -636,24 +636,39 @@ class Analyzer:
 
         Args:
             text: The query.
-            max_terms: Most wanted terms that are kept, from 0.
+            max_terms: Most wanted terms that are kept, and most terms of phrases and exclusions, from 0.
 
         Raises:
             ValueError: `max_terms` is negative.
         """
 
-    def contains_phrase(self, texts: Sequence[str], terms: Sequence[str]) -> list[bool]:
-        """Looks for a phrase of `Query` in texts.
+    def matches(
+        self, texts: Sequence[str], phrases: Sequence[Sequence[str]], excluded: Sequence[Sequence[str]] = ...
+    ) -> NDArray[np.bool_]:
+        """Looks for the phrases of a `Query` in texts.
 
-        The terms must stand one behind the other. Stop words take no place in the text, so the phrase
-        ``bank of america`` is also found in ``bank, America``; punctuation takes none either.
+        The terms of a phrase must stand one behind the other. Stop words take no place in the text, so the phrase
+        ``bank of america`` is also found in ``bank, America``; punctuation takes none either. A phrase without terms is
+        in every text.
 
         Args:
             texts: n texts.
-            terms: The terms of the phrase; one without terms is in every text.
+            phrases: The terms of each phrase that a text must hold.
+            excluded: The terms of each word or phrase that it must not hold.
 
         Returns:
-            For each text, whether the phrase stands in it.
+            bool (n,): whether the text holds all phrases, and nothing that is excluded.
+        """
+
+    def first_matches(self, texts: Sequence[str], terms: Sequence[str]) -> list[int | None]:
+        """Finds the first word of each text that stands for one of the terms: the first that `excerpts` can mark.
+
+        Args:
+            texts: n texts.
+            terms: The wanted terms of a query.
+
+        Returns:
+            For each text the offset of the word in characters; None where there is none.
         """
 
     def excerpts(self, texts: Sequence[str], terms: Sequence[str], max_characters: int = 240) -> list[str]:
@@ -680,10 +695,12 @@ class Query:
 
     Attributes:
         wanted: (unit, term) of each distinct term of the words and phrases, in order. The unit numbers the word of the
-            query: in every language the same.
+            query: in every language the same. Of more than `max_terms` the first ones are kept.
         phrases: The terms of each phrase, one for every place that a word takes; none is empty.
         excluded: The terms of each excluded word or phrase, likewise.
         total: How many distinct terms were wanted before they were cut.
+        conditions: How many terms all phrases and exclusions have, repeats included. Where they are more than
+            `max_terms`, ``phrases`` and ``excluded`` are empty, and the query must be refused.
     """
 
     @property
@@ -694,6 +711,8 @@ class Query:
     def excluded(self) -> list[list[str]]: ...
     @property
     def total(self) -> int: ...
+    @property
+    def conditions(self) -> int: ...
 
 # ---- search by words: posting segments ----
 
@@ -934,6 +953,21 @@ class PostingSnapshot:
     @property
     def postings(self) -> int:
         """Postings of the wanted terms, those of dead chunks included."""
+
+    def coverage(self, lexical_ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How much of the query each chunk holds: the share of the weight (idf) of its terms that occur in the chunk.
+
+        Args:
+            lexical_ids: int64 (n,), in any order.
+
+        Returns:
+            float64 (n,), 0 to 1; exactly 1 where all terms occur. A word that no chunk of the collection has counts
+            with the greatest weight. NaN for chunks that are in no segment or deleted, and for those in whose language
+            the query has no term.
+
+        Raises:
+            ValueError: For another array, or when languages are missing.
+        """
 
     def search(
         self,

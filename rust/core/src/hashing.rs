@@ -1,5 +1,7 @@
 //! Identities of rows, which tell what must be equal for two rows to be the same; and places of words in tables.
 
+use std::collections::HashMap;
+
 use sha2::{Digest, Sha256};
 
 /// Length of an identity: as long as a uuid, and long enough that no two texts of one database meet by chance.
@@ -26,6 +28,13 @@ pub fn identity<'a>(
     }
     identity
 }
+
+/// Hashes words of texts and of queries. It is seeded at random: who writes documents must not be able to choose words
+/// that collide.
+pub(crate) type WordState = foldhash::fast::RandomState;
+
+/// A map by word.
+pub(crate) type WordMap<K, V> = HashMap<K, V, WordState>;
 
 /// The lower and the upper half of 16 bytes.
 #[inline]

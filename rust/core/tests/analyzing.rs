@@ -209,8 +209,8 @@ proptest! {
         let (first, last) = (range.0.index(words.len() + 1), range.1.index(words.len() + 1));
         let phrase = words[first.min(last)..first.max(last)].join(" ").replace('"', " ");
         let query = format!("\"{phrase}\"");
-        for terms in analyzer.query(&parse_query(&query), 0).phrases {
-            prop_assert!(analyzer.contains_phrase(&text, &terms), "{terms:?}");
+        for terms in analyzer.query(&parse_query(&query), 10_000).phrases {
+            prop_assert_eq!(analyzer.matches([&*text], &[terms], &[]), [true]);
         }
     }
 
@@ -220,7 +220,36 @@ proptest! {
         let wanted: Vec<&str> = phrase.split_whitespace().collect();
         let expected = words.windows(wanted.len()).any(|window| window == wanted);
         let wanted: Vec<String> = wanted.into_iter().map(str::to_owned).collect();
-        prop_assert_eq!(analyzer("simple").contains_phrase(&text, &wanted), expected);
+        let simple = analyzer("simple");
+        let wanted = [wanted];
+        prop_assert_eq!(simple.matches([&*text], &wanted, &[]), [expected]);
+        prop_assert_eq!(simple.matches([&*text], &[], &wanted), [!expected]);
+    }
+
+    #[test]
+    fn a_batch_of_texts_is_matched_as_each_alone(
+        texts in prop::collection::vec("([a-c-]{1,3} ){0,9}", 0..6),
+        phrases in prop::collection::vec(prop::collection::vec("[a-c]", 0..3), 0..3),
+        excluded in prop::collection::vec(prop::collection::vec("[a-c]", 1..3), 0..2),
+    ) {
+        let simple = analyzer("simple");
+        let found = simple.matches(texts.iter().map(String::as_str), &phrases, &excluded);
+        for (text, found) in texts.iter().zip(found) {
+            let holds = |phrase: &Vec<String>| simple.matches([&**text], std::slice::from_ref(phrase), &[]) == [true];
+            prop_assert_eq!(found, phrases.iter().all(holds) && !excluded.iter().any(holds));
+        }
+    }
+
+    #[test]
+    fn the_first_match_is_the_first_mark(text in text(), wanted in text()) {
+        let text = text.replace('*', " ");
+        let analyzer = analyzer("english");
+        let wanted: Vec<String> = analyzer.query(&parse_query(&wanted), 64).wanted.into_iter().map(|it| it.1).collect();
+        let (bare, most) = (text.trim(), text.len() + 1);
+        let marked = analyzer.excerpt(bare, &wanted, most);
+        // The whole text is in the excerpt: what stands before the first mark stands there in the text.
+        let first = marked.find("**").map(|byte| marked[..byte].chars().count());
+        prop_assert_eq!(analyzer.first_matches([bare], &wanted), [first], "{:?}", marked);
     }
 
     #[test]
@@ -287,11 +316,14 @@ proptest! {
         }
         prop_assert_eq!(query.total, expected.len());
         expected.truncate(most);
-        let units: Vec<u32> = query.wanted.iter().map(|&(unit, _)| unit).collect();
+        let units: Vec<u64> = query.wanted.iter().map(|&(unit, _)| unit).collect();
         prop_assert_eq!(units.iter().collect::<HashSet<_>>().len(), units.len());
         let found: Vec<String> = query.wanted.into_iter().map(|(_, term)| term).collect();
         prop_assert_eq!(found, expected);
-        prop_assert!(query.phrases.iter().chain(&query.excluded).all(|phrase| !phrase.is_empty()));
+        let conditions: Vec<_> = query.phrases.iter().chain(&query.excluded).collect();
+        prop_assert!(conditions.iter().all(|phrase| !phrase.is_empty()));
+        let given: usize = conditions.iter().map(|phrase| phrase.len()).sum();
+        prop_assert_eq!(given, if query.conditions <= most { query.conditions } else { 0 });
     }
 
     #[test]

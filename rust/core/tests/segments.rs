@@ -14,70 +14,11 @@ use proptest::prelude::*;
 use semlex_core::lexical::TermSource;
 use semlex_core::lexical::segment::*;
 
+mod stored;
+
+use stored::{Tables, id_of};
+
 const LANGUAGES: [&str; 2] = ["english", "german"];
-
-/// What the tables hold.
-#[derive(Clone, Debug, Default)]
-struct Tables {
-    segments: Vec<(SegmentId, String, EncodedSegment)>,
-    tombstones: Vec<(SegmentId, Vec<u8>)>,
-}
-
-impl Tables {
-    /// What the SQL brings for a plan.
-    fn snapshot(&self, cache: &PostingCache, plan: &Plan) -> Result<Snapshot, SegmentError> {
-        let known: BTreeSet<_> = plan.known_segments().copied().collect();
-        let buried: BTreeSet<_> = plan.known_tombstones().copied().collect();
-        let segments: Vec<GivenSegment<'_>> = self
-            .segments
-            .iter()
-            .map(|(id, language, segment)| {
-                let header = (!known.contains(id)).then_some(segment.header.as_slice());
-                (*id, language.as_str(), header)
-            })
-            .collect();
-        let tombstones: Vec<GivenTombstone<'_>> = self
-            .tombstones
-            .iter()
-            .map(|(id, data)| (*id, (!buried.contains(id)).then_some(data.as_slice())))
-            .collect();
-        let mut rows = Vec::new();
-        for cold in [true, false] {
-            for (language, term) in plan.terms(cold) {
-                for (id, of, segment) in &self.segments {
-                    if of == language && (cold || !known.contains(id)) {
-                        let term = term.as_bytes();
-                        let behind = segment
-                            .rows
-                            .partition_point(|row| row.first_term.as_slice() <= term);
-                        let row = behind.checked_sub(1).map(|place| &segment.rows[place]);
-                        let row = row.map(|row| (row.first_term.as_slice(), row.data.as_slice()));
-                        rows.push(GivenRow {
-                            segment: *id,
-                            term,
-                            row,
-                        });
-                    }
-                }
-            }
-        }
-        cache.snapshot(plan, &segments, &tombstones, &rows)
-    }
-
-    fn search(
-        &self,
-        cache: &PostingCache,
-        queries: &[LanguageQuery],
-        k: usize,
-        parameters: Parameters,
-        allowed: Option<&[i64]>,
-        also: &[i64],
-    ) -> Found {
-        let plan = cache.plan(queries).unwrap();
-        let snapshot = self.snapshot(cache, &plan).unwrap();
-        snapshot.search(k, parameters, allowed, also).unwrap()
-    }
-}
 
 /// A living chunk.
 #[derive(Clone, Debug)]
@@ -85,12 +26,6 @@ struct Chunk {
     id: i64,
     language: usize,
     terms: Vec<String>,
-}
-
-fn id_of(number: usize) -> SegmentId {
-    let mut id = [7; 16];
-    id[..8].copy_from_slice(&(number as u64).to_le_bytes());
-    id
 }
 
 fn build(id: &SegmentId, chunks: &[Chunk]) -> EncodedSegment {
@@ -115,7 +50,7 @@ fn twin(chunks: &[Chunk], queries: &[LanguageQuery], parameters: Parameters) -> 
     };
     let count =
         |chunk: &Chunk, term: &str| chunk.terms.iter().filter(|other| *other == term).count();
-    let mut frequencies = BTreeMap::<u32, usize>::new();
+    let mut frequencies = BTreeMap::<u64, usize>::new();
     for chunk in chunks {
         for (unit, term) in &query(chunk).wanted {
             *frequencies.entry(*unit).or_default() += usize::from(count(chunk, term) > 0);
@@ -206,6 +141,43 @@ fn check(
     }
 }
 
+/// The share of the idf of the terms that a chunk holds, by definition.
+fn check_coverage(covered: &[f64], chunks: &[Chunk], queries: &[LanguageQuery], asked: &[i64]) {
+    let of = |language: usize| {
+        let mut queries = queries.iter();
+        queries.find(|query| query.language == LANGUAGES[language])
+    };
+    let holds = |chunk: &Chunk, unit: u64| {
+        let wanted = &of(chunk.language).unwrap().wanted;
+        wanted
+            .iter()
+            .any(|(own, term)| *own == unit && chunk.terms.contains(term))
+    };
+    let idf = |unit: u64| {
+        let frequency = chunks.iter().filter(|chunk| holds(chunk, unit)).count() as f64;
+        (1.0 + (chunks.len() as f64 - frequency + 0.5) / (frequency + 0.5)).ln()
+    };
+    for (id, share) in asked.iter().zip(covered) {
+        let chunk = chunks.iter().find(|chunk| chunk.id == *id);
+        let wanted = chunk.map(|chunk| &of(chunk.language).unwrap().wanted);
+        let (Some(chunk), Some(wanted)) = (chunk, wanted.filter(|wanted| !wanted.is_empty()))
+        else {
+            assert!(share.is_nan());
+            continue;
+        };
+        let units = wanted.iter().map(|(unit, _)| *unit);
+        let held: f64 = units
+            .clone()
+            .filter(|unit| holds(chunk, *unit))
+            .map(idf)
+            .sum();
+        let total: f64 = units.clone().map(idf).sum();
+        assert!(close(*share, held / total), "{share} {held} {total}");
+        assert!((0.0..=1.0).contains(share) && share.is_sign_positive());
+        assert_eq!(*share == 1.0, units.clone().all(|unit| holds(chunk, unit)));
+    }
+}
+
 fn term() -> BoxedStrategy<String> {
     prop_oneof![
         (0..6_u32).prop_map(|number| format!("common{number}")),
@@ -251,7 +223,7 @@ fn queries() -> impl Strategy<Value = Vec<LanguageQuery>> {
                 wanted: terms
                     .into_iter()
                     .enumerate()
-                    .map(|(unit, term)| (unit as u32 * 3, term))
+                    .map(|(unit, term)| (unit as u64 * 3, term))
                     .collect(),
                 phrases,
                 excluded,
@@ -331,6 +303,9 @@ proptest! {
             let also: Vec<_> = chunks.iter().rev().map(|chunk| chunk.id).chain([7_000, i64::MIN, i64::MAX]).collect();
             let found = tables.search(&cache, &queries, k, parameters, None, &also);
             check(&found, &scores, k, None, &also);
+            let plan = cache.plan(&queries).unwrap();
+            let covered = tables.snapshot(&cache, &plan).unwrap().coverage(&also).unwrap();
+            check_coverage(&covered, &living, &queries, &also);
             let allowed: Vec<_> = also.iter().copied().step_by(2).collect();
             let found = tables.search(&cache, &queries, k, parameters, Some(&allowed), &also);
             check(&found, &scores, k, Some(&allowed), &also);

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use numpy::PyArray1;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -75,19 +76,34 @@ impl Analyzer {
         Ok(Query { terms })
     }
 
-    /// For each text, whether a phrase stands in it.
+    /// For each text, whether it holds the phrases and nothing that is excluded.
+    #[pyo3(signature = (texts, phrases, excluded = Vec::new()))]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
-    fn contains_phrase(
+    fn matches<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<PyBackedStr>,
+        phrases: Vec<Vec<String>>,
+        excluded: Vec<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyArray1<bool>>> {
+        let matched = detached(py, || {
+            let texts = texts.iter().map(|text| &**text);
+            self.inner.matches(texts, &phrases, &excluded)
+        })?;
+        Ok(PyArray1::from_vec(py, matched))
+    }
+
+    /// The place of the first matched word of each text.
+    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
+    fn first_matches(
         &self,
         py: Python<'_>,
         texts: Vec<PyBackedStr>,
         terms: Vec<String>,
-    ) -> PyResult<Vec<bool>> {
+    ) -> PyResult<Vec<Option<usize>>> {
         detached(py, || {
-            let texts = texts.iter();
-            texts
-                .map(|text| self.inner.contains_phrase(text, &terms))
-                .collect()
+            let texts = texts.iter().map(|text| &**text);
+            self.inner.first_matches(texts, &terms)
         })
     }
 
@@ -113,7 +129,7 @@ impl Analyzer {
 impl Query {
     /// (unit, term) of each wanted term.
     #[getter]
-    fn wanted(&self) -> Vec<(u32, String)> {
+    fn wanted(&self) -> Vec<(u64, String)> {
         self.terms.wanted.clone()
     }
 
@@ -133,6 +149,12 @@ impl Query {
     #[getter]
     fn total(&self) -> usize {
         self.terms.total
+    }
+
+    /// Terms of all phrases and exclusions.
+    #[getter]
+    fn conditions(&self) -> usize {
+        self.terms.conditions
     }
 
     fn __repr__(&self) -> String {

@@ -15,7 +15,7 @@ use crate::segments::{id, segment_error};
 
 type Query = (
     String,
-    Vec<(u32, String)>,
+    Vec<(u64, String)>,
     Vec<Vec<String>>,
     Vec<Vec<String>>,
 );
@@ -248,6 +248,17 @@ impl PostingSnapshot {
     #[getter]
     fn postings(&self) -> u64 {
         self.core.postings()
+    }
+
+    fn coverage<'py>(
+        &self,
+        py: Python<'py>,
+        lexical_ids: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let ids = vector::<i64>(&|| "lexical_ids".to_owned(), lexical_ids)?;
+        let found = detached(py, || self.core.coverage(&ids))?;
+        let found = found.map_err(|error| segment_error(py, error))?;
+        Ok(PyArray1::from_vec(py, found))
     }
 
     #[pyo3(signature = (k, *, k1 = 1.2, b = 0.75, allowed = None, also = None))]

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import AnalyzerVersionError, ConfigurationError
+from semlex.errors import AnalyzerVersionError, ConfigurationError, FieldError, ValidationError
 from semlex.store.filters import Filter
 from semlex.store.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays
 from semlex.store.lexical.base import MAX_TERMS, terms_cut
@@ -214,11 +215,23 @@ class _Search:
     def _analyse(self, languages: set[str]) -> None:
         """Plans the query in each of these languages."""
         for language in sorted(languages):
-            self._analysed[language] = self._engine.analyzer(language).query(self._query, MAX_TERMS)
+            self._analysed[language] = self._terms(self._engine.analyzer(language))
         analysed = self._analysed.items()
         self._plan = self._engine.cache.plan(
             [(language, query.wanted, query.phrases, query.excluded) for language, query in analysed]
         )
+
+    def _terms(self, analyzer: _core.Analyzer) -> _core.Query:
+        """The terms of the query in one language.
+
+        Raises:
+            ValidationError: Too many words in quotes or behind a dash. Were some left out, others would be found.
+        """
+        query = analyzer.query(self._query, MAX_TERMS)
+        if query.conditions > MAX_TERMS:
+            limit = f"{MAX_TERMS} words in quotes or behind a dash"
+            raise ValidationError([FieldError(-1, None, "query", "too_long", limit, f"{query.conditions} words")])
+        return query
 
     @property
     def _has_phrases(self) -> bool:
@@ -319,7 +332,8 @@ class _Search:
                 statement = self._keys_of(ids[looked_at:], self._condition if allowed is None else Filter())
                 keys = await fetch(connection, statement)
             score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-            found += [(score_of[row[2]], (row[0], row[1]), row[3]) for row in keys if self._holds_phrases(row[4:])]
+            held = self._hold_phrases([row[4:] for row in keys])
+            found += [(score_of[row[2]], (row[0], row[1]), row[3]) for row in compress(keys, held)]
             keys, looked_at = None, len(ids)
             if len(found) >= self._limit or looked_at < depth:
                 break
@@ -369,18 +383,21 @@ class _Search:
         """The columns that phrases are looked for in, when there are any."""
         return sql.SQL(", c.language, c.context, c.chunk_text" if self._has_phrases else "")
 
-    def _holds_phrases(self, texts: Sequence[Any]) -> bool:
-        """Whether the columns of `_texts` hold every phrase, and none that is excluded."""
+    def _hold_phrases(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
+        """For each row of the columns of `_texts`, whether it holds every phrase, and none that is excluded."""
+        held = [True] * len(rows)
         if not self._has_phrases:
-            return True
-        language, context, text = texts
-        analyzer = self._engine.analyzer(language)
-        # A chunk that was written behind our back may have a language that no segment has.
-        query = self._analysed.get(analyzer.language) or analyzer.query(self._query, MAX_TERMS)
-        both = [f"{context}\n{text}"]
-        wanted = all(analyzer.contains_phrase(both, phrase)[0] for phrase in query.phrases)
-        excluded = any(analyzer.contains_phrase(both, phrase)[0] for phrase in query.excluded if len(phrase) > 1)
-        return wanted and not excluded
+            return held
+        analyzers = [self._engine.analyzer(language) for language, _, _ in rows]
+        for analyzer in set(analyzers):
+            # A chunk that was written behind our back may have a language that no segment has.
+            query = self._analysed.get(analyzer.language) or self._terms(analyzer)
+            places = [place for place, own in enumerate(analyzers) if own is analyzer]
+            texts = [f"{context}\n{text}" for _, context, text in (rows[place] for place in places)]
+            excluded = [phrase for phrase in query.excluded if len(phrase) > 1]
+            for place, found in zip(places, analyzer.matches(texts, query.phrases, excluded).tolist(), strict=True):
+                held[place] = found
+        return held
 
     def _scores_of(self, snapshot: _core.PostingSnapshot, keys: Sequence[Key]) -> Question:
         """Exact scores of other chunks; NaN for one that the query itself leaves out, or that is gone."""
@@ -391,8 +408,11 @@ class _Search:
         ).format(texts=self._texts(), chunk=self._names.chunk)
 
         def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
-            holds = (row[0] is not None and self._holds_phrases(row[1:]) for row in rows[0])
-            ids = [row[0] if held else None for row, held in zip(rows[0], holds, strict=True)]
+            ids = [row[0] for row in rows[0]]
+            there = [place for place, keyword_id in enumerate(ids) if keyword_id is not None]
+            for place, held in zip(there, self._hold_phrases([rows[0][place][1:] for place in there]), strict=True):
+                if not held:
+                    ids[place] = None
             return self._scores_by_id(snapshot, ids)
 
         return Question((Statement(text, key_arrays(keys)),), scores)

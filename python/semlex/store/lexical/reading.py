@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from semlex import _core
     from semlex.store.names import Names
 
-# A row that is longer holds the list of a single term (see docs/design/keyword-index.md).
-SHARED_ROW_BYTES = 2048
+# Behind its version and checksum a row has a byte of 0 when it holds the list of a single term. It is left where it is
+# when it is another term's. That byte of a shared row may be damaged as well; such rows are small.
+SHARED = "(substring(p.data, 6, 1) <> '\\x00'::bytea OR octet_length(p.data) <= 2048)"
 STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
 
 # Ids of all segments and of all tombstones, each joined in ascending order: what equal states show is equal.
@@ -51,7 +52,7 @@ def _index_statement(names: Names) -> bytes:
             "FROM s JOIN unnest(%(languages)s::text[], %(terms)s::text[], %(cold)s::bool[]) "
             "AS t(language, term, cold) ON t.language = s.language AND (t.cold OR NOT s.known) "
             "LEFT JOIN LATERAL (SELECT p.first_term, p.data, "
-            "p.first_term = convert_to(t.term, 'UTF8') OR octet_length(p.data) <= {shared} AS holds "
+            "p.first_term = convert_to(t.term, 'UTF8') OR {shared} AS holds "
             "FROM {posting} AS p WHERE p.segment_id = s.segment_id AND p.first_term <= convert_to(t.term, 'UTF8') "
             "ORDER BY p.first_term DESC LIMIT 1) AS p ON TRUE"
         )
@@ -64,7 +65,7 @@ def _index_statement(names: Names) -> bytes:
             is_segment=sql.Literal(SEGMENT),
             is_tombstone=sql.Literal(TOMBSTONE),
             is_posting=sql.Literal(POSTING),
-            shared=sql.Literal(SHARED_ROW_BYTES),
+            shared=sql.SQL(SHARED),
         )
         .as_bytes()
     )
@@ -130,9 +131,9 @@ def _rows_statement(names: Names) -> bytes:
             "WITH ORDINALITY AS k(segment_id, term, number), LATERAL (SELECT p.first_term, p.data FROM {posting} AS p "
             "WHERE p.segment_id = k.segment_id AND p.first_term <= convert_to(k.term, 'UTF8') "
             "ORDER BY p.first_term DESC LIMIT 1) AS p "
-            "WHERE p.first_term = convert_to(k.term, 'UTF8') OR octet_length(p.data) <= {shared}"
+            "WHERE p.first_term = convert_to(k.term, 'UTF8') OR {shared}"
         )
-        .format(posting=names.posting, shared=sql.Literal(SHARED_ROW_BYTES))
+        .format(posting=names.posting, shared=sql.SQL(SHARED))
         .as_bytes()
     )
 

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
-
 use super::Analyzer;
 use super::characters::Kind;
+use super::matching::MOST_KNOWN;
 use super::tokens::scan;
 use super::words::Words;
+use crate::hashing::WordMap;
 
 /// Around a matched word, and between two parts.
 const MARK: &str = "**";
@@ -79,7 +79,12 @@ impl Analyzer {
 }
 
 /// Which of the wanted terms a token stands for, one bit each.
-type Known<'t> = FxHashMap<&'t str, u128>;
+type Known<'t> = WordMap<&'t str, u128>;
+
+/// Whether of a token only those terms count that a phrase would ask for.
+pub(super) fn leads_only(analyzer: &Analyzer, token: &str, ignores_single: bool) -> bool {
+    ignores_single && token.starts_with(|it| analyzer.characters.kind(it) == Kind::Pair)
+}
 
 /// A place of the text to be marked.
 struct Match {
@@ -101,18 +106,17 @@ impl<'t> Passage<'t> {
     fn new(analyzer: &Analyzer, text: &'t str, wanted: &[String], known: &mut Known<'t>) -> Self {
         let starts = text.char_indices().map(|(byte, _)| byte);
         let bytes: Vec<usize> = starts.chain([text.len()]).collect();
-        let of_pairs = |it: char| analyzer.characters.kind(it) == Kind::Pair;
-        // Where pairs of characters are wanted, one of the two alone says little.
-        let ignores_single = wanted
-            .iter()
-            .any(|term| term.chars().filter(|&it| of_pairs(it)).count() == 2);
+        let ignores_single = analyzer.ignores_single(wanted);
         let mut matches: Vec<Match> = Vec::new();
         scan(text, analyzer.characters, |start, end| {
             let Some(token) = text.get(start..end) else {
                 return;
             };
+            if known.len() >= MOST_KNOWN {
+                known.clear();
+            }
             let terms = *known.entry(token).or_insert_with(|| {
-                let leads_only = ignores_single && token.starts_with(of_pairs);
+                let leads_only = leads_only(analyzer, token, ignores_single);
                 Words::of(analyzer, token)
                     .terms()
                     .filter(|term| term.leads || !leads_only)

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 
 use frostem::{Algorithm, Stemmer};
-use rustc_hash::FxBuildHasher;
+
+use crate::hashing::WordState;
 
 /// A language as it is written in a table of this file.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,10 +148,7 @@ impl Language {
     }
 
     /// The stop words as they are listed, each passed through `fold`.
-    pub(super) fn stop_words(
-        &self,
-        fold: impl Fn(&str) -> String,
-    ) -> HashSet<String, FxBuildHasher> {
+    pub(super) fn stop_words(&self, fold: impl Fn(&str) -> String) -> HashSet<String, WordState> {
         let listed = self.stop_words.and_then(stop_words::lookup);
         let words = listed.into_iter().flatten();
         words.map(|word| fold(word)).collect()

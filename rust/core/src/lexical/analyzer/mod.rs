@@ -10,6 +10,7 @@ mod cuts;
 mod excerpt;
 mod folding;
 mod language;
+mod matching;
 mod query;
 mod stems;
 mod tokens;
@@ -20,9 +21,9 @@ use std::fmt;
 use std::ops::Range;
 
 use frostem::Stemmer;
-use rustc_hash::FxBuildHasher;
 
 use super::TermSource;
+use crate::hashing::WordState;
 use characters::Characters;
 use folding::{fold, fold_onto};
 pub use language::{LANGUAGES, UnknownLanguage, language_named};
@@ -41,7 +42,7 @@ pub struct Analyzer {
     /// The language's, for what is remembered of several.
     number: u8,
     stemmer: Option<Stemmer>,
-    stop_words: HashSet<String, FxBuildHasher>,
+    stop_words: HashSet<String, WordState>,
     characters: &'static Characters,
 }
 
@@ -112,39 +113,6 @@ impl Analyzer {
     /// All terms of a text, in order.
     pub fn text_terms(&self, text: &str, mut term: impl FnMut(&str)) {
         self.tokens(text, |token| self.terms(token, &mut term));
-    }
-
-    /// Whether the terms of a phrase stand one behind the other in the text.
-    ///
-    /// The phrase is one of [`QueryTerms`]. Stop words take no place, neither in the text nor in the phrase; a word
-    /// takes one, whichever of its terms is asked for; a whole (`e-mail` as `email`) takes the places of its words.
-    #[must_use]
-    pub fn contains_phrase(&self, text: &str, phrase: &[String]) -> bool {
-        let mut terms = Vec::new();
-        let mut places = 0;
-        self.tokens(text, |token| {
-            let words = Words::of(self, token);
-            for term in words.terms() {
-                if let Some(text) = phrase.iter().find(|text| **text == term.text) {
-                    terms.push((places + term.places.start, places + term.places.end, text));
-                }
-            }
-            places += words.places();
-        });
-        // Places that the phrase may have come to.
-        let mut reached = vec![true; places + 1];
-        for wanted in phrase {
-            let mut next = vec![false; places + 1];
-            for (start, end, _) in terms.iter().filter(|(_, _, text)| *text == wanted) {
-                if reached.get(*start) == Some(&true)
-                    && let Some(place) = next.get_mut(*end)
-                {
-                    *place = true;
-                }
-            }
-            reached = next;
-        }
-        reached.contains(&true)
     }
 
     fn is_stop_word(&self, word: &str) -> bool {

@@ -15,8 +15,8 @@ const QUOTES: [(char, &[char]); 6] = [
     ('\u{BB}', &['\u{AB}', '\u{BB}']),            // » «
 ];
 
-/// Terms that a token may have before their units meet those of the next.
-const UNITS_PER_TOKEN: u32 = 256;
+/// The unit of a query's term is the number of its token, then these bits for the number of the term in the token.
+const TERM_BITS: u32 = 32;
 
 /// A query, cut into what it asks for; all parts are slices of it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -33,13 +33,16 @@ pub struct ParsedQuery<'q> {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct QueryTerms {
     /// (unit, term): each term once, in order. The unit is that of the word in the query: in every language the same.
-    pub wanted: Vec<(u32, String)>,
-    /// The terms of each phrase, one for every place that [`Analyzer::contains_phrase`] counts; none is empty.
+    pub wanted: Vec<(u64, String)>,
+    /// The terms of each phrase, one for every place that [`Analyzer::matches`] counts; none is empty.
     pub phrases: Vec<Vec<String>>,
     /// Likewise.
     pub excluded: Vec<Vec<String>>,
-    /// Distinct terms before they were cut.
+    /// Distinct wanted terms before they were cut.
     pub total: usize,
+    /// Terms of all phrases and exclusions, repeats included. Where they are more than `max_terms`, `phrases` and
+    /// `excluded` are empty, and the query must be refused: to leave some out would find what was excluded.
+    pub conditions: usize,
 }
 
 /// Cuts a query into what it asks for. Every text is a query; none is wrong.
@@ -137,12 +140,12 @@ impl Analyzer {
     /// The terms of a query.
     ///
     /// A term that is asked for several times is asked for once: it measured better than counting. At most `max_terms`
-    /// are kept, the first ones; `total` says how many there were.
+    /// are kept, the first ones; `total` says how many there were. As many terms may phrases and exclusions have together.
     #[must_use]
     pub fn query(&self, parsed: &ParsedQuery<'_>, max_terms: usize) -> QueryTerms {
         let mut terms = QueryTerms::default();
         let mut known = HashSet::new();
-        let mut tokens = 0_u32;
+        let mut tokens = 0_u64;
         for piece in &parsed.wanted {
             self.tokens(piece, |token| {
                 for term in Words::of(self, token).terms() {
@@ -150,20 +153,23 @@ impl Analyzer {
                         continue;
                     }
                     if terms.wanted.len() < max_terms {
-                        let number = term.number.min(UNITS_PER_TOKEN - 1);
-                        let unit = tokens
-                            .saturating_mul(UNITS_PER_TOKEN)
-                            .saturating_add(number);
+                        let unit = tokens << TERM_BITS | u64::from(term.number);
                         terms.wanted.push((unit, term.text.to_owned()));
                     }
                     known.insert(term.text.to_owned());
                 }
-                tokens = tokens.saturating_add(1);
+                tokens += 1;
             });
         }
         terms.total = known.len();
-        terms.phrases = self.phrases(&parsed.phrases);
-        terms.excluded = self.phrases(&parsed.excluded);
+        let (phrases, excluded) = (
+            self.phrases(&parsed.phrases),
+            self.phrases(&parsed.excluded),
+        );
+        terms.conditions = phrases.iter().chain(&excluded).map(Vec::len).sum();
+        if terms.conditions <= max_terms {
+            (terms.phrases, terms.excluded) = (phrases, excluded);
+        }
         terms
     }
 

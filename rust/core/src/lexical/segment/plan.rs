@@ -9,6 +9,7 @@ use super::ids::IdRanges;
 use super::list::List;
 use super::score::SegmentLists;
 use super::{SegmentError, SegmentId};
+use crate::hashing::WordMap;
 
 /// A term's list in a segment; nothing when the segment is known not to hold the term.
 pub(crate) type Held = Option<Arc<List>>;
@@ -22,7 +23,7 @@ pub struct LanguageQuery {
     /// The language, as the segments name it.
     pub language: String,
     /// (unit, term): a unit is one word of the query, numbered alike in all languages.
-    pub wanted: Vec<(u32, String)>,
+    pub wanted: Vec<(u64, String)>,
     /// Groups of terms of which every chunk must hold all.
     pub phrases: Vec<Vec<String>>,
     /// A chunk that holds the term of a group of one is left out; longer groups are left to the caller.
@@ -40,6 +41,8 @@ pub(crate) struct PlannedLanguage {
     pub(crate) cold: Vec<bool>,
     /// (place of the unit, place of the term), by unit.
     wanted: Vec<(usize, usize)>,
+    /// The places of the units alone.
+    asked: Arc<[usize]>,
     required: Vec<usize>,
     excluded: Vec<usize>,
 }
@@ -56,7 +59,7 @@ pub struct Plan {
 impl Plan {
     /// Sorts out the terms of each language.
     pub(crate) fn new(queries: &[LanguageQuery]) -> Result<Self, SegmentError> {
-        let mut units: Vec<u32> = queries
+        let mut units: Vec<u64> = queries
             .iter()
             .flat_map(|query| query.wanted.iter().map(|(unit, _)| *unit))
             .collect();
@@ -112,17 +115,18 @@ impl Plan {
 }
 
 impl PlannedLanguage {
-    fn new(query: &LanguageQuery, units: &[u32]) -> Result<Self, SegmentError> {
+    fn new(query: &LanguageQuery, units: &[u64]) -> Result<Self, SegmentError> {
         let mut planned = Self {
             language: query.language.clone(),
             terms: Vec::new(),
             held: Vec::new(),
             cold: Vec::new(),
             wanted: Vec::new(),
+            asked: Arc::default(),
             required: Vec::new(),
             excluded: Vec::new(),
         };
-        let mut places = FxHashMap::default();
+        let mut places = WordMap::default();
         for (unit, term) in &query.wanted {
             let place = planned.place(&mut places, term);
             planned
@@ -139,6 +143,7 @@ impl PlannedLanguage {
                 "wanted: a unit has two terms in one language",
             ));
         }
+        planned.asked = planned.wanted.iter().map(|(unit, _)| *unit).collect();
         for term in query.phrases.iter().flatten() {
             let place = planned.place(&mut places, term);
             planned.required.push(place);
@@ -156,7 +161,7 @@ impl PlannedLanguage {
         Ok(planned)
     }
 
-    fn place<'t>(&mut self, places: &mut FxHashMap<&'t str, usize>, term: &'t str) -> usize {
+    fn place<'t>(&mut self, places: &mut WordMap<&'t str, usize>, term: &'t str) -> usize {
         *places.entry(term).or_insert_with(|| {
             self.terms.push(term.to_owned());
             self.held.push(TermLists::default());
@@ -175,6 +180,7 @@ impl PlannedLanguage {
                 .iter()
                 .filter_map(|(unit, place)| Some((*unit, list(place)?)))
                 .collect(),
+            asked: Arc::clone(&self.asked),
             unsatisfiable: required.len() < self.required.len(),
             required,
             excluded: self.excluded.iter().filter_map(list).collect(),

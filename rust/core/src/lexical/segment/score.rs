@@ -20,6 +20,8 @@ const FEW: u32 = 64;
 pub(crate) struct SegmentLists {
     /// By number of the unit.
     pub(crate) wanted: Vec<(usize, Arc<List>)>,
+    /// The units that have a term in the segment's language, whether it is in the segment or not.
+    pub(crate) asked: Arc<[usize]>,
     /// Each must hold the chunk.
     pub(crate) required: Vec<Arc<List>>,
     /// Whether a required term is in no chunk of the segment.
@@ -120,16 +122,7 @@ impl Snapshot {
                 "k1 must be from 0 to 1,000, b from 0 to 1",
             ));
         }
-        if !self.missing_languages.is_empty() {
-            return Err(SegmentError::refused(
-                "the plan lacks languages of the snapshot: plan for them and take the snapshot again",
-            ));
-        }
-        let weights = self
-            .frequencies
-            .iter()
-            .map(|frequency| idf(self.view.chunks, *frequency));
-        let weights: Vec<f64> = weights.collect();
+        let weights = self.weights()?;
         let saturation = self.view.saturation(parameters);
         let allowed = allowed.map(|ids| self.allowed(ids));
         let also = self.also(also);
@@ -152,6 +145,10 @@ impl Snapshot {
                 parameters,
                 average: self.view.average_length,
             };
+            let is_asked = also.peek().is_some_and(|(of, ..)| *of == Some(number));
+            if k == 0 && !is_asked {
+                continue;
+            }
             let mut eligible = lists.eligible(segment);
             let mut asked = Vec::new();
             while let Some((_, ordinal, place)) = also.next_if(|(of, _, _)| *of == Some(number)) {
@@ -170,6 +167,9 @@ impl Snapshot {
                     *place = score;
                 }
             });
+            if k == 0 {
+                continue;
+            }
             if let Some(allowed) = &allowed {
                 let Some(Some(allowed)) = allowed.get(number) else {
                     continue;
@@ -205,6 +205,71 @@ impl Snapshot {
             best: top.finish(),
             also: scores,
         })
+    }
+
+    /// How much of the query the chunks hold: the share of the weight (idf) of its terms that occur in them, 0 to 1.
+    ///
+    /// NaN for a chunk that is in no segment or deleted, and where the query has no term in the chunk's language.
+    ///
+    /// # Errors
+    ///
+    /// Refuses a snapshot with missing languages.
+    pub fn coverage(&self, ids: &[i64]) -> Result<Vec<f64>, SegmentError> {
+        let weights = self.weights()?;
+        let weight = |unit: &usize| weights.get(*unit).copied().unwrap_or(0.0);
+        let mut coverage = vec![f64::NAN; ids.len()];
+        let located = self.also(ids);
+        for of_segment in located.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let number = of_segment.first().and_then(|(number, ..)| *number);
+            let Some((segment, lists)) = number.and_then(|number| {
+                let segment = self.view.segments.get(number)?;
+                Some((segment, self.lists.get(number)?))
+            }) else {
+                continue;
+            };
+            let total = lists
+                .asked
+                .iter()
+                .map(weight)
+                .fold(0.0, |sum, weight| sum + weight);
+            if lists.asked.is_empty() {
+                continue;
+            }
+            let cursors = lists.wanted.iter();
+            let mut cursors: Vec<_> = cursors
+                .map(|(unit, list)| (weight(unit), Cursor::new(list)))
+                .collect();
+            for (_, ordinal, place) in of_segment {
+                let alive = segment.alive.as_ref();
+                if !alive.is_none_or(|alive| alive.contains(*ordinal)) {
+                    continue;
+                }
+                let held = cursors.iter_mut().map(|(weight, cursor)| {
+                    if cursor.frequency(*ordinal) == 0 {
+                        0.0
+                    } else {
+                        *weight
+                    }
+                });
+                if let Some(share) = coverage.get_mut(*place) {
+                    *share = held.fold(0.0, |sum, weight| sum + weight) / total;
+                }
+            }
+        }
+        Ok(coverage)
+    }
+
+    /// The idf of each unit.
+    fn weights(&self) -> Result<Vec<f64>, SegmentError> {
+        if !self.missing_languages.is_empty() {
+            return Err(SegmentError::refused(
+                "the plan lacks languages of the snapshot: plan for them and take the snapshot again",
+            ));
+        }
+        let weights = self.frequencies.iter();
+        Ok(weights
+            .map(|frequency| idf(self.view.chunks, *frequency))
+            .collect())
     }
 
     /// For each segment the allowed chunks; nothing where there are none.
@@ -330,7 +395,8 @@ impl Scorer<'_> {
                     *weight * self.parameters.saturated(frequency, norm)
                 }
             });
-            give(place, parts.sum());
+            // Not `sum`, which makes -0.0 of nothing.
+            give(place, parts.fold(0.0, |sum, part| sum + part));
         }
     }
 }

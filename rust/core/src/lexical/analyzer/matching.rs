@@ -1,0 +1,171 @@
+//! What of a query stands in texts: phrases, and where the first matched word is.
+
+use std::ops::Range;
+
+use super::characters::Kind;
+use super::excerpt::leads_only;
+use super::words::Words;
+use super::{Analyzer, TermSource};
+use crate::hashing::WordMap;
+
+/// Tokens that are remembered from text to text at most.
+pub(super) const MOST_KNOWN: usize = 1 << 16;
+
+impl Analyzer {
+    /// For each text, whether it holds every phrase and none that is excluded.
+    ///
+    /// Phrases are those of [`super::QueryTerms`]: terms that stand one behind the other. Stop words take no place,
+    /// neither in the text nor in the phrase; a word takes one, whichever of its terms is asked for; a whole (`e-mail`
+    /// as `email`) takes the places of its words. A phrase without terms is in every text.
+    pub fn matches<'t>(
+        &self,
+        texts: impl IntoIterator<Item = &'t str>,
+        phrases: &[Vec<String>],
+        excluded: &[Vec<String>],
+    ) -> Vec<bool> {
+        let mut numbers = WordMap::default();
+        for term in phrases.iter().chain(excluded).flatten() {
+            let next = numbers.len();
+            numbers.entry(term.as_str()).or_insert(next);
+        }
+        let numbered = |groups: &[Vec<String>]| -> Vec<Vec<usize>> {
+            let groups = groups.iter().map(|group| {
+                let known = group.iter().filter_map(|term| numbers.get(term.as_str()));
+                known.copied().collect()
+            });
+            groups.collect()
+        };
+        let (phrases, excluded) = (numbered(phrases), numbered(excluded));
+        let mut known = Known::default();
+        let mut occurrences = Occurrences::new(numbers.len());
+        let matched = texts.into_iter().map(|text| {
+            occurrences.clear();
+            self.tokens(text, |token| {
+                if known.len() >= MOST_KNOWN {
+                    known.clear();
+                }
+                let meaning = known.entry(token).or_insert_with(|| {
+                    let words = Words::of(self, token);
+                    let terms = words.terms().filter_map(|term| {
+                        let number = numbers.get(term.text)?;
+                        Some((*number, term.places))
+                    });
+                    (terms.collect(), words.places())
+                });
+                occurrences.add(&meaning.0, meaning.1);
+            });
+            phrases.iter().all(|phrase| occurrences.hold(phrase))
+                && !excluded.iter().any(|phrase| occurrences.hold(phrase))
+        });
+        matched.collect()
+    }
+
+    /// For each text the place, in characters, of the first word that stands for one of the terms: the first that an
+    /// excerpt would mark.
+    pub fn first_matches<'t>(
+        &self,
+        texts: impl IntoIterator<Item = &'t str>,
+        wanted: &[String],
+    ) -> Vec<Option<usize>> {
+        let terms: WordMap<&str, ()> = wanted.iter().map(|term| (term.as_str(), ())).collect();
+        let ignores_single = self.ignores_single(wanted);
+        let mut known: WordMap<&str, bool> = WordMap::default();
+        let first = texts.into_iter().map(|text| {
+            let mut first = None;
+            self.places(text, |start, end| {
+                let (None, Some(token)) = (first, text.get(start..end)) else {
+                    return;
+                };
+                if known.len() >= MOST_KNOWN {
+                    known.clear();
+                }
+                let is_match = *known.entry(token).or_insert_with(|| {
+                    let leads_only = leads_only(self, token, ignores_single);
+                    Words::of(self, token)
+                        .terms()
+                        .any(|term| (term.leads || !leads_only) && terms.contains_key(term.text))
+                });
+                if is_match {
+                    first = Some(start);
+                }
+            });
+            first.map(|start| text.get(..start).unwrap_or_default().chars().count())
+        });
+        first.collect()
+    }
+
+    /// Where pairs of characters are wanted, one of the two alone says little.
+    pub(super) fn ignores_single(&self, wanted: &[String]) -> bool {
+        let of_pairs = |&it: &char| self.characters.kind(it) == Kind::Pair;
+        wanted
+            .iter()
+            .any(|term| term.chars().filter(of_pairs).count() == 2)
+    }
+}
+
+/// Of a token: numbers and places of the terms that are looked for, and the places that it takes.
+type Known<'t> = WordMap<&'t str, (Box<[(usize, Range<usize>)]>, usize)>;
+
+/// Where the terms of phrases stand in one text.
+struct Occurrences {
+    /// For each term, ascending by start.
+    terms: Vec<Vec<(usize, usize)>>,
+    places: usize,
+    /// For each place, the step that came to it last: of even steps, of odd ones.
+    reached: [Vec<u32>; 2],
+    step: u32,
+}
+
+impl Occurrences {
+    fn new(terms: usize) -> Self {
+        Self {
+            terms: vec![Vec::new(); terms],
+            places: 0,
+            reached: Default::default(),
+            step: 0,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.terms.iter_mut().for_each(Vec::clear);
+        self.places = 0;
+        self.reached.iter_mut().for_each(Vec::clear);
+        self.step = 0;
+    }
+
+    fn add(&mut self, terms: &[(usize, Range<usize>)], places: usize) {
+        for (number, within) in terms {
+            if let Some(found) = self.terms.get_mut(*number) {
+                found.push((self.places + within.start, self.places + within.end));
+            }
+        }
+        self.places += places;
+    }
+
+    /// Whether the terms stand one behind the other.
+    fn hold(&mut self, phrase: &[usize]) -> bool {
+        for steps in &mut self.reached {
+            steps.resize(self.places + 1, 0);
+        }
+        for (number, term) in phrase.iter().enumerate() {
+            let [even, odd] = &mut self.reached;
+            let (before, now) = match self.step % 2 {
+                0 => (even, odd),
+                _ => (odd, even),
+            };
+            let mut found = false;
+            for (start, end) in self.terms.get(*term).into_iter().flatten() {
+                let follows = number == 0 || before.get(*start) == Some(&self.step);
+                if follows && let Some(place) = now.get_mut(*end) {
+                    *place = self.step + 1;
+                    found = true;
+                }
+            }
+            self.step += 1;
+            if !found {
+                return false;
+            }
+        }
+        true
+    }
+}
