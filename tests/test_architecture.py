@@ -22,6 +22,7 @@ LAYERS = {
     "value_checks": 0,
     "chunks": 0,
     "models": 1,
+    "settings_files": 1,
     "documents": 2,
     "embedding": 2,
     "reranking": 2,

@@ -681,8 +681,8 @@ async def test_a_collection_finds_its_server_again(double, database_url, tmp_pat
     async with PostgreSQLRetriever(database_url, name) as retriever:
         report = await retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0)
         assert report.chunks == report.embedded >= 2
-    # Opened by the name that the collection remembers.
-    async with PostgreSQLRetriever(database_url) as retriever:
+    # Opened by the name that the collection remembers, which the list of its user allows.
+    async with PostgreSQLRetriever(database_url, models=[name]) as retriever:
         hits = await retriever.search("what colour is a banana?", top_k=2)
         assert hits.mode == "hybrid"
         assert hits.embedding_model == name

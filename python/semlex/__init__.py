@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semlex.reranking.qwen3 import Qwen3Reranker
     from semlex.reranking.score import ScoreReranker
     from semlex.reranking.tei import TEIReranker
-    from semlex.retriever import DocumentRetriever, PostgreSQLRetriever
+    from semlex.retriever import PostgreSQLRetriever
     from semlex.store.copying import BulkIngestConfig
     from semlex.store.indexes import HnswIndex
     from semlex.store.lexical.bm25 import Bm25Options
@@ -69,7 +69,6 @@ _MODULES = {
     "CohereReranker": "semlex.reranking.cohere",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "Bm25Options": "semlex.store.lexical.bm25",
-    "DocumentRetriever": "semlex.retriever",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.indexes",
     "LLMReranker": "semlex.reranking.llm",

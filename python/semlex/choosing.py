@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import shlex
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from semlex.embedding.selection import choose_embedder
+from semlex.embedding.selection import STATIC, choose_embedder
+from semlex.embedding.static import WHEEL_MODEL
+from semlex.errors import MissingExtraError, ModelError, ModelMismatchError, ModelNotAllowedError, ModelNotFoundError
+from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
+from semlex.models.weights import find_cached
 from semlex.preparation import GIVEN, embedder_version
 from semlex.reranking.selection import choose_reranker
+from semlex.settings_files import named_models, own_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.embedding.base import Embedder
+    from semlex.embedding.selection import Choice
     from semlex.models.calling import ModelCaller
     from semlex.reranking.base import Reranker
     from semlex.store.schema import EmbeddingVersion
+
+STORED = "the collection's model"
+SHOWN_NAME = 200  # characters of a stored name that a message shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,7 @@ class ModelOptions:
         use_reranking: As for `semlex.reranking.selection.choose_reranker`.
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
+        models: Names that a collection may bring although they lead to a server or a folder.
     """
 
     embedding_model: str | Embedder | None = None
@@ -33,6 +49,7 @@ class ModelOptions:
     use_reranking: bool | Literal["auto"] = "auto"
     device: str | None = None
     dimensions: int | None = None
+    models: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +61,10 @@ class OpenModels:
         embedding_choice: One line: which and why.
         counter_name: Its way of counting tokens, or None.
         version: What its vectors are, or None.
-        reranker: The model that reranks, or None.
-        reranking_choice: One line: which and why.
+        missing: Why the collection's own model cannot be used here, or None. Words can be searched then; vectors
+            cannot be made.
+        reranker: The model that reranks, or None; None before it is chosen, too.
+        reranking_choice: One line: which and why; None before it is chosen.
         owned: Those of the two that were made here.
     """
 
@@ -53,9 +72,15 @@ class OpenModels:
     embedding_choice: str = ""
     counter_name: str | None = None
     version: EmbeddingVersion | None = None
+    missing: ModelError | None = None
     reranker: Reranker | None = None
-    reranking_choice: str = ""
-    owned: list[Embedder | Reranker] = field(default_factory=list)
+    reranking_choice: str | None = None
+    owned: tuple[Embedder | Reranker, ...] = ()
+
+    def refuse_without_model(self) -> None:
+        """Raises what stands in the way of the collection's own model, if anything does."""
+        if self.missing is not None:
+            raise self.missing.with_traceback(None)
 
     def close(self) -> None:
         """Closes the models that were made here; those that the user passed stay open."""
@@ -63,8 +88,11 @@ class OpenModels:
             model.close()
 
 
-async def choose_models(caller: ModelCaller, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
-    """Chooses the models; a collection's own model is never silently replaced by another one.
+async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
+    """Chooses the embedder; a collection's own model is never silently replaced by another one.
+
+    A model that the user names is used, or the call fails. A name that only the database holds is used when it is that
+    of a wheel, of a model in the local cache, or on the user's list; else the collection opens without a model.
 
     Args:
         caller: Runs what opens files or asks servers.
@@ -72,35 +100,134 @@ async def choose_models(caller: ModelCaller, options: ModelOptions, stored: Embe
         stored: What the collection's vectors are, or None when there are none yet.
 
     Returns:
-        The models.
+        The embedder, if any.
 
     Raises:
         ConfigurationError: Names or options that contradict each other.
-        ModelError: As the two functions that choose.
+        ModelMismatchError: The model on this machine makes other vectors than the collection's.
+        ModelError: As `semlex.embedding.selection.choose_embedder`, for a model that the user named.
     """
+    if options.embedding_model is not None or stored is None:
+        return await caller.query(lambda: _open(_configured(options, stored), options))
+    if stored.model == GIVEN:
+        return OpenModels(embedding_choice="vectors are given by the caller; without them, keyword search only")
+
+    def open_stored() -> OpenModels:
+        try:
+            return _open(_stored(stored, options), options)
+        except ModelMismatchError:
+            raise
+        except (ModelError, MissingExtraError) as error:
+            missing = _unusable(stored.model, error)
+            return OpenModels(embedding_choice=f"keyword search only: {missing}", missing=missing)
+
+    return await caller.query(open_stored)
+
+
+async def with_reranker(caller: ModelCaller, options: ModelOptions, models: OpenModels) -> OpenModels:
+    """Chooses the reranker, unless that has been done.
+
+    Args:
+        caller: Runs what opens files.
+        options: What the user asked for.
+        models: The models so far.
+
+    Returns:
+        The same with the reranker, if any.
+
+    Raises:
+        ConfigurationError: As `semlex.reranking.selection.choose_reranker`.
+        ModelError: As `semlex.reranking.selection.choose_reranker`.
+    """
+    if models.reranking_choice is not None:
+        return models
+    choice = await caller.query(
+        lambda: choose_reranker(options.reranker_model, options.use_reranking, device=options.device)
+    )
+    made_here = choice.reranker is not None and choice.reranker is not options.reranker_model
+    owned = (*models.owned, choice.reranker) if choice.reranker is not None and made_here else models.owned
+    return replace(models, reranker=choice.reranker, reranking_choice=choice.reason, owned=owned)
+
+
+def _open(choice: Choice, options: ModelOptions) -> OpenModels:
+    """Asks the chosen embedder for what a collection has to know; that may open files, or ask a server."""
+    embedder = choice.embedder
+    if embedder is None:
+        return OpenModels(embedding_choice=choice.reason)
+    opened = OpenModels(embedder, choice.reason, owned=() if embedder is options.embedding_model else (embedder,))
+    try:
+        return replace(opened, counter_name=embedder.counter_name, version=embedder_version(embedder))
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _configured(options: ModelOptions, stored: EmbeddingVersion | None) -> Choice:
     configured, dimensions = options.embedding_model, options.dimensions
-    if configured is None and stored is not None:
-        configured = "none" if stored.model == GIVEN else stored.model
     if dimensions is None and stored is not None and configured == stored.model:
         dimensions = stored.dimensions
+    return choose_embedder(configured, device=options.device, dimensions=dimensions)
 
-    def choose() -> OpenModels:
-        choice = choose_embedder(configured, device=options.device, dimensions=dimensions)
-        embedder = choice.embedder
-        owned: list[Embedder | Reranker] = []
-        if embedder is not None and embedder is not configured:
-            owned.append(embedder)
-        models = OpenModels(owned=owned)
-        try:
-            # Both may open a file or ask a server.
-            counter_name = None if embedder is None else embedder.counter_name
-            version = None if embedder is None else embedder_version(embedder)
-            reranking = choose_reranker(options.reranker_model, options.use_reranking, device=options.device)
-        except BaseException:
-            models.close()
-            raise
-        if reranking.reranker is not None and reranking.reranker is not options.reranker_model:
-            owned.append(reranking.reranker)
-        return OpenModels(embedder, choice.reason, counter_name, version, reranking.reranker, reranking.reason, owned)
 
-    return await caller.query(choose)
+def _stored(stored: EmbeddingVersion, options: ModelOptions) -> Choice:
+    """The embedder of a name that the database holds.
+
+    Raises:
+        ModelError: It cannot be used here; the message says why and what helps.
+        MissingExtraError: The same, for want of a package.
+    """
+    name = stored.model
+    dimensions = stored.dimensions if options.dimensions is None else options.dimensions
+    listed: list[str] = []
+    if leads_to(name) is not None:
+        listed = [*options.models, *named_models()]
+        if not any(_same_name(entry, name) for entry in listed):
+            raise _not_allowed(name)
+    elif name not in {STATIC, WHEEL_MODEL}:
+        _check_cached(name)
+    # The environment has one key and does not say for which of several hosts it is: then none of them gets it.
+    hosts = {host_of(entry) or entry for entry in listed if leads_to(entry) == "server"}
+    return choose_embedder(name, device=options.device, dimensions=dimensions, why=STORED, send_key=len(hosts) == 1)
+
+
+def _same_name(listed: str, stored: str) -> bool:
+    """Whether a name of the user's list is the stored one; a folder is stored by its absolute path."""
+    return listed == stored or (leads_to(listed) == "folder" and str(Path(listed).expanduser().resolve()) == stored)
+
+
+def _check_cached(name: str) -> None:
+    """Refuses a hub id whose model is not in the local cache."""
+    hub_id = name
+    for prefix in LOCAL_PREFIXES:
+        hub_id = hub_id.removeprefix(prefix)
+    if find_spec("huggingface_hub") is None:
+        raise MissingExtraError("huggingface_hub", "torch", "a model of the hub")
+    if find_cached(hub_id) is None:
+        raise ModelNotFoundError(
+            f"it is not in the local cache of the hub; fetch it where the hub is reachable: semlex models pull {hub_id}"
+        )
+
+
+def _not_allowed(name: str) -> ModelNotAllowedError:
+    place = "behind a server" if leads_to(name) == "server" else "in a folder"
+    shown = repr(name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}…")
+    message = (
+        f"the collection was made with the model {shown}, {place}, and a name from a database is not followed there"
+    )
+    if name.isprintable() and len(name) <= SHOWN_NAME:
+        quoted = shlex.quote(name)
+        listed = f"{own_file()} with: models = [{json.dumps(name, ensure_ascii=False)}]"
+        message += (
+            f"; if you trust it, name it yourself: --model {quoted}, models=[{name!r}] in Python, or for good "
+            f"SEMLEX_MODELS={quoted} or {listed}"
+        )
+    return ModelNotAllowedError(message)
+
+
+def _unusable(name: str, error: ModelError | MissingExtraError) -> ModelError:
+    if isinstance(error, ModelNotAllowedError):
+        return error
+    return ModelError(
+        f"the collection's model {name} cannot be used here: {error}; or search by words: --mode keyword, "
+        "or --model none (embedding_model='none')"
+    )

@@ -101,8 +101,6 @@ def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRe
     with _retriever(settings, create=create) as retriever:
         if not quiet:
             messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
-            if retriever.retriever.reranker is not None:
-                messages.print(f"[dim]{escape(retriever.retriever.reranking_choice)}[/dim]")
         yield retriever
 
 

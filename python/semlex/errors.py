@@ -8,6 +8,7 @@
     ├── MissingExtraError (ImportError)       an optional package is needed; the message names the extra
     ├── ModelError (RuntimeError)             a model cannot do its work
     │   ├── ModelNotFoundError (LookupError)  a model cannot be loaded; the message says what was tried
+    │   ├── ModelNotAllowedError (PermissionError)  a collection's name leads where the user did not send it
     │   ├── ModelMismatchError (ValueError)   another model or dimension than the collection's
     │   └── ModelServerError (ConnectionError)  a model's server fails; `status` holds its last HTTP status
     ├── WorkAbandonedError (RuntimeError)     a model's work ended early, because nobody waits for it any more
@@ -115,6 +116,10 @@ class ModelError(SemlexError, RuntimeError):
 
 class ModelNotFoundError(ModelError, LookupError):
     """A model cannot be loaded; the message says what was tried and what helps."""
+
+
+class ModelNotAllowedError(ModelError, PermissionError):
+    """A collection was made with a model behind a server or in a folder, and the user has not named it."""
 
 
 class ModelMismatchError(ModelError, ValueError):

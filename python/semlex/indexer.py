@@ -112,6 +112,7 @@ class Indexer:
         if not ids:
             return []
         self._refuse_read_only()
+        self._models.refuse_without_model()
         await self._ensure_version(
             None if embeddings is None else preparation.given_version(embeddings, self._models.version)
         )
@@ -148,6 +149,7 @@ class Indexer:
     ) -> IndexReport:
         """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
         self._refuse_read_only()
+        self._models.refuse_without_model()
         started, begun = time.perf_counter(), utc_now()
         chunker = Chunker(self._token_counter(), chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         await self._ensure_version(None)
@@ -188,6 +190,7 @@ class Indexer:
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
+        self._models.refuse_without_model()
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
         self._refuse_read_only()

@@ -7,11 +7,10 @@ query -> vector -> vector leg   \
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from semlex.choosing import ModelOptions, OpenModels, choose_models
+from semlex.choosing import ModelOptions, OpenModels, open_embedder, with_reranker
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
@@ -21,6 +20,7 @@ from semlex.preparation import documents_from_texts
 from semlex.reporting import collection_status, server_health
 from semlex.request import Request, check_ids, checked_array
 from semlex.searching import Search
+from semlex.settings_files import model_names
 from semlex.store import rows, schema
 from semlex.store.connection import Database, check_access
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
@@ -30,7 +30,7 @@ from semlex.store.filters import log_unknown_fields, parse_filters
 from semlex.store.lexical.bm25 import DEFAULT_BM25, Bm25Engine, Bm25Options
 from semlex.store.names import Names
 from semlex.store.schema import Collection, CollectionSettings, check_same_model
-from semlex.types import DEFAULT_TOP_K
+from semlex.types import DEFAULT_TOP_K, DocumentRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -53,18 +53,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class DocumentRetriever(ABC):
-    """What an application needs of a retriever."""
-
-    @abstractmethod
-    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> list[Any]:
-        """The documents that fit a query best, best first."""
-
-    @abstractmethod
-    async def add_documents(self, documents: Sequence[Document]) -> list[str]:
-        """Stores documents and returns their ids."""
-
-
 class PostgreSQLRetriever(DocumentRetriever):
     """Hybrid search over one collection in Postgres.
 
@@ -80,6 +68,8 @@ class PostgreSQLRetriever(DocumentRetriever):
         use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
         device: Where local models run: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         dimensions: Length of the vectors: they are cut to it; for static models and your own embedder it is a check.
+        models: Models behind servers or in folders that a collection may name, beside those of ``SEMLEX_MODELS`` and of
+            your own settings file. Other such names are not followed: words answer then, with a warning.
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
@@ -110,6 +100,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         *,
         device: str | None = None,
         dimensions: int | None = None,
+        models: Sequence[str] = (),
         collection: str = "default_collection",
         schema: str = "semlex",
         create: bool = True,
@@ -134,8 +125,10 @@ class PostgreSQLRetriever(DocumentRetriever):
         check_access(db_url, pool=pool, connection=connection, max_connections=max_connections, timeout=timeout)
         self.names = Names(schema, collection)
         self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
-        self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions)
+        listed = model_names(models)
+        self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions, listed)
         self._models = OpenModels()
+        self._choosing_reranker = asyncio.Lock()
         self._storage = storage_named(vector_storage)
         self._settings = CollectionSettings(
             distance=distance,
@@ -155,7 +148,7 @@ class PostgreSQLRetriever(DocumentRetriever):
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def initialize(self) -> None:
-        """Starts or reaches the server, opens (or makes) the collection, chooses the models.
+        """Starts or reaches the server, opens (or makes) the collection, chooses the embedding model.
 
         Raises:
             ConnectionFailedError: The server cannot be reached.
@@ -188,7 +181,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def _open_collection(self, database: Database, caller: ModelCaller) -> Collection:
         stored = await schema.find_collection(database, self.names)
-        self._models = models = await choose_models(caller, self._options, stored.embedding if stored else None)
+        self._models = models = await open_embedder(caller, self._options, stored.embedding if stored else None)
         settings = self._settings
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
@@ -207,9 +200,7 @@ class PostgreSQLRetriever(DocumentRetriever):
             self._caller = None
         # A model may first finish the batch that it computes.
         await asyncio.to_thread(self._models.close)
-        self._models = OpenModels(
-            embedding_choice=self._models.embedding_choice, reranking_choice=self._models.reranking_choice
-        )
+        self._models = OpenModels(embedding_choice=self._models.embedding_choice)
         database, self._database = self._database, None
         if database is not None:
             await database.close()
@@ -238,7 +229,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     @property
     def reranker(self) -> Reranker | None:
-        """The model that reranks, or None."""
+        """The model that reranks, or None; the first search that reranks chooses it."""
         return self._models.reranker
 
     @property
@@ -249,7 +240,13 @@ class PostgreSQLRetriever(DocumentRetriever):
     @property
     def reranking_choice(self) -> str:
         """One line: which reranker was chosen, and why."""
-        return self._models.reranking_choice
+        return self._models.reranking_choice or "not chosen yet"
+
+    async def open_reranker(self) -> Reranker | None:
+        """The reranker, or None; chosen at the first call, as by the first search that reranks."""
+        async with self._choosing_reranker:
+            self._models = await with_reranker(self._opened.caller, self._options, self._models)
+        return self._models.reranker
 
     @property
     def _opened(self) -> Indexer:
@@ -424,8 +421,6 @@ class PostgreSQLRetriever(DocumentRetriever):
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        if rerank is True and self.reranker is None:
-            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
         indexer = self._opened
         if indexer.collection.embedding is None and (self.embedder is not None or vector is not None):
             # Another process may have stored the first vectors in the meantime.
@@ -445,7 +440,9 @@ class PostgreSQLRetriever(DocumentRetriever):
             deadline=deadline,
             rerank=rerank,
         )
-        reranker = self.reranker if rerank or rerank is None else None
+        reranker = None if rerank is False else await self.open_reranker()
+        if rerank is True and reranker is None:
+            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
         search = Search(
             indexer.database,
             indexer.collection,

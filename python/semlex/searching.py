@@ -114,6 +114,7 @@ class Search:
         self._collection = collection
         self._embedder = models.embedder
         self._reranker = models.reranker
+        self._models = models
         # What the embedder is, as it said when it was opened: asking it again may mean waiting for its model.
         self._identity = "" if models.version is None else models.version.identity_key
         self._caller = caller
@@ -169,8 +170,11 @@ class Search:
                     f"collection {name!r} holds no vectors yet; fill them in with: semlex embed --collection {name}"
                 )
             if not can_embed:
+                self._models.refuse_without_model()
                 raise ModelError("no embedding model is open to embed the query: name one, or pass vector=")
             return ["vector"]
+        if self._models.missing is not None and has_vectors and not can_embed and request.mode != "keyword":
+            self._warnings.append(f"answered by words alone: {self._models.missing}")
         if request.mode == "keyword" or (request.mode is None and not vector):
             if not keyword:
                 raise ConfigurationError(f"collection {name!r} was made without a keyword engine (lexical='none')")

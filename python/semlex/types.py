@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -305,3 +306,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+class DocumentRetriever(ABC):
+    """What an application needs of a retriever."""
+
+    @abstractmethod
+    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> list[Any]:
+        """The documents that fit a query best, best first."""
+
+    @abstractmethod
+    async def add_documents(self, documents: Sequence[Document]) -> list[str]:
+        """Stores documents and returns their ids."""

@@ -16,6 +16,7 @@ from semlex.embedding.base import FITTED_FUSION_WEIGHT
 from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
 from semlex.embedding.server import REFUSED_STATUSES, ServerEmbedder, find_key, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
+from semlex.models.permission import key_for
 from semlex.models.server import ModelServer
 from semlex.models.transformer import shown_rows
 
@@ -44,7 +45,8 @@ class OpenAIEmbedder(ServerEmbedder):
         model: The server's name for the model.
         base_url: Address in front of ``/embeddings``.
         api_key: Key of the account. None for the environment: ``OPENAI_API_KEY`` at OpenAI, ``OPENROUTER_API_KEY`` at
-            OpenRouter, ``SEMLEX_EMBEDDING_API_KEY`` anywhere else.
+            OpenRouter, ``SEMLEX_EMBEDDING_API_KEY`` anywhere else, unless ``SEMLEX_EMBEDDING_MODEL`` names an address
+            of another host: the key is that one's then. Blank for none.
         name: Name in the identity; None for one that `choose_embedder` turns into this embedder again.
         dimensions: Length of the vectors: the leading part of the server's, for models that were trained for it
             (Matryoshka), normalised after the cut. None for the model's own.
@@ -88,10 +90,15 @@ class OpenAIEmbedder(ServerEmbedder):
             raise ConfigurationError("send_dimensions needs dimensions")
         address = base_url.rstrip("/")
         account = next((short for short, (known, _) in ACCOUNTS.items() if known == address), None)
-        variable = OTHER_KEY_VARIABLE if account is None else ACCOUNTS[account][1]
+        if account is None:
+            other_key, variable = key_for(OTHER_KEY_VARIABLE, address)
+            key = find_key(other_key or "" if api_key is None else api_key)
+        else:
+            variable = ACCOUNTS[account][1]
+            key = find_key(api_key, variable, needed_by=f"{account}:{model}")
         server = ModelServer(
             address,
-            api_key=find_key(api_key, variable, needed_by=account and f"{account}:{model}"),
+            api_key=key,
             key_variable=variable,
             timeout=timeout,
             concurrency=concurrency,

@@ -33,7 +33,7 @@ STATIC = "static"
 OLLAMA_PORT = 11434
 # What a name may begin with, before a colon.
 PROVIDERS = (*ACCOUNTS, "gemini", "ollama", "sentence-transformers")
-_BETTER = f"better, with a GPU: --model {DEFAULT_MODEL}"
+AS_CONFIGURED = "as configured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Choice:
 
     Attributes:
         embedder: The embedder, or None: search by words alone.
-        reason: One line: what was chosen, why, and how to change it.
+        reason: One line: what was chosen, and why.
     """
 
     embedder: Embedder | None
@@ -56,6 +56,8 @@ def choose_embedder(
     dimensions: int | None = None,
     revision: str | None = None,
     allow_download: bool = False,
+    why: str = AS_CONFIGURED,
+    send_key: bool = True,
 ) -> Choice:
     """Chooses an embedder: the configured one, else Qwen3 from the cache on a GPU, else static, else none.
 
@@ -70,6 +72,8 @@ def choose_embedder(
         dimensions: Length of the vectors. For static models it is a check; all others are cut to it.
         revision: Branch, tag or commit of the hub.
         allow_download: Whether the hub may be asked for a configured model.
+        why: Why this model, for the line that says so.
+        send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
 
     Returns:
         The embedder, if any, and the line that says so.
@@ -81,7 +85,14 @@ def choose_embedder(
         ModelError: The configured model is of a kind that is not supported.
         MissingExtraError: The configured model needs a package that is not installed.
     """
-    choice = _choose(configured, device, dimensions, revision, allow_download=allow_download)
+    if configured is None:
+        choice = _automatic_embedder(device, dimensions)
+    elif not isinstance(configured, str):
+        choice = Choice(configured, f"hybrid search with the embedder that was passed, {configured.identity.model}")
+    else:
+        choice = _named_embedder(
+            configured, device, dimensions, revision, allow_download=allow_download, why=why, send_key=send_key
+        )
     if dimensions is not None and choice.embedder is not None and choice.embedder.dimensions != dimensions:
         raise ModelMismatchError(
             f"dimensions={dimensions} was configured, but {choice.embedder.identity.model} makes vectors of "
@@ -90,41 +101,32 @@ def choose_embedder(
     return choice
 
 
-def _choose(
-    configured: str | Embedder | None,
+def _named_embedder(
+    configured: str,
     device: str | None,
     dimensions: int | None,
     revision: str | None,
     *,
     allow_download: bool,
+    why: str,
+    send_key: bool,
 ) -> Choice:
-    if configured is None:
-        return _automatic_embedder(device, dimensions)
-    if not isinstance(configured, str):
-        return Choice(configured, f"hybrid search with the embedder that was passed, {configured.identity.model}")
     if configured == KEYWORDS_ONLY:
-        return Choice(None, "keyword search only, as configured; for hybrid search: --model NAME")
+        return Choice(None, f"keyword search only, {why}")
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
-        return Choice(StaticEmbedder(), f"hybrid search with static embeddings, as configured; {_BETTER}")
-    return _named_embedder(configured, device, dimensions, revision, allow_download=allow_download)
-
-
-def _named_embedder(
-    configured: str, device: str | None, dimensions: int | None, revision: str | None, *, allow_download: bool
-) -> Choice:
-    server = _behind_server(configured, dimensions)
+        return Choice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
+    server = _behind_server(configured, dimensions, send_key=send_key)
     if server is not None:
         if revision is not None:
             raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
-        reason = f"texts are sent to {server.host}; another model: --model NAME"
-        return Choice(server, f"hybrid search with {configured}, as configured; {reason}")
+        return Choice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
     chosen: Embedder
     provider, _, name = configured.partition(":")
     if provider == "sentence-transformers" and name:
         chosen = SentenceTransformersEmbedder(
             name, device, dimensions=dimensions, revision=revision, allow_download=allow_download
         )
-        return Choice(chosen, f"hybrid search with {name}, as configured; another model: --model NAME")
+        return Choice(chosen, f"hybrid search with {name}, {why}")
     _refuse_unknown_form(configured)
     folder = find_model(configured, revision=revision, allow_download=allow_download)
     if folder.read_json("config.json").get("model_type") == "qwen3":
@@ -138,16 +140,17 @@ def _named_embedder(
             f"{folder.name} is neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model; choose one "
             "of these kinds"
         )
-    return Choice(chosen, f"hybrid search with {folder.name}, as configured; another model: --model NAME")
+    return Choice(chosen, f"hybrid search with {folder.name}, {why}")
 
 
-def _behind_server(configured: str, dimensions: int | None) -> ServerEmbedder | None:
+def _behind_server(configured: str, dimensions: int | None, *, send_key: bool) -> ServerEmbedder | None:
     """The embedder of a name that leads to a server; nothing is sent to it yet."""
+    key = None if send_key else ""
     if configured.startswith(("http://", "https://")):
         address, _, model = configured.partition("#")
         if not model:
             raise ConfigurationError("an address needs the name of a model behind it: http(s)://HOST[:PORT]/v1#MODEL")
-        return OpenAIEmbedder(model, address, dimensions=dimensions)
+        return OpenAIEmbedder(model, address, api_key=key, dimensions=dimensions)
     provider, _, model = configured.partition(":")
     if not model:
         return None
@@ -156,7 +159,7 @@ def _behind_server(configured: str, dimensions: int | None) -> ServerEmbedder | 
     if provider == "gemini":
         return GeminiEmbedder(model, dimensions=dimensions)
     if provider == "ollama":
-        return OpenAIEmbedder(model, _ollama_address(), name=configured, dimensions=dimensions)
+        return OpenAIEmbedder(model, _ollama_address(), api_key=key, name=configured, dimensions=dimensions)
     return None
 
 
@@ -195,14 +198,14 @@ def _refuse_unknown_form(configured: str) -> None:
 def _automatic_embedder(device: str | None, dimensions: int | None) -> Choice:
     obstacle = automatic_obstacle(DEFAULT_MODEL, device)
     if obstacle is None:
-        reason = f"hybrid search with {DEFAULT_MODEL} on the GPU, found in the local cache; another model: --model NAME"
+        reason = f"hybrid search with {DEFAULT_MODEL} on the GPU, found in the local cache"
         return Choice(Qwen3EmbeddingEncoder(device=device, dimensions=dimensions), reason)
     try:
         static = StaticEmbedder()
     except (MissingExtraError, ModelError) as error:
         reason = f"keyword search only ({obstacle}; {error}); for hybrid search afterwards: semlex embed --model NAME"
         return Choice(None, reason)
-    return Choice(static, f"hybrid search with static embeddings (small, English; {obstacle}); {_BETTER}")
+    return Choice(static, f"hybrid search with static embeddings (small, English; {obstacle})")
 
 
 def _is_static(folder: ModelFolder) -> bool:

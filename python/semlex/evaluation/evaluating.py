@@ -124,7 +124,8 @@ async def evaluate(
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if not texts:
         raise ConfigurationError("no query is judged: the ids of queries and judgements have nothing in common")
-    if rerank and retriever.reranker is None:
+    reranker = None if rerank is False else await retriever.open_reranker()
+    if rerank and reranker is None:
         raise ConfigurationError("measuring the reranker needs one: name it with reranker_model=")
     considered = {query: judgements[query] for query in texts}
     ways = ways_to_search(retriever, fusions, rerank=rerank)
@@ -165,7 +166,7 @@ async def evaluate(
         systems=systems,
         baseline=next(name for name, system in systems.items() if system.p is None),
         embedding_model=embedding.model if embedding is not None and "vector" in systems else None,
-        reranker_model=retriever.reranker.identity if retriever.reranker is not None and RERANKED in systems else None,
+        reranker_model=reranker.identity if reranker is not None and RERANKED in systems else None,
         judged=unit,
         warnings=notes,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeGuard
 import numpy as np
 
 from semlex.errors import ConfigurationError, ModelServerError
+from semlex.models.permission import key_for
 from semlex.models.server import CALLS_AT_ONCE, ModelServer
 from semlex.models.tokenizing import check_texts
 from semlex.models.transformer import check_range
@@ -42,7 +43,8 @@ class ServerReranker(ABC):
     Args:
         model: Name by which the server knows the model.
         base_url: Address in front of every path.
-        api_key: Key of the account; None for the environment's (`KEY_VARIABLES`, `OTHER_KEY_VARIABLE`).
+        api_key: Key of the account; None for the environment's (`KEY_VARIABLES`, `OTHER_KEY_VARIABLE`; the latter goes
+            to the host of ``SEMLEX_RERANKER_MODEL`` alone where that is an address).
         batch_size: Most texts of a request, 1 to `most_texts`.
         timeout: Most seconds of one attempt.
         attempts: Most attempts of one request.
@@ -71,16 +73,22 @@ class ServerReranker(ABC):
         if not model.strip() or not model.isprintable():
             raise ConfigurationError("model must be the name by which the server knows it, in one line, and not blank")
         address = base_url.rstrip("/")
-        variables = KEY_VARIABLES.get(address, (OTHER_KEY_VARIABLE,))
-        variable = next(filter(environment, variables), None)
-        if api_key is None and variable is None and address in KEY_VARIABLES:
-            raise ConfigurationError(f"{address} wants a key: set the environment variable {' or '.join(variables)}")
+        variables = KEY_VARIABLES.get(address)
+        if variables is None:
+            key, variable = key_for(OTHER_KEY_VARIABLE, address)
+        else:
+            variable = next(filter(environment, variables), variables[0])
+            key = environment(variable)
+            if api_key is None and key is None:
+                raise ConfigurationError(
+                    f"{address} wants a key: set the environment variable {' or '.join(variables)}"
+                )
         self._model = model
         self._batch_size = batch_size
         self._server = ModelServer(
             address,
-            api_key=environment(variable) if api_key is None and variable is not None else api_key,
-            key_variable=variable or variables[0],
+            api_key=key if api_key is None else api_key,
+            key_variable=variable,
             timeout=timeout,
             attempts=attempts,
             concurrency=concurrency,
