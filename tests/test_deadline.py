@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document, PostgreSQLRetriever, searching
 from semlex.errors import SearchTimeoutError
+from semlex.store import legs
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -78,3 +80,43 @@ async def test_a_silent_server_is_given_up(database_url: str, open_folder: Path)
                 await retriever.search("banana", deadline=0.2)
         proxy.hearing.set()
         assert (await retriever.search("banana", deadline=5.0))[0].id == "banana"
+
+
+async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
+    database_url: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        proxied(database_url, open_folder) as (proxy, url),
+        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=2.0) as retriever,
+    ):
+        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("DROP TABLE semlex.default_collection_embedding_1")
+
+        async def in_silence(*arguments: Any) -> None:
+            proxy.hearing.clear()
+            await legs.run_remaining_legs(*arguments)
+
+        monkeypatch.setattr(searching, "run_remaining_legs", in_silence)
+        async with asyncio.timeout(8):
+            with pytest.raises(SearchTimeoutError, match="did not answer within"):
+                await retriever.search("banana", deadline=1.0)
+
+
+async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url: str, open_folder: Path) -> None:
+    async with (
+        proxied(database_url, open_folder) as (proxy, url),
+        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=2.0) as retriever,
+    ):
+        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+        proxy.hearing.clear()
+        writing = asyncio.create_task(retriever.add_documents([Document("an apple is red", id="apple")]))
+        await asyncio.sleep(0.3)
+        writing.cancel()
+        # The driver by itself waits ten seconds for the server.
+        done, _ = await asyncio.wait({writing}, timeout=6)
+        assert done
+        assert writing.cancelled()
+        proxy.hearing.set()
+        await retriever.add_documents([Document("an apple is red", id="apple")])
+        assert await retriever.count() == 2

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool
 
-from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, SemlexError, StoreError
-from semlex.store.addresses import describe
+from semlex.errors import (
+    CollectionNotFoundError,
+    ConfigurationError,
+    ConnectionFailedError,
+    ReadOnlyError,
+    SearchTimeoutError,
+    SemlexError,
+    StoreError,
+)
+from semlex.retriever import PostgreSQLRetriever
+from semlex.store.addresses import describe, without_password
+from semlex.store.connection import Database, in_one_go
+from semlex.store.failures import translate
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
@@ -112,6 +125,169 @@ def test_no_password_is_told_of_a_malformed_address(url: str) -> None:
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
     assert describe(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        (
+            f"postgresql+psycopg://me:{SECRET}@h/notes",
+            r"begins with postgresql\+psycopg://.*with postgresql:// instead",
+        ),
+        (f"postgresql+asyncpg://me:{SECRET}@h/notes", "begin it with postgresql:// instead"),
+        (f"jdbc:postgresql://h/notes?password={SECRET}", "begin it with postgresql:// instead"),
+        (f"mysql://me:{SECRET}@h/notes", "mysql:// is not PostgreSQL"),
+        ("sqlite:///notes.db", "no address at all for the embedded server"),
+        ("localhost:5432/notes", r"put that in front of HOST:PORT/DATABASE"),
+        (f"me:{SECRET}@localhost:5432/notes", r"does not begin with postgresql://"),
+        (f" postgresql://me:{SECRET}@h/notes", "begins or ends with a blank"),
+        (f"'postgresql://me:{SECRET}@h/notes'", "quotation mark; remove that"),
+        (f"host=h;user=me;password={SECRET}", "separate them with blanks"),
+        (f"user=me:{SECRET}@h dbname=notes", "read as name=value pairs"),
+        (f"postgresql://me%3A{SECRET}@h/notes", "must be percent-encoded"),
+        (f"postgresql://me:{SECRET}@there@h/notes", "@ as %40"),
+        (f"postgresql://me:50%{SECRET}@h/notes", "% as %25"),
+        ("postgresql://h/notes?schema=public", "only libpq's parameters are known"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_told(url: str, remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=remedy) as caught:
+        SyncRetriever(url, "none")
+    assert SECRET not in told(caught.value)
+
+
+def test_the_remedies_for_addresses_work(server_url: str) -> None:
+    parts = conninfo_to_dict(server_url)
+    place = f"{parts['dbname']}?host={parts['host']}&port={parts['port']}"
+    password = "p@ss/w%rd: ?#"  # noqa: S105 - of nothing
+    for wrong, right in (
+        (f"postgresql+psycopg://{parts['user']}@/{place}", f"postgresql://{parts['user']}@/{place}"),
+        (f"{parts['user']}@/{place}", f"postgresql://{parts['user']}@/{place}"),
+        (
+            f"postgresql://{parts['user']}:{password}@/{place}",
+            f"postgresql://{parts['user']}:{quote(password, safe='')}@/{place}",
+        ),
+        (
+            f"{make_conninfo(**parts)} password=my own",
+            f"{make_conninfo(**parts)} password='my own'",
+        ),
+    ):
+        with pytest.raises(ConfigurationError):
+            SyncRetriever(wrong, "none")
+        describe(right)
+        psycopg.connect(right).close()
+
+
+@pytest.mark.parametrize("password", ["r", "semlex", "e"])
+def test_a_password_that_is_a_word_spoils_no_message(database_url: str, password: str) -> None:
+    nowhere = make_conninfo(database_url, dbname="semlex_nowhere", password=password)
+    with pytest.raises(ConnectionFailedError, match='database "semlex_nowhere" does not exist'):
+        SyncRetriever(nowhere, "none", use_reranking=False, timeout=2).initialize()
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (f"bad address postgresql://me:{SECRET}@h/d", "bad address postgresql://me:***@h/d"),
+        (f"bad user=me password={SECRET} host=h", "bad user=me password=*** host=h"),
+        (f"bad user=me password='{SECRET}'", "bad user=me password='***'"),
+    ],
+)
+def test_a_password_is_masked_where_it_stands(message: str, shown: str) -> None:
+    assert without_password(message, f"postgresql://you:{SECRET}@there/e") == shown
+
+
+@pytest.mark.parametrize(
+    ("options", "told_of"),
+    [
+        ({"max_connections": 0}, "max_connections must be 1 to 10,000; got 0"),
+        ({"max_connections": 2.5}, "max_connections must be a whole number; got float"),
+        ({"timeout": "x"}, "timeout must be a number of seconds; got str"),
+        ({"timeout": -1}, "timeout must be a number of seconds above 0; got -1"),
+        ({"timeout": float("nan")}, "timeout must be a number of seconds above 0; got nan"),
+        ({"schema": "information_schema"}, "belongs to Postgres: choose another name"),
+    ],
+)
+def test_arguments_that_reach_no_server(server_url: str, options: dict[str, Any], told_of: str) -> None:
+    with pytest.raises(ConfigurationError, match=told_of):
+        PostgreSQLRetriever(server_url, "none", **options)
+
+
+def test_a_pool_or_connection_of_another_kind(server_url: str) -> None:
+    with psycopg.connect(server_url) as connection, ConnectionPool(server_url, open=False) as pool:
+        with pytest.raises(ConfigurationError, match=r"connection must be a psycopg\.AsyncConnection; got psycopg"):
+            PostgreSQLRetriever(connection=connection)  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match=r"pool must be a psycopg_pool\.AsyncConnectionPool; got psycopg"):
+            PostgreSQLRetriever(pool=pool)  # type: ignore[arg-type]
+
+
+# --- what the driver and the server say, in our tree ----------------------------------------------------------------
+
+
+def test_an_error_without_a_code_is_only_a_lost_connection_when_it_is() -> None:
+    refused = translate(psycopg.DataError(f"cannot take {SECRET}"), "index")
+    assert type(refused) is StoreError
+    assert "the driver refused a value" in str(refused)
+    assert SECRET not in str(refused)
+    assert isinstance(translate(psycopg.OperationalError("server closed"), "index"), ConnectionFailedError)
+
+
+def test_a_cancelled_write_is_no_late_search() -> None:
+    cancelled = psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+    assert isinstance(translate(cancelled, "search"), SearchTimeoutError)
+    written = translate(cancelled, "add documents", writing=True)
+    assert type(written) is StoreError
+    assert written.sqlstate == "57014"
+    assert "statement_timeout" in str(written)
+
+
+async def test_a_write_that_takes_too_long(database_url: str) -> None:
+    database = Database(database_url)
+    await database.open()
+
+    async def slow(connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.execute("SET LOCAL statement_timeout = 50")
+        await connection.execute("SELECT pg_sleep(10)")
+
+    try:
+        with pytest.raises(StoreError, match=r"add documents: .*raise the role's statement_timeout"):
+            await database.write("add documents", slow)
+    finally:
+        await database.close()
+
+
+async def test_a_dropped_collection_is_not_found(database_url: str) -> None:
+    options: dict[str, Any] = {"use_reranking": False}
+    async with (
+        PostgreSQLRetriever(database_url, HashEmbedder(8), **options) as stale,
+        PostgreSQLRetriever(database_url, HashEmbedder(8), **options) as other,
+    ):
+        await stale.add_documents([Document("a row", id="1")])
+        await other.drop_collection()
+        with pytest.raises(CollectionNotFoundError, match="dropped in the meantime"):
+            await stale.get(["1"])
+        with pytest.raises(CollectionNotFoundError, match="dropped in the meantime"):
+            await stale.count()
+
+
+async def test_nothing_is_written_to_the_drivers_log_when_a_statement_fails(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = Database(database_url)
+    await database.open()
+
+    async def failing(connection: psycopg.AsyncConnection[Any]) -> None:
+        async with in_one_go(connection):
+            await connection.execute("SELECT 1 / 0")
+            await connection.execute("SELECT 1")
+
+    try:
+        for attempt in (database.read, database.write):
+            with pytest.raises(StoreError, match="refused a value"):
+                await attempt("try", failing)
+    finally:
+        await database.close()
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
 
 
 def test_two_servers_are_refused(server_url: str) -> None:

@@ -293,9 +293,11 @@ class Search:
         outcome = await self._database.read("search", work, deadline=request.remaining())
         if not isinstance(outcome, _Found):
             answers = dict(outcome)
-            await run_remaining_legs(self._database, legs, answers, lambda c: _limit(c, leg_seconds))
+            limit = partial(_limit, seconds=leg_seconds)
+            await run_remaining_legs(self._database, legs, answers, limit, request.remaining)
             complete = failures | answers
-            outcome = await self._database.read("search", lambda c: self._load(c, request, vector, complete))
+            load = partial(self._load, request=request, vector=vector, answers=complete)
+            outcome = await self._database.read("search", load, deadline=request.remaining())
         self._timings["database"] = self._timings.get("database", 0.0) + (time.perf_counter() - started) * 1000
         return outcome
 

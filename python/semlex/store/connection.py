@@ -301,7 +301,13 @@ class Database:
                     await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 if not joined:
                     await begin_writing(connection)
-                    return await work(connection)
+                    try:
+                        return await work(connection)
+                    except BaseException:
+                        if connection.info.transaction_status == TransactionStatus.ACTIVE and self._connection is None:
+                            # Interrupted inside a COPY: it cannot be rolled back, so the server does it.
+                            connection.pgconn.finish()
+                        raise
                 previous = await current_settings(connection)
                 await set_local(connection, **SETTINGS)
                 result = await work(connection)

@@ -323,6 +323,7 @@ async def run_remaining_legs(
     legs: list[Leg],
     answers: dict[str, LegAnswer],
     prepare: Callable[[Connection], Awaitable[None]],
+    remaining: Callable[[], float | None] = lambda: None,
 ) -> None:
     """Runs the legs that a failure of another cut off, each in a transaction of its own (and so its own snapshot).
 
@@ -331,6 +332,10 @@ async def run_remaining_legs(
         legs: All legs.
         answers: Those that are there; completed here.
         prepare: Called at the beginning of each transaction.
+        remaining: Seconds until a server that does not answer is given up, or None.
+
+    Raises:
+        SearchTimeoutError: It was given up.
     """
     for leg in legs:
         if leg.name in answers:
@@ -340,4 +345,4 @@ async def run_remaining_legs(
             await prepare(connection)
             return await run_legs(connection, [leg])
 
-        answers |= await database.read(f"{leg.name} leg", work)
+        answers |= await database.read(f"{leg.name} leg", work, deadline=remaining())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import FieldError, ValidationError
+from semlex.errors import ConfigurationError, FieldError, ValidationError
 
 
 def checked_identifier(field: str, name: str) -> str:
@@ -40,6 +40,8 @@ class Names:
 
     def __post_init__(self) -> None:
         checked_identifier("schema", self.schema)
+        if self.schema == "information_schema":
+            raise ConfigurationError("schema 'information_schema' belongs to Postgres: choose another name")
         checked_identifier("collection", self.collection)
 
     def _table(self, suffix: str) -> sql.Identifier:
