@@ -136,11 +136,11 @@ class Loader:
     async def streams(self, retriever: PostgreSQLRetriever) -> list[tuple[str, str, list[bytes]]]:
         """What `add` sends, recorded once."""
         if self._streams is None:
-            from semlex import preparation
+            from semlex.document_rows import DocumentRows
+            from semlex.given_documents import GivenDocuments
 
-            ids = preparation.check_documents(self.documents, self.vectors)
-            numbers = range(len(ids))
-            rows = preparation.DocumentRows.of(self.documents, ids, numbers, self.vectors, with_context=True).whole()
+            given = GivenDocuments.taken(self.documents).checked(self.vectors)
+            rows = DocumentRows.of(given, range(len(given)), self.vectors, with_context=True).whole()
             columns = [(name, kind, rows.columns[name]) for name, kind, *_ in bulk.CHUNK_COLUMNS]
             vectors = [*columns[:2], ("embedding", "vector", rows.embeddings)]
             self._streams = [

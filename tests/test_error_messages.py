@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import semlex
 from semlex import _core, errors
 from semlex.errors import SHOWN_ERRORS, FieldError, SemlexError, ValidationError
-from semlex.preparation import check_documents
+from semlex.given_documents import GivenDocuments
 from semlex.sentences import RULES, readable, sentence
 from semlex.types import Document
 
@@ -126,7 +126,7 @@ def test_several_errors_are_lines(count: int) -> None:
 )
 def test_the_key_of_refused_metadata_is_named(metadata: dict[str, object], key: str | None) -> None:
     with pytest.raises(ValidationError) as caught:
-        check_documents([Document("good", {}), Document("good", metadata, id="b")], None)
+        GivenDocuments.taken([Document("good", {}), Document("good", metadata, id="b")]).checked(None)
     [error] = caught.value.errors
     assert (error.row, error.id, error.field, error.key) == (1, "b", "metadata", key)
     assert HIDDEN not in str(error)
@@ -143,7 +143,7 @@ def test_no_message_holds_content(content: str, kind: str) -> None:
     }[kind]
     document = Document(f"{HIDDEN}\0" if kind == "nul" else HIDDEN, {"key": bad}, id="id")
     try:
-        check_documents([document], None)
+        GivenDocuments.taken([document]).checked(None)
     except ValidationError as error:
         assert HIDDEN not in f"{error}{error!r}"  # noqa: PT017 - what is legal raises nothing
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from semlex import preparation
+from semlex.document_rows import DocumentRows, embedded_text, empty_columns, last_of_each
+from semlex.document_vectors import DocumentVectors
 from semlex.documents.chunking import Chunker, TokenCounter, WordCounter
 from semlex.documents.loading import FileProblem, FoundFile
 from semlex.errors import (
@@ -27,6 +27,7 @@ from semlex.errors import (
     ReadOnlyError,
     StoreError,
 )
+from semlex.given_documents import GivenDocuments, check_on_duplicate
 from semlex.progress import IndexReport, Progress
 from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks, write_embeddings
@@ -34,7 +35,7 @@ from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.indexes import HnswIndex, ensure_indexes, indexes_wanted
 from semlex.store.lexical.merging import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
 from semlex.store.lexical.rebuilding import Rebuilt, rebuild
-from semlex.store.rows import delete_chunks
+from semlex.store.rows import cut_contexts, delete_chunks
 from semlex.store.sampling import VectorSample
 from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version
 from semlex.types import utc_now
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from semlex.choosing import OpenModels
@@ -51,18 +53,12 @@ if TYPE_CHECKING:
     from semlex.store.connection import Connection, Database
     from semlex.store.distance import StorageName
     from semlex.store.legs import Key
-    from semlex.types import Document
 
 T = TypeVar("T")
 
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
 EMBED_PAGE_ROWS = 1_000
-# Texts that the model gets at a time: many on a fast one, so that its batches are full; few on a slow one, so that
-# there is progress to be seen. A slice shall take about this many seconds.
-FIRST_SLICE_TEXTS = 32
-SLICE_TEXTS = (8, 2_048)
-SLICE_SECONDS = (2.0, 8.0)
 
 
 class Indexer:
@@ -95,28 +91,29 @@ class Indexer:
         self.caller = caller
         self._bulk = bulk
         self._storage = storage
-        self._slice_texts = FIRST_SLICE_TEXTS
+        self._vectors = DocumentVectors(self.embedder, caller)
         self.sample = VectorSample()
 
     async def add_documents(
         self,
-        documents: Sequence[Document],
+        documents: GivenDocuments,
         embeddings: NDArray[np.float32] | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
         progress: Callable[[Progress], None] | None = None,
     ) -> list[str]:
         """Adds documents as they are; see `PostgreSQLRetriever.add_documents`."""
+        check_on_duplicate(on_duplicate)
         stored = self.collection.embedding
-        ids = preparation.check_documents(documents, embeddings, stored.storage if stored else self._storage)
-        if not ids:
+        documents = documents.checked(embeddings, stored.storage if stored else self._storage)
+        if not documents.ids:
             return []
         self._refuse_read_only()
         self._models.refuse_without_model()
         await self._ensure_version(
             None if embeddings is None else preparation.given_version(embeddings, self._models.version)
         )
-        numbers = preparation.last_of_each(ids)
+        numbers = last_of_each(documents.ids)
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         mode: WriteMode = "direct" if empty and on_duplicate == "update" else "merge"
         size = self._bulk.batch_size
@@ -124,17 +121,21 @@ class Indexer:
 
         for start in range(0, len(numbers), size):
             part = numbers[start : start + size]
-            rows = preparation.DocumentRows.of(documents, ids, part, embeddings, with_context=with_context)
+            rows = DocumentRows.of(documents, part, embeddings, with_context=with_context)
+            indexed = rows.indexed()
+            if indexed:
+                rows = replace(rows, contexts=await self._cut_contexts(indexed))
             batch: RowSource = rows
             if embeddings is None and self.embedder is not None:
                 batch = whole = rows.whole()
                 await self._embed_rows(whole, await self._changed_rows(whole, on_duplicate))
-            await self._write(batch, mode, on_duplicate=on_duplicate)
+            within = list(dict.fromkeys(document_id for document_id, _ in indexed))
+            await self._write(batch, mode, on_duplicate=on_duplicate, within=within)
             self.sample.note_written(len(part))
             if progress is not None:
                 progress(Progress("write", min(start + size, len(numbers)), len(numbers), "rows"))
         await self._end_load(len(numbers), progress)
-        return ids
+        return documents.ids
 
     async def index(
         self,
@@ -211,8 +212,8 @@ class Indexer:
             page = await self.database.read("read chunks", read)
             if not page:
                 break
-            texts = [preparation.embedded_text(context, text) for *_, context, text in page]
-            vectors = await self._embed(texts, partial(tell, done))
+            texts = [embedded_text(context, text) for *_, context, text in page]
+            vectors = await self._vectors.of(texts, self.collection.embedding, partial(tell, done))
 
             async def write(
                 connection: Connection,
@@ -295,29 +296,14 @@ class Indexer:
         """How many texts were longer than the model reads, where the embedder counts them."""
         return getattr(self.embedder, "documents_cut", 0)
 
-    async def _embed(self, texts: list[str], done: Callable[[int], None] | None = None) -> NDArray[np.float32]:
-        """Vectors of texts, shape (n, d); the model gets a slice at a time, so that progress is seen."""
-        if self.embedder is None:
-            raise EmbeddingsMissingError("no embedding model is configured")
-        parts = []
-        start = 0
-        while start < len(texts):
-            part = texts[start : start + self._slice_texts]
-            began = time.perf_counter()
-            parts.append(await self.caller.documents(self.embedder.embed_documents, part))
-            self._slice_texts = next_slice(self._slice_texts, time.perf_counter() - began)
-            start += len(part)
-            if done is not None:
-                done(start)
-        return np.concatenate(parts)
-
     async def _embed_rows(self, rows: ChunkRows, wanted: list[int], done: Callable[[int], None] | None = None) -> None:
         """Puts the vectors of the wanted rows into `rows`."""
         columns = rows.columns
-        texts = [preparation.embedded_text(columns["context"][n], columns["chunk_text"][n]) for n in wanted]
+        texts = [embedded_text(columns["context"][n], columns["chunk_text"][n]) for n in wanted]
         vectors: list[NDArray[np.float32] | None] = [None] * len(rows)
         if texts:
-            for number, vector in zip(wanted, await self._embed(texts, done), strict=True):
+            made = await self._vectors.of(texts, self.collection.embedding, done)
+            for number, vector in zip(wanted, made, strict=True):
                 vectors[number] = vector
         rows.embeddings = vectors
 
@@ -334,9 +320,22 @@ class Indexer:
             if key not in known or (on_duplicate == "update" and known[key] != hashes[number])
         ]
 
-    async def _write(self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate = "update") -> None:
+    async def _cut_contexts(self, keys: list[Key]) -> dict[str, str]:
+        return await self.database.read("look for chunks", lambda c: cut_contexts(c, self.collection, keys))
+
+    async def _write(
+        self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate, within: list[uuid.UUID]
+    ) -> None:
         async def work(connection: Connection, mode: WriteMode) -> None:
-            await write_chunks(connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate, bulk=self._bulk)
+            await write_chunks(
+                connection,
+                self.collection,
+                rows,
+                mode=mode,
+                on_duplicate=on_duplicate,
+                within=within,
+                bulk=self._bulk,
+            )
 
         await self._write_batch("add documents", mode, work)
 
@@ -445,16 +444,13 @@ class Indexer:
         progress: Callable[[Progress], None] | None,
     ) -> None:
         changed = [prepared.row.document_id for prepared in batch if not prepared.is_new]
-        columns = preparation.empty_columns()
+        columns = empty_columns()
         for prepared in batch:
             for name, values in prepared.chunks.items():
                 columns[name] += values
         rows = ChunkRows(columns)
         if self.embedder is not None and len(rows):
-            known = await self.database.read(
-                "look for embeddings", lambda c: ingestion.embedded_chunks(c, self.collection, changed)
-            )
-            wanted = [number for number, key in enumerate(rows.keys()) if key not in known]
+            wanted = await self._changed_rows(rows, "update")
             before = report.embedded
 
             def tell(count: int) -> None:
@@ -473,11 +469,3 @@ class Indexer:
         report.chunks += len(rows)
         report.changed += len(changed)
         report.added += len(batch) - len(changed)
-
-
-def next_slice(texts: int, seconds: float) -> int:
-    """How many texts the model gets next, when so many took it so long."""
-    fewest, most = SLICE_TEXTS
-    if seconds < SLICE_SECONDS[0]:
-        return min(texts * 2, most)
-    return max(texts // 2, fewest) if seconds > SLICE_SECONDS[1] else texts

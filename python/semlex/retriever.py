@@ -14,9 +14,9 @@ from semlex.choosing import ModelOptions, OpenModels, open_embedder, with_rerank
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
+from semlex.given_documents import GivenDocuments, documents_from_texts
 from semlex.indexer import Indexer
 from semlex.models.calling import ModelCaller
-from semlex.preparation import documents_from_texts
 from semlex.reporting import collection_status, server_health
 from semlex.request import Request, check_ids, checked_array
 from semlex.searching import Search
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.fusion import FusionMethod
+    from semlex.given_documents import Given
     from semlex.progress import IndexReport, Progress
     from semlex.reranking.base import Reranker
     from semlex.store.bulk import OnDuplicate
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from semlex.store.distance import DistanceName, StorageName
     from semlex.store.indexes import HnswIndex
     from semlex.store.lexical.rebuilding import Rebuilt
-    from semlex.types import Document, SearchMode, SearchQuery, SearchResults, StoredChunk
+    from semlex.types import SearchMode, SearchQuery, SearchResults, StoredChunk
 
 T = TypeVar("T")
 
@@ -258,7 +259,7 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def add_documents(
         self,
-        documents: Sequence[Document],
+        documents: Given,
         embeddings: ArrayLike | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
@@ -270,10 +271,12 @@ class PostgreSQLRetriever(DocumentRetriever):
         `bulk.batch_size` rows; running the call again after a failure neither loses nor doubles anything. Of a repeated
         id the last document wins. A document without an id gets one that follows from its content and metadata.
 
+        A chunk that was read, changed and passed here replaces the stored one; a changed file replaces it again.
+
         Args:
-            documents: In any number.
-            embeddings: Vectors of your own, shape (n, d), one row a document, stored as float32; else the model makes
-                them.
+            documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
+                used; all or none). They are copied: what is changed during the call is not stored.
+            embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it.
             progress: Called after every batch.
 
@@ -284,19 +287,23 @@ class PostgreSQLRetriever(DocumentRetriever):
             ValidationError: With every error of every row; nothing was written.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
-        vectors = None if embeddings is None else checked_array(embeddings)
-        return await self._opened.add_documents(documents, vectors, on_duplicate=on_duplicate, progress=progress)
+        given = GivenDocuments.taken(documents)
+        if embeddings is not None and given.vectors is not None:
+            raise ConfigurationError("these documents bring their vectors: leave embeddings= out")
+        own = given.vectors if embeddings is None else embeddings
+        vectors = None if own is None else checked_array(own)
+        return await self._opened.add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress)
 
-    async def upsert(self, documents: Sequence[Document], embeddings: ArrayLike | None = None) -> list[str]:
+    async def upsert(self, documents: Given, embeddings: ArrayLike | None = None) -> list[str]:
         """`add_documents` by the name that says that a stored document of the same id is replaced."""
         return await self.add_documents(documents, embeddings, on_duplicate="update")
 
     async def add_texts(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
-        ids: Sequence[str] | None = None,
-        metadata: Sequence[dict[str, Any]] | None = None,
+        ids: Iterable[str] | None = None,
+        metadata: Iterable[dict[str, Any]] | None = None,
         embeddings: ArrayLike | None = None,
         on_duplicate: OnDuplicate = "update",
     ) -> list[str]:
@@ -454,10 +461,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         return await search.run(request)
 
     async def get(self, ids: Iterable[str]) -> list[StoredChunk]:
-        """Chunks by id, in the order of `ids`; missing ones are left out.
-
-        A chunk that is changed and passed to `upsert` takes the place of the stored one.
-        """
+        """Chunks by id, in the order of `ids`; missing ones are left out."""
         listed = check_ids(ids)
         found = await self._read("get documents", lambda c: rows.fetch_documents(c, self.collection, listed))
         return [found[chunk_id] for chunk_id in listed if chunk_id in found]

@@ -10,9 +10,10 @@ from semlex.errors import ConfigurationError
 from semlex.retriever import PostgreSQLRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
     from pathlib import Path
 
+    from semlex.chunks import ChunkMetadata
     from semlex.progress import IndexReport
     from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import Document, SearchResults, StoredChunk
@@ -94,15 +95,17 @@ class SyncRetriever:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def add_documents(self, documents: Sequence[Document], embeddings: Any = None, **options: Any) -> list[str]:
+    def add_documents(
+        self, documents: Iterable[Document | ChunkMetadata], embeddings: Any = None, **options: Any
+    ) -> list[str]:
         """As `PostgreSQLRetriever.add_documents`."""
         return self._run(self._retriever.add_documents(documents, embeddings, **options))
 
-    def upsert(self, documents: Sequence[Document], embeddings: Any = None) -> list[str]:
+    def upsert(self, documents: Iterable[Document | ChunkMetadata], embeddings: Any = None) -> list[str]:
         """As `PostgreSQLRetriever.upsert`."""
         return self._run(self._retriever.upsert(documents, embeddings))
 
-    def add_texts(self, texts: Sequence[str], **options: Any) -> list[str]:
+    def add_texts(self, texts: Iterable[str], **options: Any) -> list[str]:
         """As `PostgreSQLRetriever.add_texts`."""
         return self._run(self._retriever.add_texts(texts, **options))
 

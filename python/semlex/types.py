@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -312,9 +312,9 @@ class DocumentRetriever(ABC):
     """What an application needs of a retriever."""
 
     @abstractmethod
-    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> list[Any]:
+    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> Sequence[Document]:
         """The documents that fit a query best, best first."""
 
     @abstractmethod
-    async def add_documents(self, documents: Sequence[Document]) -> list[str]:
+    async def add_documents(self, documents: Iterable[Document]) -> list[str]:
         """Stores documents and returns their ids."""

@@ -12,13 +12,14 @@ from semlex.errors import FieldError
 Errors = list[FieldError]
 
 
-def _error(field: str, code: str, limit: str | None = None, actual: str | None = None) -> Errors:
+def refuse(field: str, code: str, limit: str | None = None, actual: str | None = None) -> Errors:
+    """The error of one value of a call, as a list."""
     return [FieldError(-1, None, field, code, limit, actual)]
 
 
 def wrong_type(field: str, expected: str, value: object) -> Errors:
     """The error of a value of another type."""
-    return _error(field, "wrong_type", expected, type(value).__name__)
+    return refuse(field, "wrong_type", expected, type(value).__name__)
 
 
 def text_errors(
@@ -38,16 +39,16 @@ def text_errors(
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        return _error(field, "lone_surrogate", None, f"character {error.start}")
+        return refuse(field, "lone_surrogate", None, f"character {error.start}")
     errors: Errors = []
     if not blank and not text.strip():
-        errors += _error(field, "blank", "1 character after trimming", "0")
+        errors += refuse(field, "blank", "1 character after trimming", "0")
     if max_bytes is not None and size > max_bytes:
-        errors += _error(field, "too_long", f"{max_bytes} bytes", f"{size} bytes")
+        errors += refuse(field, "too_long", f"{max_bytes} bytes", f"{size} bytes")
     if max_characters is not None and len(text) > max_characters:
-        errors += _error(field, "too_long", f"{max_characters} characters", f"{len(text)} characters")
+        errors += refuse(field, "too_long", f"{max_characters} characters", f"{len(text)} characters")
     if "\0" in text:
-        errors += _error(field, "nul", None, f"character {text.index(chr(0))}")
+        errors += refuse(field, "nul", None, f"character {text.index(chr(0))}")
     return errors
 
 
@@ -57,7 +58,7 @@ def whole_number_errors(field: str, value: object, least: int, most: int | None 
         return wrong_type(field, "int", value)
     if value < least or (most is not None and value > most):
         limit = f">= {least}" if most is None else f"{least} to {most}"
-        return _error(field, "out_of_range", limit, str(value) if abs(value) < 2**63 else "huge")
+        return refuse(field, "out_of_range", limit, str(value) if abs(value) < 2**63 else "huge")
     return []
 
 
@@ -66,15 +67,15 @@ def number_errors(field: str, value: object, least: float = -math.inf, most: flo
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return wrong_type(field, "float", value)
     if not math.isfinite(value):
-        return _error(field, "not_finite")
-    return [] if least <= value <= most else _error(field, "out_of_range", f"{least:g} to {most:g}", f"{value:g}")
+        return refuse(field, "not_finite")
+    return [] if least <= value <= most else refuse(field, "out_of_range", f"{least:g} to {most:g}", f"{value:g}")
 
 
 def time_errors(field: str, value: object) -> Errors:
     """What is wrong with a point in time."""
     if not isinstance(value, datetime):
         return wrong_type(field, "datetime", value)
-    return _error(field, "naive_timestamp") if value.utcoffset() is None else []
+    return refuse(field, "naive_timestamp") if value.utcoffset() is None else []
 
 
 def vector_of(field: str, value: Any) -> tuple[tuple[float, ...], Errors]:
@@ -84,7 +85,7 @@ def vector_of(field: str, value: Any) -> tuple[tuple[float, ...], Errors]:
         return (), wrong_type(field, "numbers", value)
     numbers = list(items)
     if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
-        return (), _error(field, "wrong_type", "numbers", "ragged or not numbers")
+        return (), refuse(field, "wrong_type", "numbers", "ragged or not numbers")
     if not (numbers and all(map(math.isfinite, numbers)) and any(numbers)):
-        return (), _error(field, "not_usable", "finite values, not all zero")
+        return (), refuse(field, "not_usable", "finite values, not all zero")
     return tuple(map(float, numbers)), []

@@ -20,7 +20,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig, copy_rows
-from semlex.store.ingestion import write_documents
+from semlex.store.ingestion import share_documents, write_documents
 from semlex.store.lexical.segments import NO_IDS, ids_of, joined
 from semlex.store.lexical.writing import batch_index
 from semlex.types import utc_now
@@ -77,6 +77,9 @@ CHUNK_COLUMN_NAMES = tuple(name for name, *_ in CHUNK_COLUMNS)
 KEYWORD_ID = ("keyword_id", "int8", "bigint")
 # A changed text keeps the time it was first made.
 UPDATED_COLUMNS = tuple(name for name in CHUNK_COLUMN_NAMES if name not in ("document_id", "chunk_id", "created_at"))
+# Where a chunk stands in the document that it was cut out of: a text that is written over it does not know.
+TITLE_COLUMNS = ("chapter_title", "section_title", "subsection_title", "context")
+PLACE_COLUMNS = {*TITLE_COLUMNS, "chunk_no", "chunk_type", "source_document", "char_start", "char_end", "line"}
 
 
 @dataclass(slots=True)
@@ -172,6 +175,7 @@ async def write_chunks(
     mode: WriteMode = "merge",
     on_duplicate: OnDuplicate = "update",
     documents: Sequence[DocumentRow] = (),
+    within: Sequence[UUID] = (),
     bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
     """Writes a batch inside the caller's transaction.
@@ -187,6 +191,7 @@ async def write_chunks(
             another row that exists after all fails the transaction (23505).
         on_duplicate: Whether a chunk that exists is updated or left as it is.
         documents: What the rows were read from: written first, and their chunks are exactly the given ones afterwards.
+        within: Keys of documents of which single chunks are written: locked first.
         bulk: From which size on rows are copied, and in which blocks.
 
     Returns:
@@ -203,6 +208,8 @@ async def write_chunks(
         batch = _Batch(connection, collection, index, columns)
         if documents:
             await write_documents(connection, collection, documents, utc_now())
+        if within:
+            await share_documents(connection, collection, within)
         if mode == "direct" and not await _have_chunks(batch, [row.document_id for row in documents]):
             return await _copy_direct(batch, rows, bulk)
         parameters: dict[str, Any] = {}
@@ -366,6 +373,12 @@ async def _delete_others(
     return ids_of(row and row[0])
 
 
+_REPLACED = sql.SQL("{name} = excluded.{name}")
+_KEPT_PLACE = sql.SQL(
+    "{name} = CASE WHEN c.char_start IS NOT NULL AND excluded.char_start IS NULL THEN c.{name} ELSE excluded.{name} END"
+)
+
+
 async def _merge(
     batch: _Batch,
     source: sql.Composed,
@@ -381,7 +394,8 @@ async def _merge(
     action: sql.Composable = sql.SQL("NOTHING")
     if on_duplicate == "update":
         assignments = [
-            sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in UPDATED_COLUMNS
+            (_KEPT_PLACE if name in PLACE_COLUMNS else _REPLACED).format(name=sql.Identifier(name))
+            for name in UPDATED_COLUMNS
         ]
         # A text that did not change keeps its id, and with it what the keyword index has of it.
         new_id = sql.SQL(

@@ -106,6 +106,16 @@ async def write_documents(
     )
 
 
+async def share_documents(connection: Connection, collection: Collection, documents: Sequence[UUID]) -> None:
+    """Lets nobody replace or delete these documents until the transaction ends; locked in key order."""
+    await connection.execute(
+        sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
+            collection.names.document
+        ),
+        [list(documents)],
+    )
+
+
 async def known_documents(connection: Connection, collection: Collection, source: UUID) -> dict[UUID, bytes]:
     """Content hash of every document that was read from a source."""
     cursor = connection.cursor(binary=True)
@@ -114,20 +124,6 @@ async def known_documents(connection: Connection, collection: Collection, source
         [source],
     )
     return dict(await cursor.fetchall())
-
-
-async def embedded_chunks(connection: Connection, collection: Collection, documents: Sequence[UUID]) -> set[Key]:
-    """Keys of the chunks of these documents that have a vector."""
-    if collection.embedding is None or not documents:
-        return set()
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
-        sql.SQL("SELECT document_id, chunk_id FROM {} WHERE document_id = ANY(%s)").format(
-            collection.names.embedding(collection.embedding.version)
-        ),
-        [list(documents)],
-    )
-    return {(row[0], row[1]) for row in await cursor.fetchall()}
 
 
 async def embedded_hashes(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[Key, bytes]:

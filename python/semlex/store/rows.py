@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,23 +17,20 @@ from semlex.store.settings import cursor_with_times
 from semlex.types import SearchResult, StoredChunk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from semlex.store.connection import Connection
     from semlex.store.filters import Filter
     from semlex.store.legs import Key
     from semlex.store.schema import Collection
 
-DOCUMENT_ID_BYTES = 16
+# What `indexed_chunk_id` makes.
+_INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch
+DASH = 32
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
     "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line"
 )
-
-
-def added_document_keys(chunk_ids: Sequence[str]) -> list[bytes]:
-    """Bytes of the keys of documents that were added under ids of the user's: two writers cannot make one twice."""
-    return _core.hash_rows("added", [chunk_ids])
 
 
 def indexed_document_id(source_uri: str, uri: str) -> UUID:
@@ -55,18 +53,34 @@ def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> st
     return f"{document_id.hex}-{text_hash.hex()[:16]}{suffix}"
 
 
+def indexed_keys(chunk_ids: Iterable[str]) -> list[Key]:
+    """The keys of those of these ids that name a chunk of an indexed document."""
+    return [(UUID(hex=one[:32]), one) for one in chunk_ids if len(one) > DASH and one[DASH] == "-" and _INDEXED(one)]
+
+
+def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
+    """Bytes of the keys of the documents under which chunks of these ids stand.
+
+    They follow from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document stands
+    in that document, whoever writes it; any other is a document by itself.
+    """
+    keys = _core.hash_rows("added", [chunk_ids])
+    places = {chunk_id: document_id.bytes for document_id, chunk_id in indexed_keys(chunk_ids)}
+    return [places.get(chunk_id, key) for chunk_id, key in zip(chunk_ids, keys, strict=True)] if places else keys
+
+
 def possible_keys(chunk_ids: Sequence[str]) -> list[Key]:
-    """The keys under which chunks with these ids may stand: as added documents, or inside an indexed one."""
-    keys: list[Key] = []
-    for chunk_id, key in zip(chunk_ids, added_document_keys(chunk_ids), strict=True):
-        keys.append((UUID(bytes=key), chunk_id))
-        head, dash, _ = chunk_id.partition("-")
-        if dash and len(head) == 2 * DOCUMENT_ID_BYTES:
-            try:
-                keys.append((UUID(hex=head), chunk_id))
-            except ValueError:
-                continue
-    return keys
+    """The keys under which chunks with these ids may stand.
+
+    An older version added every document under a key of its own, one with the id of an indexed chunk as well: such a
+    one comes before the chunk itself.
+    """
+    added = zip(map(_uuid, _core.hash_rows("added", [chunk_ids])), chunk_ids, strict=True)
+    return [*added, *indexed_keys(chunk_ids)]
+
+
+def _uuid(key: bytes) -> UUID:
+    return UUID(bytes=key)
 
 
 async def load_results(
@@ -120,7 +134,22 @@ async def fetch_documents(
     ).format(columns=COLUMNS, chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
-    return {row[1]: StoredChunk(**_stored(row)) for row in await cursor.fetchall()}
+    # Should an id stand twice, the chunk of the indexed document comes last and is the one that is told.
+    found = sorted(await cursor.fetchall(), key=lambda row: row[1].startswith(row[0].hex))
+    return {row[1]: StoredChunk(**_stored(row)) for row in found}
+
+
+async def cut_contexts(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[str, str]:
+    """By id, the context of those of these chunks that were cut out of a document."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT c.chunk_id, c.context FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id) WHERE c.char_start IS NOT NULL"
+        ).format(collection.names.chunk),
+        key_arrays(keys),
+    )
+    return dict(await cursor.fetchall())
 
 
 async def count_chunks(connection: Connection, collection: Collection, condition: Filter) -> int:

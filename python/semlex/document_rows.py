@@ -1,0 +1,163 @@
+"""Rows of the chunk table: their columns, the text that is embedded, and added documents as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from semlex import _core
+from semlex.store.bulk import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
+from semlex.store.rows import chunk_keys, indexed_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.given_documents import GivenDocuments
+    from semlex.store.legs import Key
+
+TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
+IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
+CONTEXT_SEPARATOR = " > "
+
+
+def empty_columns() -> dict[str, list[Any]]:
+    """A list for every column of the chunk table."""
+    return {name: [] for name in CHUNK_COLUMN_NAMES}
+
+
+def text_hashes(contexts: Sequence[str], texts: Sequence[str]) -> list[bytes]:
+    """Identity of what is analysed and embedded; a chunk with the same one keeps its vector."""
+    return _core.hash_rows("text", [contexts, texts])
+
+
+def context_line(title: str | None, headings: Sequence[str]) -> str:
+    """Title and heading path in one line, for analysis and embedding; the shown text stays as it was."""
+    parts = list(headings)
+    if title and (not parts or parts[0] != title):
+        parts.insert(0, title)
+    return CONTEXT_SEPARATOR.join(parts)
+
+
+def embedded_text(context: str, text: str) -> str:
+    """The text that the model sees."""
+    return f"{context}\n{text}" if context else text
+
+
+def last_of_each(ids: Sequence[str]) -> list[int]:
+    """Numbers of the rows without repeated ids: the last one of each."""
+    return list({chunk_id: number for number, chunk_id in enumerate(ids)}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRows:
+    """Checked documents as rows for the chunk table, one a document, made as they are written.
+
+    They come in the order of their keys: two writers who take the same keys in the same order never wait for each
+    other in a circle.
+
+    Attributes:
+        documents: All of a call, checked.
+        keyed: Bytes of the document's key, id, and number, of those that are wanted, in order.
+        embeddings: float32, shape (n, d), of all of the call, or None.
+        with_context: Whether titles in the metadata are part of what is analysed and embedded.
+        contexts: By id, the titles of those chunks that were cut out of a document: they keep them.
+    """
+
+    documents: GivenDocuments
+    keyed: Sequence[tuple[bytes, str, int]]
+    embeddings: NDArray[np.float32] | None
+    with_context: bool
+    contexts: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        documents: GivenDocuments,
+        numbers: Sequence[int],
+        embeddings: NDArray[np.float32] | None,
+        *,
+        with_context: bool,
+    ) -> DocumentRows:
+        """The rows of these numbers, no id twice."""
+        ids = [documents.ids[number] for number in numbers]
+        # The server compares uuids byte by byte, as Python compares bytes, and ids by their UTF-8, as Python does.
+        return cls(documents, sorted(zip(chunk_keys(ids), ids, numbers, strict=True)), embeddings, with_context)
+
+    def indexed(self) -> list[Key]:
+        """The keys of those that name a chunk of an indexed document."""
+        return indexed_keys([chunk_id for _, chunk_id, _ in self.keyed])
+
+    def __len__(self) -> int:
+        return len(self.keyed)
+
+    def parts(self) -> Iterator[ChunkRows]:
+        """The rows in runs."""
+        for start in range(0, len(self), PART_ROWS):
+            yield self._made(self.keyed[start : start + PART_ROWS])
+
+    def whole(self) -> ChunkRows:
+        """All rows at once."""
+        return self._made(self.keyed)
+
+    def _made(self, keyed: Sequence[tuple[bytes, str, int]]) -> ChunkRows:
+        numbers = [number for *_, number in keyed]
+        given = self.documents
+        metadata = [given.metadata[number] for number in numbers]
+        count = len(numbers)
+        columns = empty_columns() | {
+            "chunk_id": [chunk_id for _, chunk_id, _ in keyed],
+            "document_id": [key for key, *_ in keyed],
+            "chunk_no": [0] * count,
+            "parent_chunk_id": [given.parent_ids[number] for number in numbers],
+            "chunk_type": ["text"] * count,
+            "char_start": [None] * count,
+            "char_end": [None] * count,
+            "line": [None] * count,
+            "chunk_text": [given.contents[number] for number in numbers],
+            "metadata": metadata,
+            "created_at": [given.created_at[number] for number in numbers],
+            "updated_at": [given.updated_at[number] for number in numbers],
+            "language": [given.languages[number] for number in numbers],
+        }
+        columns |= _named_in_metadata(metadata, with_context=self.with_context)
+        if self.contexts:
+            own = zip(columns["chunk_id"], columns["context"], strict=True)
+            columns["context"] = [self.contexts.get(chunk_id, context) for chunk_id, context in own]
+        columns["content_hash"] = text_hashes(columns["context"], columns["chunk_text"])
+        return ChunkRows(columns, None if self.embeddings is None else self.embeddings[numbers])
+
+
+def _named_in_metadata(metadata: Sequence[dict[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
+    """The columns that stand in the metadata under their names."""
+    count = len(metadata)
+    columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}
+    # A text that was not cut here is not counted here either.
+    columns["token_count"] = [None] * count
+    columns["subsection_title"] = [[]] * count
+    if all(map(IN_METADATA.isdisjoint, metadata)):
+        return columns
+    for name in TEXTS_IN_METADATA:
+        columns[name] = [_text(values.get(name)) for values in metadata]
+    columns["token_count"] = [_count(values.get("token_count")) for values in metadata]
+    columns["subsection_title"] = [_texts(values.get("subsection_title")) for values in metadata]
+    if with_context:
+        titles = zip(columns["chapter_title"], columns["section_title"], columns["subsection_title"], strict=True)
+        columns["context"] = [context_line(None, [t for t in (one, two, *rest) if t]) for one, two, rest in titles]
+    return columns
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31 else None
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []

@@ -1,0 +1,117 @@
+"""Vectors of texts that are stored: made by the model slice by slice, and checked before they are written."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex import _core
+from semlex.errors import EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.embedding.base import Embedder
+    from semlex.models.calling import ModelCaller
+    from semlex.store.distance import StorageName
+    from semlex.store.schema import EmbeddingVersion
+
+# Texts that the model gets at a time: many on a fast one, so that its batches are full; few on a slow one, so that
+# there is progress to be seen. A slice shall take about this many seconds.
+FIRST_SLICE_TEXTS = 32
+SLICE_TEXTS = (8, 2_048)
+SLICE_SECONDS = (2.0, 8.0)
+
+
+class DocumentVectors:
+    """Embeds the texts of a load.
+
+    Args:
+        embedder: The model, or None.
+        caller: Runs its blocking calls.
+    """
+
+    def __init__(self, embedder: Embedder | None, caller: ModelCaller) -> None:
+        self._embedder = embedder
+        self._caller = caller
+        self._slice_texts = FIRST_SLICE_TEXTS
+
+    async def of(
+        self, texts: Sequence[str], version: EmbeddingVersion | None, done: Callable[[int], None] | None = None
+    ) -> NDArray[np.float32]:
+        """Vectors of texts.
+
+        Args:
+            texts: n texts, at least one.
+            version: What the vectors must be like.
+            done: Told how many texts have their vector.
+
+        Returns:
+            float32, shape (n, d).
+
+        Raises:
+            EmbeddingsMissingError: There is no model.
+            ModelError: The model's answer cannot be stored.
+        """
+        if self._embedder is None or version is None:
+            raise EmbeddingsMissingError("no embedding model is configured")
+        parts = []
+        start = 0
+        while start < len(texts):
+            part = texts[start : start + self._slice_texts]
+            began = time.perf_counter()
+            parts.append(await self._caller.documents(_checked, self._embedder, part, version))
+            self._slice_texts = next_slice(self._slice_texts, time.perf_counter() - began)
+            start += len(part)
+            if done is not None:
+                done(start)
+        return np.concatenate(parts)
+
+
+def _checked(embedder: Embedder, texts: Sequence[str], version: EmbeddingVersion) -> NDArray[np.float32]:
+    made = embedder.embed_documents(texts)
+    return usable_vectors(made, len(texts), version.dimensions, version.model, version.storage)
+
+
+def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: StorageName) -> NDArray[np.float32]:
+    """What a model made of texts, as vectors that can be stored; an embedder of the user's may return anything.
+
+    Args:
+        made: Its answer.
+        rows: Number of texts.
+        dimensions: Of a vector.
+        model: Its name.
+        storage: pgvector's type.
+
+    Raises:
+        ModelMismatchError: Vectors of another dimension.
+        ModelError: Another number of rows, or a row that cannot be stored.
+    """
+    try:
+        vectors = np.asarray(made, dtype=np.float32, order="C")
+    except (ValueError, TypeError, OverflowError):
+        vectors = np.empty(0, dtype=np.float32)
+    if vectors.ndim != 2 or len(vectors) != rows:  # noqa: PLR2004 - a matrix has two axes
+        raise ModelError(
+            f"{model} returned {type(made).__name__} of shape {np.shape(vectors)} for {rows} texts; "
+            "embed_documents must return numbers of shape (texts, dimensions)"
+        )
+    if vectors.shape[1] != dimensions:
+        raise ModelMismatchError(f"{model} returned vectors of dimension {vectors.shape[1]}; expected {dimensions}")
+    faults = _core.validate_rows([("vector", storage, vectors, None)])
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise ModelError(f"{model} returned what cannot be stored{more}: {FieldError(*faults[0])}")
+    return vectors
+
+
+def next_slice(texts: int, seconds: float) -> int:
+    """How many texts the model gets next, when so many took it so long."""
+    fewest, most = SLICE_TEXTS
+    if seconds < SLICE_SECONDS[0]:
+        return min(texts * 2, most)
+    return max(texts // 2, fewest) if seconds > SLICE_SECONDS[1] else texts

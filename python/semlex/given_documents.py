@@ -1,0 +1,223 @@
+"""Documents that are added as they are: taken from the caller and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from semlex import _core
+from semlex.chunks import ChunkMetadata, VectorDocument
+from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Given = Iterable[Document | ChunkMetadata]
+
+SHOWN_ID_CHARACTERS = 80
+# Keys of metadata that a message may name.
+SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
+
+
+def listed(values: object, name: str, of: str) -> list[Any]:
+    """The items of a list, a generator or any other iterable, read once.
+
+    Raises:
+        ValidationError: It is one item itself (a text, a mapping, a document), or nothing that has items.
+    """
+    single = isinstance(values, (str, bytes, Mapping, Document, ChunkMetadata))
+    if single or not isinstance(values, Iterable):
+        raise ValidationError([FieldError(-1, None, name, "wrong_type", f"list of {of}", type(values).__name__)])
+    return list(values)
+
+
+def documents_from_texts(
+    texts: Iterable[str], ids: Iterable[str] | None, metadata: Iterable[dict[str, Any]] | None
+) -> list[Document]:
+    """Documents from texts with ids and metadata beside them.
+
+    Raises:
+        ValidationError: The lengths differ, or one of them is no list.
+    """
+    texts = listed(texts, "texts", "str")
+    ids = None if ids is None else listed(ids, "ids", "str")
+    metadata = None if metadata is None else listed(metadata, "metadata", "dict")
+    count = len(texts)
+    errors = [
+        FieldError(-1, None, name, "unequal_lengths", f"{count} texts", str(len(values)))
+        for name, values in (("ids", ids), ("metadata", metadata))
+        if values is not None and len(values) != count
+    ]
+    if errors:
+        raise ValidationError(errors)
+    return [
+        Document(text, {} if metadata is None else metadata[row], "" if ids is None else ids[row])
+        for row, text in enumerate(texts)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenDocuments:
+    """The documents of a call, by field. What the caller does to his own afterwards changes nothing here.
+
+    Attributes:
+        ids: Those that had none included, once they are checked.
+        contents: Texts.
+        metadata: Copies.
+        parent_ids: Ids of what they are parts of, or None.
+        created_at: Times.
+        updated_at: Times.
+        languages: Full names; None for the collection's.
+        vectors: Of `VectorDocument`, one each; or None.
+    """
+
+    ids: list[str]
+    contents: list[str]
+    metadata: list[dict[str, Any]]
+    parent_ids: list[str | None]
+    created_at: list[Any]
+    updated_at: list[Any]
+    languages: list[str | None]
+    vectors: list[tuple[float, ...]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def taken(cls, documents: Given) -> GivenDocuments:
+        """The documents of a list or any other iterable, which is read once.
+
+        Raises:
+            ValidationError: It is no list of documents, or some have vectors and others have none.
+        """
+        items = listed(documents, "documents", "Document")
+        rows = [item.to_document() if isinstance(item, ChunkMetadata) else item for item in items]
+        errors = [
+            FieldError(row, None, "document", "wrong_type", "Document", type(document).__name__)
+            for row, document in enumerate(rows)
+            if not isinstance(document, Document)
+        ]
+        # JSON may be a list, too, but metadata has names.
+        errors += [
+            FieldError(row, None, "metadata", "wrong_type", "dict", type(document.metadata).__name__)
+            for row, document in enumerate(rows)
+            if isinstance(document, Document) and not isinstance(document.metadata, dict)
+        ]
+        vectors = [item.embedding for item in items if isinstance(item, VectorDocument)]
+        if vectors and not errors:
+            errors += [
+                FieldError(row, rows[row].id[:SHOWN_ID_CHARACTERS] or None, "embedding", "missing", "all rows or none")
+                for row, item in enumerate(items)
+                if not isinstance(item, VectorDocument)
+            ]
+        if errors:
+            raise ValidationError(sorted(errors, key=lambda error: error.row))
+        return cls(
+            ["" if document.id is None else document.id for document in rows],
+            [document.content for document in rows],
+            [document.metadata for document in rows],
+            [document.parent_id for document in rows],
+            [document.created_at for document in rows],
+            [document.updated_at for document in rows],
+            [document.language for document in rows],
+            vectors or None,
+        )
+
+    def checked(self, embeddings: NDArray[np.float32] | None, storage: str = "vector") -> GivenDocuments:
+        """The documents, copied, each with an id, when no rule is broken.
+
+        Args:
+            embeddings: (n, d), or None.
+            storage: pgvector's type that the vectors will have.
+
+        Raises:
+            ValidationError: With every error of every row.
+        """
+        metadata_limits = {"max_bytes": MAX_METADATA_BYTES, "max_depth": MAX_METADATA_DEPTH}
+        fields: list[tuple[str, str, object, dict[str, Any] | None]] = [
+            ("content", "text", self.contents, {"min_chars": 1, "max_bytes": MAX_CHUNK_BYTES}),
+            ("metadata", "jsonb", self.metadata, metadata_limits),
+            ("created_at", "timestamptz", self.created_at, None),
+            ("updated_at", "timestamptz", self.updated_at, None),
+            ("parent_id", "text", self.parent_ids, {"max_bytes": MAX_ID_BYTES, "nullable": True}),
+        ]
+        if embeddings is not None:
+            fields.append(("embedding", storage, embeddings, None))
+        # An empty id is one to be made below, once content and metadata are known to be good.
+        fields.append(("id", "text", self.ids, {"max_bytes": MAX_ID_BYTES}))
+        errors = [
+            replace(error, key=_refused_key(self.metadata[error.row], error)) if error.field == "metadata" else error
+            for error in (FieldError(*found) for found in _core.validate_rows(fields, self.ids))
+        ]
+        unusable = {error.row for error in errors if error.field == "id"}
+        errors += [
+            FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
+            for row, (chunk_id, language) in enumerate(zip(self.ids, self.languages, strict=True))
+            if (code := _language_code(language)) is not None
+        ]
+        if errors:
+            raise ValidationError(sorted(errors, key=lambda error: error.row))
+        named = zip(self.ids, self.metadata, self.contents, strict=True)
+        return replace(
+            self,
+            ids=[chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named],
+            metadata=[_copied(metadata) if metadata else {} for metadata in self.metadata],
+            languages=[language_named(language) for language in self.languages],
+        )
+
+
+def check_on_duplicate(on_duplicate: object) -> None:
+    """Refuses anything but the two ways.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if on_duplicate not in ("update", "skip"):
+        raise ConfigurationError(f"on_duplicate must be 'update' or 'skip'; got {on_duplicate!r:.80}")
+
+
+def default_id(metadata: dict[str, Any], content: str) -> str:
+    """Id of a document that has none: a hash of content and metadata, so that adding it again does not double it."""
+    return hashlib.sha256(_core.to_json(metadata) + b"\0" + content.encode()).hexdigest()[:32]
+
+
+def _copied(value: Any) -> Any:
+    """A copy of checked JSON, as deep as the containers go."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
+    """The key whose value breaks the rule; None where the key itself may be what is wrong."""
+    for key, value in metadata.items():
+        if isinstance(key, str) and SHOWN_KEY.fullmatch(key):
+            found = _core.validate_rows(
+                [("metadata", "jsonb", [{key: value}], {"max_depth": MAX_METADATA_DEPTH})], None
+            )
+            if any(code == error.code for _, _, _, code, _, _ in found):
+                return key
+    return None
+
+
+def _language_code(language: object) -> str | None:
+    """The rule that a document's language breaks, if any."""
+    if language is not None and not isinstance(language, str):
+        return "wrong_type"
+    try:
+        language_named(language)
+    except ValueError:
+        return "unknown_language"
+    return None
+
+
+@lru_cache(maxsize=256)
+def language_named(name: str | None) -> str | None:
+    """The language by its full name; None, which stands for the collection's, stays None."""
+    return None if name is None else _core.language_named(name)

@@ -1,0 +1,206 @@
+"""What `add_documents` takes: lists and iterables of all kinds of documents, as they were at the call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from semlex import BulkIngestConfig, ChunkMetadata, Document, PostgreSQLRetriever, ValidationError, VectorDocument
+from semlex.errors import ConfigurationError, ModelError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+COUNT = 5
+CHUNK: dict[str, Any] = {"source_document": "page", "token_count": 2, "section_title": "Keys"}
+
+
+def retriever(url: str, **options: Any) -> PostgreSQLRetriever:
+    options.setdefault("embedding_model", HashEmbedder(16))
+    return PostgreSQLRetriever(url, use_reranking=False, **options)
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[PostgreSQLRetriever]:
+    async with retriever(database_url) as opened:
+        yield opened
+
+
+def documents(count: int = COUNT) -> list[Document]:
+    return [Document(f"text {number}", {"number": number}, id=f"d{number}") for number in range(count)]
+
+
+ITERABLES: dict[str, Callable[[list[Document]], Iterable[Document]]] = {
+    "list": list,
+    "tuple": tuple,
+    "generator": lambda rows: (row for row in rows),
+    "map": lambda rows: map(lambda row: row, rows),  # noqa: C417 - the kind is what counts
+    "filter": lambda rows: filter(None, rows),
+    "iterator": iter,
+    "values of a dict": lambda rows: {row.id: row for row in rows}.values(),
+}
+
+
+@pytest.mark.parametrize("kind", ITERABLES)
+async def test_every_iterable_is_stored_whole(store: PostgreSQLRetriever, kind: str) -> None:
+    given = documents()
+    assert await store.add_documents(ITERABLES[kind](given)) == [document.id for document in given]
+    assert await store.count() == COUNT
+    assert await store.upsert(ITERABLES[kind](given)) == [document.id for document in given]
+    assert [found.content for found in await store.get([document.id for document in given])] == [
+        document.content for document in given
+    ]
+    ids = await store.add_texts((text for text in ("a", "b")), ids=iter("ab"), metadata=({} for _ in range(2)))
+    assert ids == ["a", "b"]
+    assert await store.count() == COUNT + 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 5, "text", b"text", Document("one"), {"d": Document("one")}, ChunkMetadata("c", "s", "text", 1)]
+)
+async def test_what_is_no_list_of_documents_is_refused(store: PostgreSQLRetriever, wrong: Any) -> None:
+    for call in (store.add_documents, store.upsert, store.add_texts):
+        with pytest.raises(ValidationError, match=f"got .*{wrong and type(wrong).__name__}") as caught:
+            await call(wrong)
+        assert [(one.row, one.code) for one in caught.value.errors] == [(-1, "wrong_type")]
+    with pytest.raises(ValidationError, match="ids must be a list of str"):
+        await store.add_texts(["a"], ids="a")
+    with pytest.raises(ValidationError):
+        await store.add_documents(zip(documents(), "abcde", strict=True))  # type: ignore[arg-type] # pairs
+    assert await store.count() == 0
+
+
+async def test_an_iterable_that_fails_stores_nothing(store: PostgreSQLRetriever) -> None:
+    def failing() -> Iterable[Document]:
+        yield from documents()
+        raise RuntimeError("the source ended early")
+
+    with pytest.raises(RuntimeError, match="ended early"):
+        await store.add_documents(failing())
+    assert await store.count() == 0
+
+
+@pytest.mark.parametrize("wrong", ["Update", "", None, 1, "ignore"])
+async def test_only_two_ways_with_what_exists(store: PostgreSQLRetriever, wrong: Any) -> None:
+    await store.add_documents([Document("old", id="a")])
+    with pytest.raises(ConfigurationError, match="on_duplicate must be 'update' or 'skip'"):
+        await store.add_documents([Document("new", id="a")], on_duplicate=wrong)
+    await store.add_documents([Document("new", id="a")], on_duplicate="skip")
+    assert (await store.get(["a"]))[0].content == "old"
+
+
+@pytest.mark.parametrize("empty", [True, False], ids=["direct", "merge"])
+async def test_what_is_changed_meanwhile_is_not_stored(database_url: str, empty: bool) -> None:
+    given = [Document(f"text {number}", {"number": [number]}, id=f"d{number}") for number in range(300)]
+    async with retriever(database_url, bulk=BulkIngestConfig(batch_size=50)) as store:
+        if not empty:
+            await store.add_texts(["other"], ids=["other"])
+        adding = asyncio.ensure_future(store.add_documents(given))
+        await asyncio.sleep(0)  # the call has begun and waits for the database
+        for document in given:
+            document.content = document.id = document.language = "changed"
+            document.metadata["number"].append("changed")
+            document.metadata["more"] = float("nan")
+        given.reverse()
+        given[5:] = []
+        ids = await adding
+        assert ids == [f"d{number}" for number in range(300)]
+        found = await store.get(ids)
+        assert [(one.content, one.metadata) for one in found] == [
+            (f"text {number}", {"number": [number]}) for number in range(300)
+        ]
+
+
+async def test_a_document_without_an_id_may_say_none(store: PostgreSQLRetriever) -> None:
+    nameless: Any = Document(content="text", metadata={}, id=None)  # type: ignore[arg-type]
+    assert await store.add_documents([nameless]) == await store.add_documents([Document("text")])
+    assert await store.count() == 1
+
+
+# --- chunks that were cut elsewhere ---------------------------------------------------------------------------------
+
+
+def chunks(count: int = 3) -> list[ChunkMetadata]:
+    return [ChunkMetadata(f"c{number}", chunk_text=f"chunk {number}", **CHUNK) for number in range(count)]
+
+
+def vector_documents(count: int = 3) -> list[VectorDocument]:
+    vectors = np.eye(16)[:count]
+    return [
+        VectorDocument(f"c{number}", chunk_text=f"chunk {number}", embedding=vectors[number], **CHUNK)  # type: ignore[arg-type]
+        for number in range(count)
+    ]
+
+
+async def test_chunks_are_stored_with_their_titles(store: PostgreSQLRetriever) -> None:
+    assert await store.add_documents([*chunks(), Document("text", id="d")]) == ["c0", "c1", "c2", "d"]
+    hit = (await store.search("keys", mode="keyword", filters={"source_document": "page"}))[0]
+    assert hit.heading_path == ("Keys",)
+    assert hit.metadata["token_count"] == 2
+
+
+async def test_vectors_that_chunks_bring_are_used(database_url: str) -> None:
+    given = vector_documents()
+    async with retriever(database_url, embedding_model="none") as store:
+        await store.add_documents(given)
+        for number in range(3):
+            (hit,) = await store.search(vector=given[number].embedding, top_k=1)
+            assert (hit.id, hit.vector_score, hit.created_at) == (f"c{number}", 1.0, given[number].created_at)
+        with pytest.raises(ValidationError) as caught:
+            await store.add_documents([*given, *chunks(1), Document("text", id="d")])
+        assert [(one.row, one.id, one.field, one.code) for one in caught.value.errors] == [
+            (3, "c0", "embedding", "missing"),
+            (4, "d", "embedding", "missing"),
+        ]
+        with pytest.raises(ConfigurationError, match="bring their vectors"):
+            await store.add_documents(given, np.eye(16, dtype=np.float32)[:3])
+        assert await store.count() == 3
+
+
+# --- vectors of the user's own model --------------------------------------------------------------------------------
+
+
+class WrongEmbedder(HashEmbedder):
+    """Gives what `made` makes of right vectors."""
+
+    def __init__(self, made: Callable[[NDArray[np.float32]], Any]) -> None:
+        super().__init__(16)
+        self._made = made
+
+    def embed_documents(self, texts: Sequence[str]) -> Any:
+        return self._made(super().embed_documents(texts))
+
+
+WRONG: dict[str, Callable[[NDArray[np.float32]], Any]] = {
+    "one row less": lambda rows: rows[:-1],
+    "one row more": lambda rows: np.vstack([rows, rows[:1]]),
+    "another dimension": lambda rows: rows[:, :8],
+    "one axis": lambda rows: rows[0],
+    "NaN": lambda rows: np.where(rows == rows[1], np.nan, rows),
+    "zero": lambda rows: np.where(rows == rows[1], 0.0, rows),
+    "too long": lambda rows: rows * np.float32(1e30),
+    "ragged": lambda rows: [rows[0].tolist(), *rows[1:, :3].tolist()],
+    "none": lambda _: None,
+    "words": lambda rows: [["word"] * 16] * len(rows),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url: str, kind: str) -> None:
+    async with retriever(database_url, embedding_model=WrongEmbedder(WRONG[kind])) as store:
+        with pytest.raises(ModelError, match=r"semlex\.testing/hash"):
+            await store.add_documents(documents())
+        assert await store.count() == 0
+
+
+@pytest.mark.parametrize("made", [lambda rows: rows.tolist(), lambda rows: rows.astype(np.float64)])
+async def test_vectors_of_a_model_may_be_of_any_real_type(database_url: str, made: Any) -> None:
+    async with retriever(database_url, embedding_model=WrongEmbedder(made)) as store:
+        await store.add_documents(documents())
+        assert (await store.search("text 3", mode="vector", top_k=1))[0].vector_score == pytest.approx(1.0, abs=1e-5)

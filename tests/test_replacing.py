@@ -1,0 +1,256 @@
+"""Chunks that are read, changed and stored again take the place of what was read, wherever that came from."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, SyncRetriever
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+# Sections that are long enough to be chunks of their own.
+PAGE = (
+    "# Keys\n\n" + "How keys are kept in a vault. " * 8 + "\n\n"
+    "## Rotation\n\n" + "Rotate a key every ninety days, and revoke the old one. " * 5 + "\n"
+)
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {"embedding_model": HashEmbedder(16), "use_reranking": False, "collection": "c", **more}
+
+
+def rows(url: str, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(f"SELECT {columns} FROM semlex.c_{table}").fetchall()  # type: ignore[arg-type] # noqa: S608
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.md"
+    write(path, PAGE)
+    return path
+
+
+@pytest.fixture
+async def store(database_url: str, page: Path) -> AsyncIterator[PostgreSQLRetriever]:
+    async with PostgreSQLRetriever(database_url, **options()) as opened:
+        await opened.index(page, chunk_tokens=200, overlap_tokens=0)
+        await opened.add_documents([Document("ninety ships", {"n": 1}, id="added")])
+        yield opened
+
+
+async def read(store: PostgreSQLRetriever, way: str, chunk_id: str) -> Document:
+    if way == "get":
+        return (await store.get([chunk_id]))[0]
+    found = next(hit for hit in await store.search("ninety", top_k=100) if hit.id == chunk_id)
+    # A document that was sent as JSON has lost its class.
+    return Document(found.content, dict(found.metadata), found.id) if way == "plain" else found
+
+
+@pytest.mark.parametrize("origin", ["indexed", "added"])
+@pytest.mark.parametrize("way", ["get", "search", "plain"])
+async def test_what_is_read_changed_and_stored_is_there_once(
+    store: PostgreSQLRetriever, database_url: str, way: str, origin: str
+) -> None:
+    before = await store.count()
+    ids = [hit.id for hit in await store.search("ninety", mode="keyword")]
+    chunk_id = next(one for one in ids if (one == "added") == (origin == "added"))
+    (place,) = await store.get([chunk_id])
+    document = await read(store, way, chunk_id)
+    document.metadata["reviewed"] = True
+    document.content += " corrected"
+    assert await store.upsert([document]) == [chunk_id]
+    assert await store.count() == before
+    (now,) = await store.get([chunk_id])
+    assert now.content == place.content + " corrected"
+    assert now.metadata == {**place.metadata, "reviewed": True}
+    assert type(now.metadata) is dict
+    # It stands where it stood, and is found by its new words there, and by its new vector.
+    assert (now.source, now.heading_path, now.line) == (place.source, place.heading_path, place.line)
+    assert (now.char_start, now.char_end) == (place.char_start, place.char_end)
+    if origin == "indexed":
+        assert (now.source, now.heading_path) == ("keys.md", ("Keys", "Rotation"))
+        assert [hit.id for hit in await store.search("rotation corrected", mode="keyword", top_k=1)] == [chunk_id]
+    assert [hit.id for hit in await store.search("corrected", mode="keyword")] == [chunk_id]
+    assert [hit.id for hit in await store.search("ninety", mode="keyword", top_k=100)].count(chunk_id) == 1
+    context = " > ".join(now.heading_path)
+    text = f"{context}\n{now.content}" if context else now.content
+    (nearest,) = await store.search(vector=HashEmbedder(16).embed_query(text), top_k=1, mode="vector")
+    assert (nearest.id, nearest.vector_score) == (chunk_id, pytest.approx(1.0, abs=1e-5))
+    assert len(rows(database_url, "embedding_1")) == before
+    assert await store.delete_documents([chunk_id]) == 1
+    assert await store.count() == before - 1
+
+
+async def test_scores_of_a_hit_are_not_stored(store: PostgreSQLRetriever, database_url: str) -> None:
+    hits = await store.search("ninety", top_k=100)
+    assert hits[0].metadata["similarity"] == hits[0].vector_score
+    await store.upsert(hits)
+    assert {key for (metadata,) in rows(database_url, "chunk", "metadata") for key in metadata} == {"n"}
+    again = await store.search("ships", top_k=100)
+    assert all(hit.metadata["similarity"] == hit.vector_score for hit in again)
+    assert len(again) == len(hits)
+
+
+async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_changes(
+    store: PostgreSQLRetriever, page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hit,) = await store.search("rotate", mode="keyword", top_k=1)
+    with monkeypatch.context() as patched:
+        patched.delattr(HashEmbedder, "embed_documents")
+        hit.metadata["reviewed"] = True
+        await store.upsert([hit])
+        assert (await store.index(page, chunk_tokens=200, overlap_tokens=0)).unchanged == 1
+    hit.content = "Something else."
+    await store.upsert([hit])
+    write(page, PAGE + "\n## More\n\n" + "More of it. " * 12)
+    await store.index(page, chunk_tokens=200, overlap_tokens=0)
+    (now,) = await store.get([hit.id])
+    assert ("ninety days" in now.content, now.metadata) == (True, {})
+    (nearest,) = await store.search("Keys > Rotation\n" + now.content, mode="vector", top_k=1)
+    assert (nearest.id, nearest.vector_score) == (hit.id, pytest.approx(1.0, abs=1e-5))
+    assert (await store.status())["embedded"] == await store.count()
+
+
+async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url: str, page: Path) -> None:
+    text = "\n\n".join(f"## Part {n}\n\nWords of part {n} are {n * n}." for n in range(60))
+    async with (
+        PostgreSQLRetriever(database_url, **options()) as one,
+        PostgreSQLRetriever(database_url, **options(bulk=BulkIngestConfig(small_batch_rows=0))) as other,
+    ):
+        write(page, text)
+        await one.index(page, chunk_tokens=30, overlap_tokens=0)
+        chunks = await one.get([hit.id for hit in await one.search("words", top_k=1000)])
+
+        async def change(store: PostgreSQLRetriever, order: int) -> None:
+            for number in range(6):
+                documents = [Document(f"{chunk.content} {number}", {}, chunk.id) for chunk in chunks[::order]]
+                await store.upsert(documents)
+
+        async def rewrite() -> None:
+            for number in range(6):
+                write(page, f"{text}\n\n## New {number}\n\nNew.\n")
+                await other.index(page, chunk_tokens=30, overlap_tokens=0)
+
+        await asyncio.gather(change(one, 1), change(other, -1), rewrite())
+    ids = [chunk_id for (chunk_id,) in rows(database_url, "chunk", "chunk_id")]
+    assert len(ids) == len(set(ids))
+    vectors = [chunk_id for (chunk_id,) in rows(database_url, "embedding_1", "chunk_id")]
+    assert sorted(vectors) == sorted(ids)
+
+
+# --- a dictionary is the specification ------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta"])
+TEXTS = st.lists(WORDS, min_size=1, max_size=3).map(" ".join)
+OWN_IDS = st.sampled_from(["a", "b", "c", f"{'0' * 32}-{'1' * 16}"])
+
+
+class Store(RuleBasedStateMachine):
+    """A collection beside a dictionary id -> (content, metadata), and text and chunks of each file."""
+
+    url: str
+
+    @initialize(small=st.sampled_from([0, 64]))
+    def open(self, small: int) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="semlex-model-"))
+        self.store = SyncRetriever(self.url, **options(bulk=BulkIngestConfig(small_batch_rows=small)))
+        self.store.initialize()
+        self.expected: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.files: dict[str, tuple[str, set[str]]] = {}
+
+    @rule(texts=st.dictionaries(OWN_IDS, TEXTS, min_size=1), skip=st.booleans())
+    def add(self, texts: dict[str, str], skip: bool) -> None:
+        documents = [Document(text, {"own": text}, id=chunk_id) for chunk_id, text in texts.items()]
+        self.store.add_documents(documents, on_duplicate="skip" if skip else "update")
+        added = {document.id: (document.content, document.metadata) for document in documents}
+        self.expected = added | self.expected if skip else self.expected | added
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data(), text=st.none() | TEXTS, found=st.booleans())
+    def change(self, data: st.DataObject, text: str | None, found: bool) -> None:
+        chunk_id = data.draw(st.sampled_from(sorted(self.expected)))
+        if found:
+            hits = self.store.search(self.expected[chunk_id][0], top_k=1000)
+            document: Document = next(hit for hit in hits if hit.id == chunk_id)
+        else:
+            (document,) = self.store.get([chunk_id])
+        document.content = text or document.content
+        document.metadata["changed"] = text
+        self.store.upsert([document])
+        self.expected[chunk_id] = (document.content, dict(document.metadata))
+
+    @precondition(lambda self: self.expected)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.expected)), min_size=1, max_size=3, unique=True))
+        assert self.store.delete_documents(chosen) == len(chosen)
+        for chunk_id in chosen:
+            del self.expected[chunk_id]
+        # A file of which nothing is left is read again.
+        self.files = {name: file for name, file in self.files.items() if not file[1].isdisjoint(self.expected)}
+
+    @rule(name=st.sampled_from(["one.md", "two.md"]), sections=st.lists(TEXTS, min_size=1, max_size=3))
+    def index(self, name: str, sections: list[str]) -> None:
+        text = "\n\n".join(f"# {section}\n\nText {section} {number}." for number, section in enumerate(sections))
+        (self.folder / name).write_text(text, encoding="utf-8")
+        report = self.store.index(self.folder / name, chunk_tokens=20, overlap_tokens=0)
+        before, owned = self.files.get(name, ("", set()))
+        unchanged = before == text
+        assert (report.failed, report.unchanged) == (0, int(unchanged))
+        if unchanged:
+            return
+        for chunk_id in owned:
+            self.expected.pop(chunk_id, None)
+        # What a file is cut into is the chunker's matter: the texts must be the file's, each with the file's name.
+        chunks = self.store.search("text", top_k=1000, filters={"source_document": name})
+        assert report.chunks == len({hit.id for hit in chunks}) == len(chunks)
+        assert all(hit.content in text and hit.metadata == {} for hit in chunks)
+        self.expected |= {hit.id: (hit.content, {}) for hit in chunks}
+        self.files[name] = (text, {hit.id for hit in chunks})
+
+    def teardown(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        try:
+            assert self.store.count() == len(self.expected)
+            found = self.store.get(sorted(self.expected))
+            assert {one.id: (one.content, one.metadata) for one in found} == self.expected
+            for word in ("alpha", "text"):
+                hits = self.store.search(word, mode="keyword", top_k=1000)
+                matching = {one for one, (content, _) in self.expected.items() if word in content.lower().split()}
+                assert matching <= {hit.id for hit in hits}
+                assert len(hits) == len({hit.id for hit in hits})
+            status = self.store.status()
+            assert (status["embedded"], status["orphaned_vectors"], status["chunks_not_indexed"]) == (
+                len(self.expected),
+                0,
+                0,
+            )
+            self.store.drop_collection()
+        finally:
+            self.store.close()
+            shutil.rmtree(self.folder)
+
+
+def test_every_sequence_of_writes_is_as_with_a_dictionary(database_url: str, full: bool) -> None:
+    Store.url = database_url
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Store, settings=settings(max_examples=400 if full else 12, stateful_step_count=12, deadline=None)
+    )
