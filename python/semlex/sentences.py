@@ -63,6 +63,7 @@ RULES = {
     "not_ascending": Rule("must have indices that ascend{at}", "sort them and leave out what is repeated"),
     "not_binary": Rule("must hold only 0 and 1{at}", "convert it (values > 0)"),
     "not_finite": Rule("holds NaN or infinity{at}", "use a finite number or None, or leave the row out"),
+    "not_usable": Rule("must have {limit}", "leave the row out or embed its text again", "cannot be used"),
     "nul": Rule("holds a NUL character{at}, which Postgres cannot store", r"remove it (text.replace('\0', ''))"),
     "out_of_range": Rule("must be {limit}", plain="is out of range"),
     "reserved_name": Rule("begins with pg_, which belongs to Postgres", "choose another name"),
