@@ -16,7 +16,7 @@ from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Given = Iterable[Document | ChunkMetadata]
 
@@ -128,6 +128,16 @@ class GivenDocuments:
             [document.language for document in rows],
             vectors or None,
         )
+
+    def vectors_or(self, embeddings: ArrayLike | None) -> ArrayLike | None:
+        """The vectors that came with the documents, else those that came beside them.
+
+        Raises:
+            ConfigurationError: There are both.
+        """
+        if embeddings is not None and self.vectors is not None:
+            raise ConfigurationError("these documents bring their vectors: leave embeddings= out")
+        return self.vectors if embeddings is None else embeddings
 
     def checked(self, embeddings: NDArray[np.float32] | None, storage: str = "vector") -> GivenDocuments:
         """The documents, copied, each with an id, when no rule is broken.

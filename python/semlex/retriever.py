@@ -1,8 +1,4 @@
-r"""Documents out: the only file that knows all stages of a search.
-
-query -> vector -> vector leg   \
-          -> words  -> keyword leg   >-> fuse -> load rows -> rerank -> results
-"""
+"""The public interface of one collection: documents in, searches out."""
 
 from __future__ import annotations
 
@@ -288,9 +284,7 @@ class PostgreSQLRetriever(DocumentRetriever):
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
         given = GivenDocuments.taken(documents)
-        if embeddings is not None and given.vectors is not None:
-            raise ConfigurationError("these documents bring their vectors: leave embeddings= out")
-        own = given.vectors if embeddings is None else embeddings
+        own = given.vectors_or(embeddings)
         vectors = None if own is None else checked_array(own)
         return await self._opened.add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress)
 
