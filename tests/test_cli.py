@@ -43,7 +43,8 @@ def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
     assert "keyword #1" in done.stdout
     assert "vector #" in done.stdout
     assert re.search(r"fused \d\.\d{5} = -?\d\.\d{3} vector \+ 0\.\d{3} keyword", done.stdout)
-    assert "**key**" in done.stdout
+    assert "Rotate a key every ninety days." in done.stdout
+    assert "**" not in done.stdout
     assert "hybrid search" in done.stderr
     assert "wordllama" in done.stderr
 

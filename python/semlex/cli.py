@@ -27,14 +27,9 @@ from semlex.options import (
     QuestionCommand,
     Reranker,
 )
-from semlex.presentation import (
-    messages,
-    output,
-    print_json,
-    print_report,
-    print_results,
-    progress_bar,
-)
+from semlex.presentation import print_json, print_report, print_results
+from semlex.progress_display import progress_bar
+from semlex.terminal import messages, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

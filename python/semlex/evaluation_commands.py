@@ -26,7 +26,9 @@ from semlex.options import (
     Model,
     Reranker,
 )
-from semlex.presentation import messages, output, print_json, progress_bar
+from semlex.presentation import print_json
+from semlex.progress_display import progress_bar
+from semlex.terminal import messages, output
 from semlex.types import MAX_TOP_K
 
 if TYPE_CHECKING:

@@ -455,7 +455,7 @@ class Indexer:
 
             def tell(count: int) -> None:
                 if progress is not None:
-                    progress(Progress("embed", before + count, None, "chunks"))
+                    progress(Progress("embed", before + count, before + len(wanted), "chunks"))
 
             await self._embed_rows(rows, wanted, tell)
             report.embedded += len(wanted)

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from semlex.exit_codes import MODEL
 from semlex.options import AsJson, Database, Device, HelpGroup
-from semlex.presentation import messages, output, print_json
+from semlex.presentation import print_json
+from semlex.terminal import messages, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

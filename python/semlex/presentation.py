@@ -4,40 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import sys
-from contextlib import contextmanager
 from datetime import date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.padding import Padding
+
+from semlex.terminal import UNSAFE, marked_text, messages, one_line, output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from semlex.progress import IndexReport
-    from semlex.progress import Progress as Step
     from semlex.types import SearchResult, SearchResults
 
-# Results go to stdout, everything else to stderr, so that a pipe carries results only.
-output = Console(highlight=False, soft_wrap=True)
-messages = Console(stderr=True, highlight=False, soft_wrap=True)
-
+EXCERPT_LINES = 12
+INDENT = 3
 SHOWN_PROBLEMS = 20
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One object, one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=_plain) + "\n")
+    """One object, one line; what could steer a terminal is escaped."""
+    text = json.dumps(value, ensure_ascii=False, default=_plain)
+    sys.stdout.write(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
     sys.stdout.flush()
 
 
@@ -77,22 +66,49 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
         print_json({"type": "summary", **summary_object(results)})
         return
     for result in results:
-        place = escape(result.source or result.id)
-        if result.line is not None:
-            place += f":{result.line}"
-        heading = escape(" > ".join(result.heading_path))
+        heading = escape(one_line(" > ".join(result.heading_path)))
+        place = escape(one_line(place_of(result)))
         output.print(f"[bold]{result.rank}. {place}[/bold]" + (f"  [cyan]{heading}[/cyan]" if heading else ""))
         output.print(f"   {_scores(result)}", style="dim")
-        output.print(f"   {_marked(result.excerpt)}")
+        _print_excerpt(result)
     if not results:
         output.print("nothing found")
     for warning in results.warnings:
         messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
+    found = found_at_all(results)
+    if found:
+        messages.print(f"[dim]{found}[/dim]")
     model = f" · {results.embedding_model}" if results.embedding_model else ""
     fusion = f" · fused by {results.fusion}" if results.fusion else ""
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in results.timings.items())
     messages.print(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
+
+
+def place_of(result: SearchResult) -> str:
+    """Where a hit stands, with its line: relative to the working directory when below it, else absolute."""
+    root: str = getattr(result, "root", "")
+    place = getattr(result, "source_document", "") or result.source or result.id
+    if root:
+        path = Path(root) / place
+        place = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    line: int | None = getattr(result, "match_line", None) or result.line
+    return place if line is None else f"{place}:{line}"
+
+
+def found_at_all(results: SearchResults) -> str:
+    """How near the hits come to the question, in words; empty where nothing is known."""
+    similarity: float | None = getattr(results, "best_similarity", None)
+    coverage: float | None = getattr(results, "coverage", None)
+    parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
+    if coverage is not None:
+        parts.append(f"the best hit covers {coverage:.0%} of the question's words".replace("%", " %"))
+    return "; ".join(parts)
+
+
+def number(value: float, digits: int) -> str:
+    """A number without a negative zero."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _scores(result: SearchResult) -> str:
@@ -102,19 +118,28 @@ def _scores(result: SearchResult) -> str:
         ("keyword", result.keyword_rank, result.keyword_score, 4),
     ):
         if score is not None:
-            parts.append(name + (f" #{rank}" if rank is not None else "") + f" ({score:.{digits}f})")
+            parts.append(name + (f" #{rank}" if rank is not None else "") + f" ({number(score, digits)})")
     if result.fused_score is not None:
         by_vector, by_words = result.vector_contribution, result.keyword_contribution
-        sum_of = f" = {by_vector:.3f} vector + {by_words:.3f} keyword" if by_vector is not None else ""
-        parts.append(f"fused {result.fused_score:.5f}{sum_of}")
+        sum_of = ""
+        if by_vector is not None and by_words is not None:
+            sum_of = f" = {number(by_vector, 3)} vector + {number(by_words, 3)} keyword"
+        parts.append(f"fused {number(result.fused_score, 5)}{sum_of}")
     if result.rerank_score is not None:
-        parts.append(f"rerank {result.rerank_score:.3f}")
+        parts.append(f"rerank {number(result.rerank_score, 3)}")
     return " · ".join(parts)
 
 
-def _marked(excerpt: str) -> str:
-    text = escape(re.sub(r"\s+", " ", excerpt).strip())
-    return re.sub(r"\*\*(.+?)\*\*", r"[bold yellow]\1[/bold yellow]", text) if output.is_terminal else text
+def _print_excerpt(result: SearchResult) -> None:
+    """The lines of the excerpt that are not blank; matched words in colour on a terminal, the bare text in a pipe."""
+    text = marked_text(result.excerpt, result.content, "bold yellow")
+    lines = [line for line in text.split("\n") if line.plain.strip()]
+    margin = min((len(line.plain) - len(line.plain.lstrip()) for line in lines[1:]), default=0)
+    for line in lines[:EXCERPT_LINES]:
+        line.rstrip()
+        indented = len(line.plain) - len(line.plain.lstrip())
+        shown = Padding(line[min(margin, indented) :], (0, 0, 0, INDENT), expand=False)
+        output.print(shown, soft_wrap=False, no_wrap=not output.is_terminal, overflow="ignore", crop=False)
 
 
 def print_report(report: IndexReport, *, as_json: bool) -> None:
@@ -132,30 +157,8 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
             "(--chunk-tokens) would keep what it leaves out"
         )
     for problem in report.problems[:SHOWN_PROBLEMS]:
-        messages.print(f"[yellow]not read:[/yellow] {escape(problem.uri)}: {escape(problem.message)}")
+        messages.print(
+            f"[yellow]not read:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"
+        )
     if len(report.problems) > SHOWN_PROBLEMS:
         messages.print(f"… and {len(report.problems) - SHOWN_PROBLEMS} more (--json lists all)")
-
-
-@contextmanager
-def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
-    """A progress bar on stderr; nothing when it is no terminal or `shown` is False."""
-    if not shown or not messages.is_terminal:
-        yield None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=messages, transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def step(progress: Step) -> None:
-            if progress.stage not in tasks:
-                tasks[progress.stage] = bar.add_task(f"{progress.stage} ({progress.unit})", total=progress.total)
-            bar.update(tasks[progress.stage], completed=progress.done, total=progress.total)
-
-        yield step

@@ -1,0 +1,100 @@
+"""Progress of long work on stderr: bars on a terminal, a line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from semlex.terminal import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from semlex.progress import Progress as Step
+
+LINE_SECONDS = 10.0
+
+
+@contextmanager
+def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
+    """What long work calls as it goes on; None when nothing is to be shown."""
+    if not shown:
+        yield None
+    elif messages.is_terminal:
+        with _bars() as step:
+            yield step
+    else:
+        yield ProgressLines(lambda line: messages.print(line, markup=False))
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[Step], None]]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=messages, transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def step(progress: Step) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bar.add_task(f"{progress.stage} ({progress.unit})", total=progress.total)
+            bar.update(tasks[progress.stage], completed=progress.done, total=progress.total)
+
+        yield step
+
+
+class ProgressLines:
+    """A line now and then, for logs.
+
+    Args:
+        write: Takes a line.
+        clock: Seconds, for the tests.
+    """
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write
+        self._clock = clock
+        self._last = clock()
+        self._begun: dict[str, tuple[float, int]] = {}
+
+    def __call__(self, step: Step) -> None:
+        """Notes a step; writes when the last line is old enough."""
+        now = self._clock()
+        since, done_then = self._begun.setdefault(step.stage, (now, step.done))
+        if now - self._last < LINE_SECONDS:
+            return
+        self._last = now
+        if step.total is None:
+            self._write(f"{step.stage}: {step.done:,} {step.unit}")
+            return
+        line = f"{step.stage}: {step.done:,} of {step.total:,} {step.unit}"
+        done = step.done - done_then
+        if done > 0 and step.done < step.total:
+            line += f", about {_duration((now - since) / done * (step.total - step.done))} left"
+        self._write(line)
+
+
+def _duration(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,201 @@
+"""What reaches the terminal: places that can be opened, marks that are the search's, and nothing that steers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
+
+from semlex import _core, presentation, progress_display, terminal
+from semlex.documents.loading import FileProblem
+from semlex.presentation import found_at_all, number, place_of, print_json, print_report, print_results
+from semlex.progress import IndexReport, Progress
+from semlex.progress_display import ProgressLines, progress_bar
+from semlex.terminal import SafeConsole, marked_text, one_line, printable
+from semlex.types import SearchResult, SearchResults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# All that a terminal may act upon: both sets of controls, and what turns the direction of writing.
+STEERING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+hostile = st.text(
+    st.sampled_from("\x1b\x07\x9b\x9d\u202e\u2066\r\b[]0;*mab\n\t …\ud800é:") | st.characters(), max_size=60
+)
+
+
+class Streams:
+    """Both streams of the command line, caught."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> None:
+        self.out, self.err = io.StringIO(), io.StringIO()
+        for name, stream in (("output", self.out), ("messages", self.err)):
+            console = SafeConsole(
+                file=stream, force_terminal=is_terminal, highlight=False, soft_wrap=True, emoji=False, width=100
+            )
+            for module in (terminal, presentation, progress_display):
+                if hasattr(module, name):
+                    monkeypatch.setattr(module, name, console)
+
+    @property
+    def text(self) -> str:
+        return self.out.getvalue() + self.err.getvalue()
+
+
+def hit(content: str = "a text", **fields: Any) -> SearchResult:
+    return SearchResult(content, rank=1, id="id", excerpt=fields.pop("excerpt", content), **fields)
+
+
+@given(hostile)
+def test_no_text_steers_a_terminal(text: str) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        streams = Streams(monkeypatch, is_terminal=False)
+        problem = FileProblem(uri=text, code="failed", message=text)
+        results = SearchResults(
+            [hit(text, source=text, heading_path=(text,), excerpt=text)], warnings=[text], embedding_model=text
+        )
+        print_results(results, as_json=False)
+        print_report(IndexReport(failed=1, problems=[problem]), as_json=False)
+    assert not STEERING.search(streams.text)
+    streams.text.encode()
+
+
+@given(hostile)
+def test_the_styles_of_ours_are_all_that_a_terminal_gets(text: str) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        streams = Streams(monkeypatch, is_terminal=True)
+        print_results(SearchResults([hit(text, source=text)], warnings=[text]), as_json=False)
+    assert not STEERING.search(re.sub(r"\x1b\[[\d;]*m", "", streams.text))
+
+
+@given(hostile)
+def test_json_is_escaped_and_reads_back(text: str) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        stream = io.StringIO()
+        monkeypatch.setattr("sys.stdout", stream)
+        print_json({"text": text})
+    assert not STEERING.search(stream.getvalue().removesuffix("\n"))
+    stream.getvalue().encode()
+    # Halves that stand side by side are one character to JSON.
+    assert json.loads(stream.getvalue())["text"] == json.loads(json.dumps(text))
+
+
+@given(hostile)
+def test_a_name_is_one_line_and_what_is_harmless_stays(text: str) -> None:
+    assert "\n" not in one_line(text)
+    assert printable(printable(text)) == printable(text)
+    if text.isprintable():
+        assert one_line(text) == text
+
+
+# --- marks ----------------------------------------------------------------------------------------------------------
+
+
+def marked(text: Text) -> list[str]:
+    return [text.plain[span.start : span.end] for span in text.spans]
+
+
+@given(
+    words=st.lists(
+        st.sampled_from(["blueprints", "*blueprints*", "**vault**", "a", "***", "x*y", "vault", "\n", "**Note:**"])
+    )
+)
+def test_marks_are_told_from_the_texts_own_stars(words: list[str]) -> None:
+    content = " ".join(words).strip()
+    [excerpt] = _core.Analyzer("english").excerpts([content], ["blueprint", "vault"])
+    text = marked_text(excerpt, content, "bold")
+    assert text.plain == content[: len(text.plain)]
+    # What Markdown marks already gets no marks of the search's.
+    found = re.findall(r"(?<!\*\*)(?:blueprints|vault)|(?:blueprints|vault)(?!\*\*)", text.plain)
+    assert marked(text) == found
+
+
+def test_two_parts_and_a_text_that_is_not_the_contents() -> None:
+    content = "the **first** vault " + "and so on " * 30 + "*blueprints* end"
+    [excerpt] = _core.Analyzer("english").excerpts([content], ["blueprint", "vault"])
+    assert " … " in excerpt
+    assert "".join(marked(marked_text(excerpt, content, "bold"))) == "vaultblueprints"
+    assert marked_text("**other** text", content, "bold") == Text("**other** text")
+
+
+def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_the_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "def key():\n    if key:\n\n        return 1\n"
+    for is_terminal in (False, True):
+        streams = Streams(monkeypatch, is_terminal=is_terminal)
+        print_results(SearchResults([hit(content, excerpt=content.replace("key", "**key**"))]), as_json=False)
+        shown = re.sub(r"\x1b\[[\d;]*m", "", streams.out.getvalue())
+        assert "   def key():\n   if key:\n       return 1\n" in shown
+        assert ("\x1b[1;33mkey" in streams.out.getvalue()) == is_terminal
+
+
+# --- places and figures ---------------------------------------------------------------------------------------------
+
+
+def placed(**fields: Any) -> SearchResult:
+    result = hit(source="docs", line=7)
+
+    class Placed(type(result)):  # type: ignore[misc]
+        root = fields.pop("root", "")
+        source_document = fields.pop("source_document", "")
+        match_line = fields.pop("match_line", None)
+
+    return Placed("a text", id="id", source="docs", line=7)
+
+
+def test_a_place_can_be_opened_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    below = placed(root=str(tmp_path / "docs"), source_document="a/keys.md", match_line=9)
+    assert place_of(below) == f"docs{os.sep}a{os.sep}keys.md:9"
+    elsewhere = placed(root="/srv/docs", source_document="keys.md")
+    assert place_of(elsewhere) == "/srv/docs/keys.md:7"
+    assert place_of(placed(source_document="given.md")) == "given.md:7"
+    assert place_of(SearchResult("a text", id="added")) == "added"
+
+
+def test_figures_have_no_negative_zero() -> None:
+    assert [number(value, 3) for value in (-0.0, -0.00001, 0.0, -0.5)] == ["0.000", "0.000", "0.000", "-0.500"]
+
+
+def test_is_it_in_there_at_all() -> None:
+    results = SearchResults([])
+    assert found_at_all(results) == ""
+    results.best_similarity, results.coverage = 0.3141, 0.4
+    assert found_at_all(results) == "best similarity 0.31; the best hit covers 40 % of the question's words"
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_a_line_every_ten_seconds() -> None:
+    lines: list[str] = []
+    now = 0.0
+    show = ProgressLines(lines.append, clock=lambda: now)
+    for second in range(31):
+        now = float(second)
+        show(Progress("embed", second * 100, 4000, "chunks"))
+    assert lines == [
+        "embed: 1,000 of 4,000 chunks, about 30 s left",
+        "embed: 2,000 of 4,000 chunks, about 20 s left",
+        "embed: 3,000 of 4,000 chunks, about 10 s left",
+    ]
+    now = 100.0
+    show(Progress("build indexes", 0, None, "rows"))
+    assert lines[-1] == "build indexes: 0 rows"
+
+
+def test_progress_is_shown_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, is_terminal=True)
+    with progress_bar(shown=True) as step:
+        assert step is not None
+        step(Progress("embed", 5, 10, "chunks"))
+    assert "5/10" in streams.err.getvalue()
+    assert streams.out.getvalue() == ""
+    with progress_bar(shown=False) as step:
+        assert step is None
