@@ -72,7 +72,8 @@ def _marked_part(part: str, content: str, style: str) -> Text:
     # Runs of stars stand at the even places, the other characters between them: the same ones in part and content.
     own = re.split(r"([^*])", part)
     there = re.split(r"([^*])", content)[2 * start : 2 * start + len(own)]
-    plain, toggles = "", []
+    plain = ""
+    toggles: list[int] = []
     for stars, letter, others in zip(own[::2], [*own[1::2], ""], there[::2], strict=True):
         marks = max(0, len(stars) - len(others)) // 2
         closes = len(toggles) % 2 == 1
