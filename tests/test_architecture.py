@@ -17,6 +17,7 @@ PACKAGE = Path(semlex.__file__).parent
 LAYERS = {
     "_core": 0,
     "errors": 0,
+    "forks": 0,
     "sentences": 0,
     "types": 0,
     "value_checks": 0,

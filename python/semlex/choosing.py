@@ -88,6 +88,11 @@ class OpenModels:
             model.close()
 
 
+def runs_on_torch(models: OpenModels) -> bool:
+    """Whether one of them needs torch, which cannot be used after a fork."""
+    return any(getattr(model, "runs_on_torch", False) for model in (models.embedder, models.reranker))
+
+
 async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
     """Chooses the embedder; a collection's own model is never silently replaced by another one.
 

@@ -11,7 +11,7 @@
     │   ├── ModelNotAllowedError (PermissionError)  a collection's name leads where the user did not send it
     │   ├── ModelMismatchError (ValueError)   another model or dimension than the collection's
     │   └── ModelServerError (ConnectionError)  a model's server fails; `status` holds its last HTTP status
-    ├── WorkAbandonedError (RuntimeError)     a model's work ended early, because nobody waits for it any more
+    ├── WorkAbandonedError (RuntimeError)     work ended early: nobody waits for it, or the retriever was closed
     ├── EmbeddingsMissingError (LookupError)  vector search where no vectors are stored yet
     ├── SearchTimeoutError (TimeoutError)     no leg answered before the deadline
     └── StoreError (RuntimeError)             the database
@@ -135,7 +135,7 @@ class SearchTimeoutError(SemlexError, TimeoutError):
 
 
 class WorkAbandonedError(SemlexError, RuntimeError):
-    """A model's work ended early, because whoever asked for it had been cancelled."""
+    """Work ended early, because whoever asked for it had been cancelled or had closed the retriever."""
 
 
 class ModelServerError(ModelError, ConnectionError):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from semlex.choosing import ModelOptions, OpenModels, open_embedder, with_reranker
+from semlex.choosing import ModelOptions, OpenModels, open_embedder, runs_on_torch, with_reranker
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
+from semlex.forks import drop, renew_after_fork
 from semlex.given_documents import GivenDocuments, documents_from_texts
 from semlex.indexer import Indexer
 from semlex.models.calling import ModelCaller
+from semlex.models.forked import torch_process
 from semlex.reporting import collection_status, server_health
 from semlex.request import Request, check_ids, checked_array
 from semlex.searching import Search
@@ -125,7 +128,6 @@ class PostgreSQLRetriever(DocumentRetriever):
         listed = model_names(models)
         self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions, listed)
         self._models = OpenModels()
-        self._choosing_reranker = asyncio.Lock()
         self._storage = storage_named(vector_storage)
         self._settings = CollectionSettings(
             distance=distance,
@@ -141,6 +143,10 @@ class PostgreSQLRetriever(DocumentRetriever):
         self._indexer: Indexer | None = None
         self._query_cache = QueryEmbeddingCache(cached_queries)
         self._caller: ModelCaller | None = None
+        self._database: Database | None = None
+        self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
+        self._make_locks()
+        renew_after_fork(self)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -153,16 +159,18 @@ class PostgreSQLRetriever(DocumentRetriever):
             ModelNotFoundError: The named model cannot be loaded.
             ModelMismatchError: The collection was made with another model.
         """
-        if self._indexer is not None:
-            return
-        self._caller = caller = ModelCaller()
-        try:
-            database = await self._open_database()
-            collection = await self._open_collection(database, caller)
-        except BaseException:
-            await self.close()
-            raise
-        self._indexer = Indexer(database, collection, self._models, caller, bulk=self._bulk, storage=self._storage)
+        async with self._opening:
+            if self._indexer is not None:
+                return
+            self._caller = caller = ModelCaller()
+            try:
+                database = await self._open_database()
+                collection = await self._open_collection(database, caller)
+            except BaseException:
+                await self.close()
+                raise
+            self._indexer = Indexer(database, collection, self._models, caller, bulk=self._bulk, storage=self._storage)
+            self._was_open = False
 
     async def _open_database(self) -> Database:
         url = self._db_url
@@ -179,6 +187,8 @@ class PostgreSQLRetriever(DocumentRetriever):
     async def _open_collection(self, database: Database, caller: ModelCaller) -> Collection:
         stored = await schema.find_collection(database, self.names)
         self._models = models = await open_embedder(caller, self._options, stored.embedding if stored else None)
+        if runs_on_torch(models):
+            torch_process.check()
         settings = self._settings
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
@@ -191,21 +201,52 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def close(self) -> None:
         """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle."""
-        self._indexer = None
-        if self._caller is not None:
-            self._caller.close()
-            self._caller = None
-        # A model may first finish the batch that it computes.
-        await asyncio.to_thread(self._models.close)
-        self._models = OpenModels(embedding_choice=self._models.embedding_choice)
-        database, self._database = self._database, None
-        if database is not None:
-            await database.close()
-        if self._server is not None:
-            server, self._server = self._server, None
-            await asyncio.to_thread(server.close)
+        self._indexer, self._was_open = None, False
+        self._make_locks()  # the next event loop may be another one
+        models, database, server, caller = self._models, self._database, self._server, self._caller
+        self._models = OpenModels(embedding_choice=models.embedding_choice)
+        self._database = self._server = self._caller = None
+        # Whatever one of them raises, the others are closed. The last one first.
+        async with AsyncExitStack() as closing:
+            if server is not None:
+                closing.push_async_callback(asyncio.to_thread, server.close)
+            if database is not None:
+                closing.push_async_callback(database.close)
+            # A model may first finish the batch that it computes.
+            closing.push_async_callback(asyncio.to_thread, models.close)
+            if caller is not None:
+                closing.callback(caller.close)
 
-    _database: Database | None = None
+    async def _ready(self) -> Indexer:
+        """The open collection; a forked child opens it for itself."""
+        if self._was_open:
+            if self._pool is not None or self._connection is not None:
+                raise ConfigurationError(
+                    "this process was forked with a pool or connection that belongs to its parent: make both, and the "
+                    "retriever, in the child"
+                )
+            if self._ran_on_torch:
+                torch_process.check()
+            await self.initialize()
+        return self._opened
+
+    def _after_fork(self) -> None:
+        drop(self._indexer, self._models, self._database, self._server, self._caller)
+        self._was_open |= self._indexer is not None
+        self._ran_on_torch |= runs_on_torch(self._models)
+        self._indexer = self._database = self._server = self._caller = None
+        self._models = OpenModels(embedding_choice=self._models.embedding_choice)
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        self._opening = asyncio.Lock()
+        self._choosing_reranker = asyncio.Lock()
+
+    def __reduce__(self) -> str:
+        raise ConfigurationError(
+            "a retriever cannot be sent to another process: make it there, with the same arguments (a process that is "
+            "forked after it was made can use it as it is)"
+        )
 
     async def __aenter__(self) -> Self:
         await self.initialize()
@@ -242,7 +283,7 @@ class PostgreSQLRetriever(DocumentRetriever):
     async def open_reranker(self) -> Reranker | None:
         """The reranker, or None; chosen at the first call, as by the first search that reranks."""
         async with self._choosing_reranker:
-            self._models = await with_reranker(self._opened.caller, self._options, self._models)
+            self._models = await with_reranker((await self._ready()).caller, self._options, self._models)
         return self._models.reranker
 
     @property
@@ -286,7 +327,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         given = GivenDocuments.taken(documents)
         own = given.vectors_or(embeddings)
         vectors = None if own is None else checked_array(own)
-        return await self._opened.add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress)
+        return await (await self._ready()).add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress)
 
     async def upsert(self, documents: Given, embeddings: ArrayLike | None = None) -> list[str]:
         """`add_documents` by the name that says that a stored document of the same id is replaced."""
@@ -332,7 +373,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         Raises:
             ConfigurationError: A path does not exist, or a number is out of bounds.
         """
-        return await self._opened.index(
+        return await (await self._ready()).index(
             checked_paths(paths),
             include=include,
             exclude=exclude,
@@ -344,22 +385,22 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
-        return await self._opened.embed_missing(progress)
+        return await (await self._ready()).embed_missing(progress)
 
     async def create_index(self, hnsw: HnswIndex | None = None) -> list[str]:
         """Builds the indexes now, whatever the size; normally they are made after a load that passes 10,000 rows."""
-        return await self._opened.create_index(hnsw)
+        return await (await self._ready()).create_index(hnsw)
 
     async def delete_documents(self, ids: Sequence[str]) -> int:
         """Deletes chunks by id, with their vectors; returns how many were there."""
-        return await self._opened.delete_documents(check_ids(ids))
+        return await (await self._ready()).delete_documents(check_ids(ids))
 
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
 
         Writers merge a little after each write. This goes on to the end, for example after a large load.
         """
-        return await self._opened.optimize(progress)
+        return await (await self._ready()).optimize(progress)
 
     async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
         """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
@@ -369,11 +410,11 @@ class PostgreSQLRetriever(DocumentRetriever):
         Raises:
             ConfigurationError: The collection has another keyword engine.
         """
-        return await self._opened.reindex_lexical(progress)
+        return await (await self._ready()).reindex_lexical(progress)
 
     async def drop_collection(self) -> bool:
         """Drops the collection with everything in it, and closes this retriever."""
-        database = self._opened.database
+        database = (await self._ready()).database
         dropped = await schema.drop_collection(database, self.names)
         await self.close()
         return dropped
@@ -422,7 +463,7 @@ class PostgreSQLRetriever(DocumentRetriever):
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        indexer = self._opened
+        indexer = await self._ready()
         if indexer.collection.embedding is None and (self.embedder is not None or vector is not None):
             # Another process may have stored the first vectors in the meantime.
             found = await schema.open_collection(indexer.database, self.names, None, create=False)
@@ -470,11 +511,11 @@ class PostgreSQLRetriever(DocumentRetriever):
 
     async def status(self) -> dict[str, Any]:
         """Figures of the collection: counts, model, indexes, the last run."""
-        return await collection_status(self._opened.database, self.collection, self._query_cache)
+        return await collection_status((await self._ready()).database, self.collection, self._query_cache)
 
     async def collections(self) -> list[dict[str, Any]]:
         """Every collection of the schema, by name."""
-        found = await schema.list_collections(self._opened.database, self.names.schema)
+        found = await schema.list_collections((await self._ready()).database, self.names.schema)
         return [dict(zip(schema.LISTED, row, strict=True)) for row in found]
 
     async def health_check(self) -> dict[str, Any]:
@@ -483,7 +524,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         Returns:
             ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` or ``error``.
         """
-        health = await server_health(self._opened.database)
+        health = await server_health((await self._ready()).database)
         if "error" in health:
             return health
         return health | {
@@ -492,4 +533,4 @@ class PostgreSQLRetriever(DocumentRetriever):
         }
 
     async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        return await self._opened.database.read(doing, work)
+        return await (await self._ready()).database.read(doing, work)

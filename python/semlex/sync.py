@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, WorkAbandonedError
+from semlex.forks import drop, renew_after_fork
 from semlex.retriever import PostgreSQLRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from pathlib import Path
 
     from semlex.chunks import ChunkMetadata
@@ -18,14 +21,96 @@ if TYPE_CHECKING:
     from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import Document, SearchResults, StoredChunk
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread of its own, to which other threads hand calls and wait for them."""
+
+    def __init__(self) -> None:
+        # Made by a factory, it does not become the current loop of the thread that makes it.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        self._end = asyncio.Event()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._closing = False
+        # Held while a call is handed over: none arrives after the last that is answered.
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name="semlex-loop", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread, where waiting for a call would be waiting for itself."""
+        return threading.current_thread() is self._thread
+
+    def run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
+        """Calls an asynchronous method and waits for it.
+
+        Raises:
+            WorkAbandonedError: `close` was called meanwhile.
+        """
+
+        async def call() -> T:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - a coroutine that runs has a task
+            self._calls.add(task)
+            try:
+                return await method(*arguments, **options)
+            finally:
+                self._calls.discard(task)
+
+        with self._lock:
+            if self._closing:
+                raise WorkAbandonedError("the retriever was closed meanwhile, by another thread: open it again")
+            future = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise WorkAbandonedError(
+                "another thread closed the retriever while this call was running; what a batch had committed is stored"
+            ) from None
+        except BaseException:
+            future.cancel()  # Ctrl-C while waiting: stop the work, too
+            raise
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Ends all calls, runs a last one, and stops the thread with everything that the loop still has."""
+        with self._lock:
+            closing, self._closing = self._closing, True
+            future = None if closing else asyncio.run_coroutine_threadsafe(self._finish(last), self._loop)
+        try:
+            if future is not None:
+                future.result()
+        finally:
+            if future is not None:
+                self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+
+    async def _finish(self, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        for call in self._calls:
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+        if last is not None:
+            await last()
+
+    def _serve(self) -> None:
+        # Its end cancels what is left, closes asynchronous generators and waits for the loop's own threads.
+        with self._runner:
+            self._runner.run(self._wait_for_end())
+
+    async def _wait_for_end(self) -> None:
+        await self._end.wait()
 
 
 class SyncRetriever:
     """`PostgreSQLRetriever` behind plain functions, callable from any thread.
 
     It owns one event loop in one thread; the methods hand their work to it and wait. Inside a running event loop use
-    `PostgreSQLRetriever` itself: waiting here would block that loop.
+    `PostgreSQLRetriever` itself: waiting here would block that loop. `close` ends the calls of other threads with a
+    `WorkAbandonedError`. A forked child opens everything anew at its first call.
 
     Args:
         *arguments: As for `PostgreSQLRetriever`.
@@ -38,8 +123,11 @@ class SyncRetriever:
                 "an async pool or connection belongs to its own event loop: use PostgreSQLRetriever"
             )
         self._retriever = PostgreSQLRetriever(*arguments, **options)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: LoopThread | None = None
+        self._is_open = False
+        self._was_open = False  # in the process that this one was forked from
+        self._changing = threading.Lock()  # held while it is opened or closed
+        renew_after_fork(self)
 
     @property
     def retriever(self) -> PostgreSQLRetriever:
@@ -48,45 +136,62 @@ class SyncRetriever:
 
     def initialize(self) -> None:
         """As `PostgreSQLRetriever.initialize`."""
-        if self._loop is not None:
-            return
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="semlex-loop", daemon=True)
-        self._thread.start()
-        try:
-            self._run(self._retriever.initialize())
-        except BaseException:
-            self._stop()
-            raise
+        self._refuse_own_thread()
+        with self._changing:
+            if self._is_open:
+                return
+            self._loop = loop = LoopThread()
+            try:
+                loop.run(self._retriever.initialize)
+            except BaseException:
+                self._loop = None
+                loop.close()
+                raise
+            self._is_open, self._was_open = True, False
+            _open.add(self)
 
     def close(self) -> None:
-        """As `PostgreSQLRetriever.close`."""
-        if self._loop is None:
-            return
+        """As `PostgreSQLRetriever.close`; calls of other threads end with a `WorkAbandonedError`."""
+        self._refuse_own_thread()
+        loop = self._loop
         try:
-            self._run(self._retriever.close())
+            if loop is not None:
+                loop.close(self._retriever.close)
         finally:
-            self._stop()
+            with self._changing:
+                self._is_open = self._was_open = False
+                if self._loop is loop:
+                    self._loop = None
+                _open.discard(self)
 
-    def _stop(self) -> None:
-        loop, self._loop = self._loop, None
-        thread, self._thread = self._thread, None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+    def _refuse_own_thread(self) -> None:
+        if self._loop is not None and self._loop.is_current:
+            raise ConfigurationError(
+                "a call inside a call of the same SyncRetriever (in a progress callback?) would wait for itself: note "
+                "what it needs, and make it when the outer call has returned, or use a second SyncRetriever"
+            )
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
-            coroutine.close()
+    def _run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
+        self._refuse_own_thread()
+        if self._was_open:
+            self.initialize()
+        loop = self._loop
+        if loop is None or not self._is_open:
             raise ConfigurationError("not open: use 'with', or call initialize() first")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            # Ctrl-C while waiting: stop the work, too.
-            future.cancel()
-            raise
+        return loop.run(method, *arguments, **options)
+
+    def _after_fork(self) -> None:
+        drop(self._loop)
+        self._was_open |= self._is_open
+        self._loop, self._is_open = None, False
+        self._changing = threading.Lock()
+        _open.discard(self)
+
+    def __reduce__(self) -> str:
+        raise ConfigurationError(
+            "a retriever cannot be sent to another process: make it there, with the same arguments (a process that is "
+            "forked after it was made can use it as it is)"
+        )
 
     def __enter__(self) -> Self:
         self.initialize()
@@ -99,66 +204,78 @@ class SyncRetriever:
         self, documents: Iterable[Document | ChunkMetadata], embeddings: Any = None, **options: Any
     ) -> list[str]:
         """As `PostgreSQLRetriever.add_documents`."""
-        return self._run(self._retriever.add_documents(documents, embeddings, **options))
+        return self._run(self._retriever.add_documents, documents, embeddings, **options)
 
     def upsert(self, documents: Iterable[Document | ChunkMetadata], embeddings: Any = None) -> list[str]:
         """As `PostgreSQLRetriever.upsert`."""
-        return self._run(self._retriever.upsert(documents, embeddings))
+        return self._run(self._retriever.upsert, documents, embeddings)
 
     def add_texts(self, texts: Iterable[str], **options: Any) -> list[str]:
         """As `PostgreSQLRetriever.add_texts`."""
-        return self._run(self._retriever.add_texts(texts, **options))
+        return self._run(self._retriever.add_texts, texts, **options)
 
     def index(self, *paths: str | Path, **options: Any) -> IndexReport:
         """As `PostgreSQLRetriever.index`."""
-        return self._run(self._retriever.index(*paths, **options))
+        return self._run(self._retriever.index, *paths, **options)
 
     def embed_missing(self, **options: Any) -> int:
         """As `PostgreSQLRetriever.embed_missing`."""
-        return self._run(self._retriever.embed_missing(**options))
+        return self._run(self._retriever.embed_missing, **options)
 
     def create_index(self, hnsw: Any = None) -> list[str]:
         """As `PostgreSQLRetriever.create_index`."""
-        return self._run(self._retriever.create_index(hnsw))
+        return self._run(self._retriever.create_index, hnsw)
 
     def optimize(self, **options: Any) -> int:
         """As `PostgreSQLRetriever.optimize`."""
-        return self._run(self._retriever.optimize(**options))
+        return self._run(self._retriever.optimize, **options)
 
     def reindex_lexical(self, **options: Any) -> Rebuilt:
         """As `PostgreSQLRetriever.reindex_lexical`."""
-        return self._run(self._retriever.reindex_lexical(**options))
+        return self._run(self._retriever.reindex_lexical, **options)
 
     def search(self, query: str | None = None, top_k: int = 5, filters: Any = None, **options: Any) -> SearchResults:
         """As `PostgreSQLRetriever.search`."""
-        return self._run(self._retriever.search(query, top_k, filters, **options))
+        return self._run(self._retriever.search, query, top_k, filters, **options)
 
     def get(self, ids: Sequence[str]) -> list[StoredChunk]:
         """As `PostgreSQLRetriever.get`."""
-        return self._run(self._retriever.get(ids))
+        return self._run(self._retriever.get, ids)
 
     def count(self, filters: Any = None) -> int:
         """As `PostgreSQLRetriever.count`."""
-        return self._run(self._retriever.count(filters))
+        return self._run(self._retriever.count, filters)
 
     def status(self) -> dict[str, Any]:
         """As `PostgreSQLRetriever.status`."""
-        return self._run(self._retriever.status())
+        return self._run(self._retriever.status)
 
     def collections(self) -> list[dict[str, Any]]:
         """As `PostgreSQLRetriever.collections`."""
-        return self._run(self._retriever.collections())
+        return self._run(self._retriever.collections)
 
     def delete_documents(self, ids: Sequence[str]) -> int:
         """As `PostgreSQLRetriever.delete_documents`."""
-        return self._run(self._retriever.delete_documents(ids))
+        return self._run(self._retriever.delete_documents, ids)
 
     def drop_collection(self) -> bool:
         """As `PostgreSQLRetriever.drop_collection`; this face is closed afterwards."""
-        dropped = self._run(self._retriever.drop_collection())
-        self._stop()
+        dropped = self._run(self._retriever.drop_collection)
+        self.close()
         return dropped
 
     def health_check(self) -> dict[str, Any]:
         """As `PostgreSQLRetriever.health_check`."""
-        return self._run(self._retriever.health_check())
+        return self._run(self._retriever.health_check)
+
+
+# What is open lives until it is closed: collected earlier, it would end under the hands of its loop.
+_open: set[SyncRetriever] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Ends the loops of what was left open, so that their tasks do not end in the middle of something."""
+    for retriever in list(_open):
+        if retriever._loop is not None:  # noqa: SLF001 - of this module
+            retriever._loop.close()  # noqa: SLF001

@@ -5,7 +5,6 @@ In memory only: a standby, or a role that may only read, has nowhere else to kee
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.errors import ConfigurationError
+from semlex.forks import new_lock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class QueryEmbeddingCache:
         self._capacity = capacity
         self._vectors: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
         self._hits = self._misses = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def find(self, identity: str, text: str) -> NDArray[np.float32] | None:
         """Looks a query up; only what is found is counted.

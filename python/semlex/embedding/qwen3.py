@@ -7,7 +7,6 @@ the colon), documents as they are.
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from semlex.embedding.base import FITTED_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
+from semlex.forks import new_lock
 from semlex.models.cut_texts import CutTexts
 from semlex.models.device import require_torch
 from semlex.models.prefetching import prefetched
@@ -70,6 +70,7 @@ class Qwen3EmbeddingEncoder:
     """
 
     fusion_weight = FITTED_FUSION_WEIGHT
+    runs_on_torch = True
 
     def __init__(  # noqa: PLR0917 (the order that callers know: all six may be positional)
         self,
@@ -108,7 +109,7 @@ class Qwen3EmbeddingEncoder:
         self._tokenizer: TextTokenizer | None = None
         self._opening: NDArray[np.int64] | None = None
         self._end_id = -1
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._cut = {True: CutTexts("queries", folder.name), False: CutTexts("texts", folder.name)}
         self._identity = EmbedderIdentity(
             model=folder.name,

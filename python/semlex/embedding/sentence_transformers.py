@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,11 @@ import numpy as np
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.embedding.counting import tokenizer_in
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
+from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import interruption
 from semlex.models.cut_texts import CutTexts
 from semlex.models.device import check_names, place
+from semlex.models.forked import torch_process
 from semlex.models.tokenizing import TextTokenizer, check_texts
 from semlex.models.transformer import check_range
 from semlex.models.turns import Turns
@@ -66,6 +67,8 @@ class SentenceTransformersEmbedder:
         ModelError: The folder holds another kind of model, or weights that are not safetensors.
     """
 
+    runs_on_torch = True
+
     def __init__(
         self,
         model_name: str,
@@ -100,10 +103,15 @@ class SentenceTransformersEmbedder:
         # The package is not made for two calls at once. A search takes its turn between the batches of a load.
         self._computing = Turns()
         # Held while the model or its tokenizer is opened, never while it computes.
-        self._opening = threading.RLock()
+        self._opening = new_rlock()
+        renew_after_fork(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._folder.name!r})"
+
+    def _after_fork(self) -> None:
+        drop(self._model)
+        self._model = None
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -335,6 +343,7 @@ def _read_model(folder: ModelFolder, device: str | None) -> Any:
     import transformers  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
 
+    torch_process.use()
     placement = place(device, None)
     precision = getattr(torch, "float32" if placement.device == "cpu" else placement.precision)
     screen: Any = transformers.logging

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.embedding.counting import find_tokenizer
 from semlex.errors import ConfigurationError, ModelMismatchError, ModelServerError
+from semlex.forks import new_lock
 from semlex.models.server import CALLS_AT_ONCE
 from semlex.models.tokenizing import check_texts
 from semlex.models.transformer import check_range
@@ -87,7 +87,7 @@ class ServerEmbedder(ABC):
         self._given_tokenizer = tokenizer
         self._tokenizer: TextTokenizer | WordTokenizer | None = None
         self._length: int | None = None  # of the vectors that the server returns
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"

@@ -7,7 +7,6 @@ local folder or in the hub's cache works as well.
 from __future__ import annotations
 
 import hashlib
-import threading
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from semlex.embedding.base import STATIC_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
+from semlex.forks import new_lock
 from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
 from semlex.models.turns import Turns
 from semlex.models.weights import ModelFolder, find_model
@@ -76,7 +76,7 @@ class StaticEmbedder:
         # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
         self._computing = Turns()
         # Held while the model is opened, never while it computes.
-        self._opening = threading.Lock()
+        self._opening = new_lock()
 
     @property
     def identity(self) -> EmbedderIdentity:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
+
+from semlex.forks import new_lock
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ class CutTexts:
         self.count = 0
         self._what, self._model = what, model
         self._read, self._said = 0, 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def add(self, read: int, cut: int, limit: str) -> None:
         """Counts the texts of a call, and logs a line when one is due.

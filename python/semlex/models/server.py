@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
+from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import interruption
 
 if TYPE_CHECKING:
@@ -140,8 +141,9 @@ class ModelServer:
         self._attempts = attempts
         self._concurrency = concurrency
         self._client: Any = None
+        renew_after_fork(self)
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def __repr__(self) -> str:
         return f"ModelServer({self.base_url!r})"
@@ -239,6 +241,10 @@ class ModelServer:
             client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def _after_fork(self) -> None:
+        drop(self._client)  # its connections are the parent's
+        self._client = None
 
     def _try(self, path: str, content: bytes) -> _Answer | _Failure:
         """One attempt: an answer of whatever status, or what stood in its way."""

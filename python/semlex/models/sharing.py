@@ -2,22 +2,22 @@
 
 A set of weights lives as long as somebody refers to it: `share` looks in a dictionary of weak references, so the last
 user that closes, or is collected, takes the weights along. A failed load leaves nothing behind but an empty place that
-the next user fills. A process made by ``fork`` starts without models: their locks may be held by threads that it does
-not have.
+the next user fills. A process made by ``fork`` starts without models.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelError
+from semlex.forks import new_lock
 from semlex.models import memory
 from semlex.models.device import Placement
+from semlex.models.forked import torch_process
 from semlex.models.forward import FORWARDS
 from semlex.models.loading import load_weights
 from semlex.models.self_test import find_defect
@@ -84,7 +84,7 @@ class SharedModel:
             return self._held["model"]
         with self.lock:
             if "model" not in self._held:
-                _processes.prepare(self.placement.device)
+                torch_process.use()
                 self._held["model"] = load_weights(self.folder, self._head, self.placement)
             return self._held["model"]
 
@@ -163,7 +163,7 @@ def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
         The same object for the same arguments, as long as somebody refers to it.
     """
     key = (str(folder.path), folder.revision, head, placement)
-    with _processes.lock:
+    with _sharing:
         found = _shared.get(key)
         if found is None:
             _shared[key] = found = SharedModel(folder, head, placement)
@@ -230,39 +230,6 @@ def exhausted(shared: SharedModel) -> ModelError:
     )
 
 
-class _Processes:
-    """What must be made anew in a process that was made by ``fork``."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.used: set[str] = set()  # devices on which this process has loaded a model
-        self.inherited: frozenset[str] = frozenset()  # the same of the process that this one was forked from
-
-    def prepare(self, device: str) -> None:
-        """Makes sure that a model can run here.
-
-        Raises:
-            ModelError: The device cannot be used in a forked process.
-        """
-        if self.inherited:
-            if device != "cpu" and device in self.inherited:
-                raise ModelError(
-                    f"this process was forked from one that uses {device}, and such a process cannot; start it with "
-                    "multiprocessing's method 'spawn', or load the first model after the fork"
-                )
-            import torch  # noqa: PLC0415 (loaded already)
-
-            # The threads of torch's pool did not survive the fork, and a pass that waits for them never ends.
-            torch.set_num_threads(1)
-        self.used.add(device)
-
-    def after_fork(self) -> None:
-        self.lock = threading.Lock()
-        self.inherited |= self.used
-        self.used = set()
-        _shared.clear()
-
-
 def _release(held: dict[str, Any], device: str, process: int) -> None:
     if held and process == os.getpid():
         held.clear()
@@ -272,6 +239,6 @@ def _release(held: dict[str, Any], device: str, process: int) -> None:
 SAFEST = Placement("cpu", "float32", "the safest")
 _shared: weakref.WeakValueDictionary[tuple[str, str, str, Placement], SharedModel] = weakref.WeakValueDictionary()
 _outcomes: dict[tuple[str, str, str, Placement, type[Forward]], str | None] = {}
-_processes = _Processes()
+_sharing = new_lock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_processes.after_fork)
+    os.register_at_fork(after_in_child=_shared.clear)

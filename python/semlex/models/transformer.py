@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
-import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
+from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import passes
 from semlex.models.device import check_names, place, require_torch
 from semlex.models.forward import FORWARDS
@@ -64,7 +62,8 @@ class Transformer:
 
     Transformers of the same folder, head, device and precision share one set of weights; it is released when the last
     of them closes. What one of them does is not seen by the others, with one exception: when memory runs out, all keep
-    to smaller passes. A process made by ``fork`` loads models of its own, and runs them in one thread.
+    to smaller passes. A forked child of a process that
+    has loaded a model cannot run one.
 
     Args:
         folder: The model.
@@ -109,8 +108,8 @@ class Transformer:
         self._running: Running | None = None
         self._failures: tuple[Attempt, ...] = ()
         self._closed = False
-        self._lock = threading.RLock()
-        _alive.add(self)
+        self._lock = new_rlock()
+        renew_after_fork(self)
 
     @property
     def report(self) -> RuntimeReport | None:
@@ -229,21 +228,9 @@ class Transformer:
             self._requested = (device, "float32")
             self._running = None
 
-    def _start_anew(self) -> None:
-        self._lock = threading.RLock()
+    def _after_fork(self) -> None:
+        drop(self._running)
         self._running = None
-
-
-_alive: weakref.WeakSet[Transformer] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for transformer in list(_alive):
-        transformer._start_anew()  # noqa: SLF001 (this module's own)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def check_config(folder: ModelFolder, max_length: int) -> int:

@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from semlex.forks import renew_after_fork
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -18,6 +20,10 @@ class Turns:
     """A lock, first come first served. Reentrant; a context manager."""
 
     def __init__(self) -> None:
+        self._after_fork()
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
         self._state = threading.Lock()
         self._waiting: deque[threading.Lock] = deque()
         self._owner: int | None = None

@@ -8,16 +8,17 @@ others probabilities, and only the latter can be compared with those of other re
 
 from __future__ import annotations
 
-import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
+from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import interruption, memory
 from semlex.models.cut_texts import CutTexts
 from semlex.models.device import check_names, place
+from semlex.models.forked import torch_process
 from semlex.models.tokenizing import check_texts
 from semlex.models.transformer import check_range
 from semlex.models.weights import find_model
@@ -54,6 +55,8 @@ class CrossEncoderReranker:
         ModelError: The folder holds another kind of model.
     """
 
+    runs_on_torch = True
+
     def __init__(
         self,
         model_name: str,
@@ -86,7 +89,8 @@ class CrossEncoderReranker:
         self._cut = CutTexts("candidates", self._folder.name)
         # One forward pass at a time: two would need twice the memory, and neither MPS nor a tokenizer whose truncation
         # is switched on and off is safe with two.
-        self._lock = threading.Lock()
+        self._lock = new_lock()
+        renew_after_fork(self)
 
     @property
     def identity(self) -> str:
@@ -128,6 +132,10 @@ class CrossEncoderReranker:
             raise ModelError(f"{self.identity}: the score of row {faulty[0]} is not finite; dtype='float32' may help")
         return scores
 
+    def _after_fork(self) -> None:
+        drop(self._model)
+        self._model = None
+
     def close(self) -> None:
         """Releases the model and the device's memory; a second call does nothing."""
         with self._lock:
@@ -165,6 +173,7 @@ class CrossEncoderReranker:
             import transformers  # noqa: PLC0415
             from sentence_transformers import CrossEncoder  # noqa: PLC0415
 
+            torch_process.use()
             placement = place(*self._requested)
             screen: Any = transformers.logging
             shown = screen.is_progress_bar_enabled()

@@ -7,12 +7,12 @@ drop the query and the document silently when their roles are not the expected o
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
+from semlex.forks import new_lock
 from semlex.models.cut_texts import CutTexts
 from semlex.models.device import require_torch
 from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
@@ -65,6 +65,8 @@ class Qwen3Reranker:
         MissingExtraError: torch or transformers is not installed.
     """
 
+    runs_on_torch = True
+
     def __init__(
         self,
         model_name: str = DEFAULT_MODEL,
@@ -104,7 +106,7 @@ class Qwen3Reranker:
         self._instruction = instruction or DEFAULT_INSTRUCTION
         self._prompt: _Prompt | None = None
         self._head: NDArray[np.float32] | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._cut = CutTexts("documents", folder.name)
 
     @property

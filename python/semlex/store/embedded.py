@@ -13,12 +13,12 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from semlex.errors import EmbeddedServerError
+from semlex.forks import new_lock, renew_after_fork
 from semlex.store.embedded_folder import (
     POLL_SECONDS,
     database_major,
@@ -73,8 +73,10 @@ class EmbeddedServer:
         self._timeout = start_timeout
         self._users: int | None = None
         self._url = ""
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._abandoned = False
+        self._launched = False
+        renew_after_fork(self)
 
     @property
     def url(self) -> str:
@@ -113,6 +115,9 @@ class EmbeddedServer:
                         self._ensure_running(lock)
                     except BaseException:
                         os.close(users)
+                        if self._launched and not is_in_use(self.folder):
+                            with contextlib.suppress(EmbeddedServerError):  # what happened first is what is told
+                                stop_server(self.folder, self._timeout)
                         raise
             except OSError as error:
                 raise EmbeddedServerError(
@@ -145,6 +150,13 @@ class EmbeddedServer:
                 fcntl.flock(users, fcntl.LOCK_UN)
                 os.close(users)
 
+    def _after_fork(self) -> None:
+        # Closing the child's copy of the descriptor leaves the lock to its parent alone.
+        users, self._users = self._users, None
+        if users is not None:
+            os.close(users)
+        _open.discard(self)
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -157,11 +169,13 @@ class EmbeddedServer:
     def _ensure_running(self, lock: int) -> None:
         deadline = time.monotonic() + self._timeout
         launches = 0
+        self._launched = False
         while not self._abandoned:
             server = running_server(self.folder)
             if server is None:
                 if launches == LAUNCHES:
                     raise failure(self.folder, "the server ended again right after its start")
+                self._launched = True
                 launch(self.folder, self.major, self._timeout, lock)
                 launches += 1
                 continue
@@ -200,20 +214,6 @@ class EmbeddedServer:
                 self.folder, f"the server at its socket serves another folder, {os.fsdecode(data)}: stop that one first"
             )
         return True
-
-
-def _after_fork() -> None:
-    """In a forked child: closes its copies of the descriptors, so that the locks stay its parent's alone."""
-    for server in list(_open):
-        if server._users is not None:  # noqa: SLF001 - the handle's own module
-            os.close(server._users)  # noqa: SLF001 - closing a copy leaves the lock
-        server._users = None  # noqa: SLF001
-        server._lock = threading.Lock()  # noqa: SLF001 - another thread may have held it
-    _open.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -1,0 +1,51 @@
+"""What a forked child must not share with its parent: locks that a thread may hold, event loops, sockets, models.
+
+The child drops it and never closes it: closing would speak to servers over the parent's sockets, or take the wake-up
+calls away from the parent's event loop. What it needs it makes anew.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+_dropped: list[object] = []
+
+
+def new_lock() -> threading.Lock:
+    """A lock that is free in a forked child, whoever held it in the parent."""
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def new_rlock() -> threading.RLock:
+    """As `new_lock`; its holder may take it again."""
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def renew_after_fork(owner: object) -> None:
+    """Registers an object whose method ``_after_fork`` is called in every forked child, as long as it lives."""
+    _owners.add(owner)
+
+
+def drop(*inherited: object) -> None:
+    """Keeps what the child inherited until its end: nobody uses it, and it is never finalised."""
+    _dropped.append(inherited)
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()  # noqa: SLF001 - what the standard library does with its own
+    for owner in list(_owners):
+        owner._after_fork()  # noqa: SLF001 - private to everyone but this module
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,120 @@
+"""Opens a retriever and lets processes work with it that were made after; what test_forks runs.
+
+Arguments: as JSON, `model` (a name or folder), `way` (``os``, ``fork``, ``spawn`` or ``asynchronous``), and
+`options` of the retriever. Prints what every child found, then what the parent found afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import sys
+import warnings
+from typing import Any
+
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.errors import SemlexError
+
+CHILDREN = 2
+
+
+def use(retriever: SyncRetriever, child: int) -> list[str]:
+    """One write and one search."""
+    retriever.add_texts([f"said by child {child}"], ids=[f"child {child}"])
+    return [hit.id for hit in retriever.search("said by the parent", 1)]
+
+
+def make(model: str, options: dict[str, Any]) -> SyncRetriever:
+    return SyncRetriever(embedding_model=model, use_reranking=False, **options)
+
+
+def say(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def in_forked_child(retriever: SyncRetriever, child: int) -> None:
+    try:
+        found = use(retriever, child)
+    except SemlexError as error:
+        found = [f"{type(error).__name__}: {error}"]
+    say(json.dumps(found))
+
+
+def in_spawned_child(model: str, options: dict[str, Any], child: int) -> None:
+    with make(model, options) as retriever:
+        say(json.dumps(use(retriever, child)))
+
+
+def synchronous(model: str, way: str, options: dict[str, Any]) -> None:
+    with make(model, options) as retriever:
+        retriever.add_texts(["said by the parent"], ids=["parent"])
+        say(json.dumps(use(retriever, 0)))
+        if way == "os":
+            for child in range(1, CHILDREN + 1):
+                if not os.fork():
+                    in_forked_child(retriever, child)
+                    return  # leaves through the end of the program, as the parent does
+            for _ in range(CHILDREN):
+                if os.wait()[1]:
+                    say("a child failed")
+        else:
+            context: Any = multiprocessing.get_context(way)
+            ways: dict[str, Any] = {
+                "fork": lambda child: context.Process(target=in_forked_child, args=(retriever, child)),
+                "spawn": lambda child: context.Process(target=in_spawned_child, args=(model, options, child)),
+            }
+            children = [ways[way](child) for child in range(1, CHILDREN + 1)]
+            for process in children:
+                process.start()
+            for process in children:
+                process.join()
+                if process.exitcode:
+                    say("a child failed")
+        found = [hit.id for hit in retriever.search("said by the parent", 1)]
+        say(json.dumps([*found, retriever.count()]))
+
+
+def asynchronous(model: str, options: dict[str, Any]) -> None:
+    """Each process works in an event loop of its own."""
+    retriever = PostgreSQLRetriever(embedding_model=model, use_reranking=False, **options)
+
+    async def work(child: int) -> None:
+        try:
+            await retriever.add_texts([f"said by child {child}"], ids=[f"child {child}"])
+            found = [hit.id for hit in await retriever.search("said by child 0", 1)]
+        except SemlexError as error:
+            found = [f"{type(error).__name__}: {error}"]
+        say(json.dumps(found))
+
+    async def in_child() -> None:
+        await asyncio.gather(work(1), work(2))  # both find it closed
+        await retriever.close()
+
+    with asyncio.Runner() as runner:
+        runner.run(retriever.initialize())
+        runner.run(work(0))
+        if not os.fork():
+            asyncio.run(in_child())
+            os._exit(0)
+        if os.wait()[1]:
+            say("a child failed")
+        runner.run(work(3))
+        say(json.dumps([runner.run(retriever.count())]))
+        runner.run(retriever.close())
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    # From 3.12 on, Python warns of a fork beside threads; that it works all the same is what is tested.
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    if settings["way"] == "asynchronous":
+        asynchronous(settings["model"], settings["options"])
+    else:
+        synchronous(settings["model"], settings["way"], settings["options"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Opening and closing an asynchronous retriever: by several tasks, interrupted, and with what fails in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import PostgreSQLRetriever
+from semlex.store.connection import Database
+from semlex.store.embedded import EmbeddedServer
+from semlex.store.embedded_process import running_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Database] = []
+    real = Database.open
+
+    async def counted(self: Database) -> None:
+        opened.append(self)
+        await real(self)
+
+    monkeypatch.setattr(Database, "open", counted)
+    retriever = PostgreSQLRetriever(database_url, "none", use_reranking=False)
+    await asyncio.gather(*(retriever.initialize() for _ in range(5)))
+    assert len(opened) == 1
+    await retriever.close()
+    await retriever.initialize()
+    assert await retriever.count() == 0
+    await retriever.close()
+
+
+def test_one_retriever_in_several_event_loops(database_url: str) -> None:
+    retriever = PostgreSQLRetriever(database_url, "none", use_reranking=False)
+
+    async def use() -> None:
+        await asyncio.gather(*(retriever.initialize() for _ in range(3)))
+        assert await retriever.count() == 0
+        await retriever.close()
+
+    for _ in range(2):
+        asyncio.run(use())
+
+
+async def test_the_server_is_let_go_although_the_pool_does_not_close(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = open_folder / "server"
+    retriever = PostgreSQLRetriever(embedding_model="none", use_reranking=False, data_folder=folder)
+    await retriever.initialize()
+    real = Database.close
+
+    async def failing(self: Database) -> None:
+        await real(self)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Database, "close", failing)
+    with pytest.raises(ZeroDivisionError):
+        await retriever.close()
+    assert running_server(folder) is None
+    await retriever.close()
+
+
+def wait_for_server(folder: Path) -> None:
+    while running_server(folder) is None:
+        time.sleep(0.001)
+
+
+async def test_a_start_that_is_cancelled_leaves_no_server(open_folder: Path) -> None:
+    folder = open_folder / "server"
+    with EmbeddedServer(folder):
+        pass
+    retriever = PostgreSQLRetriever(embedding_model="none", use_reranking=False, data_folder=folder)
+    opening = asyncio.create_task(retriever.initialize())
+    await asyncio.to_thread(wait_for_server, folder)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert running_server(folder) is None
