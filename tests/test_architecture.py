@@ -41,6 +41,7 @@ LAYERS = {
     "testing": 4,
     "choosing": 5,
     "indexer": 5,
+    "lifetime": 5.5,
     "searching": 5,
     "retriever": 6,
     "config": 7,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from semlex.choosing import ModelOptions, OpenModels, open_embedder, runs_on_torch, with_reranker
+from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
-from semlex.forks import drop, renew_after_fork
 from semlex.given_documents import GivenDocuments, documents_from_texts
 from semlex.indexer import Indexer
+from semlex.lifetime import Lifetime
 from semlex.models.calling import ModelCaller
 from semlex.models.forked import torch_process
 from semlex.reporting import collection_status, server_health
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class PostgreSQLRetriever(DocumentRetriever):
+class PostgreSQLRetriever(Lifetime, DocumentRetriever):
     """Hybrid search over one collection in Postgres.
 
     Use it as an async context manager, or call `initialize` and `close`. One instance serves any number of concurrent
@@ -119,6 +118,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
     ) -> None:
+        super().__init__()
         if sum(given is not None for given in (db_url, pool, connection, data_folder)) > 1:
             raise ConfigurationError("give at most one of db_url, pool, connection and data_folder")
         # What cannot be used is told now, not at the first use.
@@ -127,7 +127,6 @@ class PostgreSQLRetriever(DocumentRetriever):
         self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
         listed = model_names(models)
         self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions, listed)
-        self._models = OpenModels()
         self._storage = storage_named(vector_storage)
         self._settings = CollectionSettings(
             distance=distance,
@@ -139,14 +138,7 @@ class PostgreSQLRetriever(DocumentRetriever):
         self._bm25 = bm25
         self._create, self._bulk = create, bulk
         self._max_connections, self._timeout = max_connections, timeout
-        self._server: EmbeddedServer | None = None
-        self._indexer: Indexer | None = None
         self._query_cache = QueryEmbeddingCache(cached_queries)
-        self._caller: ModelCaller | None = None
-        self._database: Database | None = None
-        self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
-        self._make_locks()
-        renew_after_fork(self)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -199,62 +191,6 @@ class PostgreSQLRetriever(DocumentRetriever):
             check_same_model(collection, models.version)
         return collection
 
-    async def close(self) -> None:
-        """Closes what this instance opened: the pool, the models it loaded by name, the embedded server's handle."""
-        self._indexer, self._was_open = None, False
-        self._make_locks()  # the next event loop may be another one
-        models, database, server, caller = self._models, self._database, self._server, self._caller
-        self._models = OpenModels(embedding_choice=models.embedding_choice)
-        self._database = self._server = self._caller = None
-        # Whatever one of them raises, the others are closed. The last one first.
-        async with AsyncExitStack() as closing:
-            if server is not None:
-                closing.push_async_callback(asyncio.to_thread, server.close)
-            if database is not None:
-                closing.push_async_callback(database.close)
-            # A model may first finish the batch that it computes.
-            closing.push_async_callback(asyncio.to_thread, models.close)
-            if caller is not None:
-                closing.callback(caller.close)
-
-    async def _ready(self) -> Indexer:
-        """The open collection; a forked child opens it for itself."""
-        if self._was_open:
-            if self._pool is not None or self._connection is not None:
-                raise ConfigurationError(
-                    "this process was forked with a pool or connection that belongs to its parent: make both, and the "
-                    "retriever, in the child"
-                )
-            if self._ran_on_torch:
-                torch_process.check()
-            await self.initialize()
-        return self._opened
-
-    def _after_fork(self) -> None:
-        drop(self._indexer, self._models, self._database, self._server, self._caller)
-        self._was_open |= self._indexer is not None
-        self._ran_on_torch |= runs_on_torch(self._models)
-        self._indexer = self._database = self._server = self._caller = None
-        self._models = OpenModels(embedding_choice=self._models.embedding_choice)
-        self._make_locks()
-
-    def _make_locks(self) -> None:
-        self._opening = asyncio.Lock()
-        self._choosing_reranker = asyncio.Lock()
-
-    def __reduce__(self) -> str:
-        raise ConfigurationError(
-            "a retriever cannot be sent to another process: make it there, with the same arguments (a process that is "
-            "forked after it was made can use it as it is)"
-        )
-
-    async def __aenter__(self) -> Self:
-        await self.initialize()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     @property
     def collection(self) -> Collection:
         """The open collection."""
@@ -285,12 +221,6 @@ class PostgreSQLRetriever(DocumentRetriever):
         async with self._choosing_reranker:
             self._models = await with_reranker((await self._ready()).caller, self._options, self._models)
         return self._models.reranker
-
-    @property
-    def _opened(self) -> Indexer:
-        if self._indexer is None:
-            raise ConfigurationError("not open: use 'async with', or call initialize() first")
-        return self._indexer
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
