@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,3 +206,60 @@ async def test_vectors_of_a_model_may_be_of_any_real_type(database_url: str, mad
     async with retriever(database_url, embedding_model=WrongEmbedder(made)) as store:
         await store.add_documents(documents())
         assert (await store.search("text 3", mode="vector", top_k=1))[0].vector_score == pytest.approx(1.0, abs=1e-5)
+
+
+# --- every field ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["arrays", "copied"])
+@pytest.mark.parametrize("empty", [True, False], ids=["first", "later"])
+async def test_every_field_comes_back(database_url: str, empty: bool, copied: bool) -> None:
+    time = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(timedelta(hours=5)))
+    document = Document(
+        "text",
+        {"a": [1, 2.5, None, {"b": True}]},
+        "whole",
+        "parent",
+        ["part 1", 'part "2", {NULL}', "тре́тья"],
+        time,
+        time + timedelta(days=1),
+        "german",
+        timestamp_start="00:01:02",
+        timestamp_end="00:01:02.5",
+    )
+    async with retriever(database_url, bulk=BulkIngestConfig(small_batch_rows=0 if copied else 64)) as store:
+        if not empty:
+            await store.add_documents([Document("older", id="whole", child_ids=["x"]), Document("other", id="b")])
+        await store.add_documents([document])
+        (found,) = await store.get(["whole"])
+        (hit,) = await store.search("text", mode="keyword")
+        for one in (found, hit):
+            for field in fields(Document):
+                expected = getattr(document, field.name)
+                if field.name != "created_at" or empty:  # a replaced text keeps the time it was first made
+                    assert getattr(one, field.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("child_ids", 5, "wrong_type"),
+        ("child_ids", "ab", "wrong_type"),
+        ("child_ids", None, "wrong_type"),
+        ("child_ids", [1], "wrong_type"),
+        ("child_ids", ["good", ""], "blank"),
+        ("child_ids", ["x" * 513], "too_long"),
+        ("child_ids", ["a\0"], "nul"),
+        ("child_ids", ["\ud800"], "lone_surrogate"),
+        ("timestamp_start", 3.5, "wrong_type"),
+        ("timestamp_end", "\0", "nul"),
+        ("timestamp_end", "x" * 513, "too_long"),
+    ],
+)
+async def test_every_field_is_checked(store: PostgreSQLRetriever, field: str, value: Any, code: str) -> None:
+    bad = Document("text", id="bad")
+    setattr(bad, field, value)
+    with pytest.raises(ValidationError) as caught:
+        await store.add_documents([Document("text", id="good", child_ids=["bad"]), bad])
+    assert [(one.row, one.field, one.code) for one in caught.value.errors] == [(1, field, code)]
+    assert await store.count() == 0

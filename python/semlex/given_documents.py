@@ -71,6 +71,8 @@ class GivenDocuments:
         contents: Texts.
         metadata: Copies.
         parent_ids: Ids of what they are parts of, or None.
+        child_ids: Ids of their parts, copies.
+        timestamps: Where they begin and where they end in a recording.
         created_at: Times.
         updated_at: Times.
         languages: Full names; None for the collection's.
@@ -81,6 +83,8 @@ class GivenDocuments:
     contents: list[str]
     metadata: list[dict[str, Any]]
     parent_ids: list[str | None]
+    child_ids: list[list[str]]
+    timestamps: tuple[list[str | None], list[str | None]]
     created_at: list[Any]
     updated_at: list[Any]
     languages: list[str | None]
@@ -104,11 +108,12 @@ class GivenDocuments:
             if not isinstance(document, Document)
         ]
         # JSON may be a list, too, but metadata has names.
-        errors += [
-            FieldError(row, None, "metadata", "wrong_type", "dict", type(document.metadata).__name__)
-            for row, document in enumerate(rows)
-            if isinstance(document, Document) and not isinstance(document.metadata, dict)
-        ]
+        for name, kinds, expected in (("metadata", (dict,), "dict"), ("child_ids", (list, tuple), "list of str")):
+            errors += [
+                FieldError(row, None, name, "wrong_type", expected, type(getattr(document, name)).__name__)
+                for row, document in enumerate(rows)
+                if isinstance(document, Document) and not isinstance(getattr(document, name), kinds)
+            ]
         vectors = [item.embedding for item in items if isinstance(item, VectorDocument)]
         if vectors and not errors:
             errors += [
@@ -123,6 +128,8 @@ class GivenDocuments:
             [document.content for document in rows],
             [document.metadata for document in rows],
             [document.parent_id for document in rows],
+            [list(document.child_ids) for document in rows],
+            ([document.timestamp_start for document in rows], [document.timestamp_end for document in rows]),
             [document.created_at for document in rows],
             [document.updated_at for document in rows],
             [document.language for document in rows],
@@ -156,6 +163,8 @@ class GivenDocuments:
             ("created_at", "timestamptz", self.created_at, None),
             ("updated_at", "timestamptz", self.updated_at, None),
             ("parent_id", "text", self.parent_ids, {"max_bytes": MAX_ID_BYTES, "nullable": True}),
+            ("timestamp_start", "text", self.timestamps[0], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
+            ("timestamp_end", "text", self.timestamps[1], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
         ]
         if embeddings is not None:
             fields.append(("embedding", storage, embeddings, None))
@@ -165,6 +174,7 @@ class GivenDocuments:
             replace(error, key=_refused_key(self.metadata[error.row], error)) if error.field == "metadata" else error
             for error in (FieldError(*found) for found in _core.validate_rows(fields, self.ids))
         ]
+        errors += self._child_errors()
         unusable = {error.row for error in errors if error.field == "id"}
         errors += [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
@@ -180,6 +190,15 @@ class GivenDocuments:
             metadata=[_copied(metadata) if metadata else {} for metadata in self.metadata],
             languages=[language_named(language) for language in self.languages],
         )
+
+    def _child_errors(self) -> list[FieldError]:
+        """What is wrong with the ids of parts, of which most documents have none."""
+        parts = [(row, child) for row, children in enumerate(self.child_ids) for child in children]
+        found = _core.validate_rows([("child_ids", "id", [child for _, child in parts], None)]) if parts else []
+        return [
+            FieldError(parts[number][0], None, field, code, limit, actual)
+            for number, _, field, code, limit, actual in found
+        ]
 
 
 def check_on_duplicate(on_duplicate: object) -> None:

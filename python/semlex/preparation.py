@@ -157,6 +157,9 @@ def _chunk_columns(
             "content_hash": identity,
             "language": None,
             "metadata": {},
+            "child_ids": [],
+            "timestamp_start": None,
+            "timestamp_end": None,
             "created_at": now,
             "updated_at": now,
         }

@@ -64,12 +64,17 @@ CHUNK_COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("content_hash", "bytea", "bytea"),
     ("language", "text", "text"),
     ("metadata", "jsonb", "text"),
+    ("child_ids", "text[]", "text"),
+    ("timestamp_start", "text", "text"),
+    ("timestamp_end", "text", "text"),
     ("created_at", "timestamptz", "timestamptz"),
     ("updated_at", "timestamptz", "timestamptz"),
 )
 # How such a value becomes the column's type, where that is not by itself.
+_TEXTS = sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))")
 FROM_ARRAY = {
-    "subsection_title": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
+    "subsection_title": _TEXTS,
+    "child_ids": _TEXTS,
     "metadata": sql.SQL("{}::jsonb"),
 }
 CHUNK_COLUMN_NAMES = tuple(name for name, *_ in CHUNK_COLUMNS)
@@ -322,7 +327,7 @@ def _arrays_source(batch: _Batch, rows: ChunkRows) -> tuple[sql.Composed, dict[s
     collection = batch.collection
     parameters: dict[str, Any] = {name: rows.columns[name] for name, *_ in batch.columns}
     parameters["document_id"] = [UUID(bytes=document_id) for document_id in rows.columns["document_id"]]
-    for name in ("subsection_title", "metadata"):
+    for name in FROM_ARRAY:
         parameters[name] = [_core.to_json(value).decode() for value in rows.columns[name]]
     embedding = collection.embedding
     vector_type: sql.Composable = sql.SQL("text")

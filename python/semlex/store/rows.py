@@ -29,7 +29,8 @@ _INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch
 DASH = 32
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
-    "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line"
+    "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
+    "c.child_ids, c.timestamp_start, c.timestamp_end"
 )
 
 
@@ -106,12 +107,15 @@ async def load_results(
 def _stored(row: Sequence[Any]) -> dict[str, Any]:
     """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
     _, chunk_id, text, metadata, parent, created, updated, source, chapter, section, subsections, *rest = row
-    start, end, line, *_, language = rest
+    start, end, line, children, begins, ends, *_, language = rest
     return {
         "content": text,
         "metadata": metadata,
         "id": chunk_id,
         "parent_id": parent,
+        "child_ids": children,
+        "timestamp_start": begins,
+        "timestamp_end": ends,
         "created_at": created,
         "updated_at": updated,
         "language": language,
