@@ -173,7 +173,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
         run = type(retriever._opened.database)._run
         lost = 0
 
-        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any]) -> Any:
+        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
             async def unheard(connection: Any) -> Any:
                 nonlocal lost
                 result = await transaction(connection)
@@ -182,7 +182,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
                     raise psycopg.OperationalError("the connection was lost")
                 return result
 
-            return await run(self, doing, unheard)
+            return await run(self, doing, unheard, **options)
 
         monkeypatch.setattr(type(retriever._opened.database), "_run", losing)
         await retriever.add_documents(documents_of(0, 100))
