@@ -40,6 +40,8 @@ LAYERS = {
     "request": 4,
     "testing": 4,
     "choosing": 5,
+    "collection_options": 5,
+    "upkeep": 5,
     "indexer": 5,
     "lifetime": 5.5,
     "searching": 5,

@@ -167,8 +167,6 @@ def try_folder(
         with progress_bar(shown=not as_json) as progress:
             report = retriever.index(
                 resolved,
-                chunk_tokens=settings.chunk_tokens,
-                overlap_tokens=settings.overlap_tokens,
                 progress=progress,
             )
         if not as_json:
@@ -231,8 +229,8 @@ def index(
             include=include or None,
             exclude=exclude or (),
             recursive=recursive,
-            chunk_tokens=settings.chunk_tokens,
-            overlap_tokens=settings.overlap_tokens,
+            chunk_tokens=chunk_tokens,
+            overlap_tokens=overlap_tokens,
             progress=progress,
         )
     print_report(report, as_json=as_json)

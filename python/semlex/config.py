@@ -59,9 +59,11 @@ class Settings(BaseSettings):
 
     @property
     def retriever_options(self) -> dict[str, Any]:
-        """What a retriever is made with, by its parameters' names; all settings but those of reading files."""
-        own_names = {"database_url", "data_dir", "schema_name", "chunk_tokens", "overlap_tokens"}
-        return self.model_dump(exclude=own_names) | {
+        """What a retriever is made with, by its parameters' names."""
+        of_collection = {"language", "lexical", "stop_words", "vector_storage", "chunk_tokens", "overlap_tokens"}
+        own_names = {"database_url", "data_dir", "schema_name"}
+        return self.model_dump(exclude=own_names | of_collection) | {
+            "defaults": self.model_dump(include=of_collection),
             "db_url": self.url,
             "data_folder": self.server_folder if self.url is None else None,
             "schema": self.schema_name,

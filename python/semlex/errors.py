@@ -4,6 +4,7 @@
 
     SemlexError
     ├── ConfigurationError (ValueError)       a parameter out of range, or two that contradict each other
+    │   └── CollectionSettingsError           an option differs from what its collection was made with
     ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
     ├── MissingExtraError (ImportError)       an optional package is needed; the message names the extra
     ├── ModelError (RuntimeError)             a model cannot do its work
@@ -50,6 +51,28 @@ class SemlexError(Exception):
 
 class ConfigurationError(SemlexError, ValueError):
     """A parameter is out of range, or two parameters contradict each other."""
+
+
+class CollectionSettingsError(ConfigurationError):
+    """An option differs from what its collection was made with.
+
+    Attributes:
+        collection: Name of the collection.
+        option: Name of the option.
+        asked: What was asked for.
+        stored: What the collection has.
+    """
+
+    def __init__(self, collection: str, option: str, asked: object, stored: object) -> None:
+        self.collection, self.option, self.asked, self.stored = collection, option, asked, stored
+        remedy = "choose another collection"
+        if option in ("chunk_tokens", "overlap_tokens"):
+            name = option.replace("_", "-")
+            remedy = f"cut its files anew: semlex rechunk --collection {collection} --{name} {asked}"
+        super().__init__(
+            f"collection {collection!r} has {option}={stored!r}, and {asked!r} was asked for: leave the option out, or "
+            f"{remedy}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

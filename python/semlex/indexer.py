@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.choosing import OpenModels
+    from semlex.collection_options import CollectionOptions
     from semlex.models.calling import ModelCaller
     from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
     from semlex.store.connection import Connection, Database
@@ -144,15 +145,14 @@ class Indexer:
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         recursive: bool = True,
-        chunk_tokens: int = 500,
-        overlap_tokens: int = 50,
+        wanted: CollectionOptions,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
         self._refuse_read_only()
         self._models.refuse_without_model()
         started, begun = time.perf_counter(), utc_now()
-        chunker = Chunker(self._token_counter(), chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        chunker = await self._chunker(wanted)
         await self._ensure_version(None)
         found, problems = await asyncio.to_thread(preparation.list_files, paths, include, exclude, recursive)
         report = IndexReport(problems=problems, failed=len(problems))
@@ -273,6 +273,23 @@ class Indexer:
     def _refuse_read_only(self) -> None:
         if self.collection.server.read_only:
             raise ReadOnlyError("this server is read-only (a standby?); documents are added on the primary")
+
+    async def _chunker(self, wanted: CollectionOptions) -> Chunker:
+        """What cuts the files of this collection; its settings are stored when the first one is cut.
+
+        Raises:
+            CollectionSettingsError: Other settings are wanted than the stored ones.
+        """
+        counter = self._token_counter()
+        Chunker(counter, *wanted.chunk_settings())  # refused before anything is stored
+        chunk_tokens, overlap_tokens = await self.database.write(
+            "read the chunk settings",
+            lambda c: ingestion.settle_chunk_settings(c, self.collection, *wanted.chunk_settings()),
+        )
+        settings = replace(self.collection.settings, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        self.collection = replace(self.collection, settings=settings)
+        wanted.check(self.collection)
+        return Chunker(counter, chunk_tokens, overlap_tokens)
 
     def _token_counter(self) -> TokenCounter:
         stored = self.collection.settings.token_counter

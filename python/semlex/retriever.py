@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
+from semlex.collection_options import KINDS, CollectionOptions
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
@@ -22,13 +23,13 @@ from semlex.settings_files import model_names
 from semlex.store import rows, schema
 from semlex.store.connection import Database, check_access
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
-from semlex.store.distance import storage_named
 from semlex.store.embedded import EmbeddedServer
 from semlex.store.filters import log_unknown_fields, parse_filters
 from semlex.store.lexical.bm25 import DEFAULT_BM25, Bm25Engine, Bm25Options
 from semlex.store.names import Names
-from semlex.store.schema import Collection, CollectionSettings, check_same_model
+from semlex.store.schema import Collection, check_same_model
 from semlex.types import DEFAULT_TOP_K, DocumentRetriever
+from semlex.upkeep import CollectionUpkeep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -45,14 +46,12 @@ if TYPE_CHECKING:
     from semlex.store.bulk import OnDuplicate
     from semlex.store.connection import Connection
     from semlex.store.distance import DistanceName, StorageName
-    from semlex.store.indexes import HnswIndex
-    from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import SearchMode, SearchQuery, SearchResults, StoredChunk
 
 T = TypeVar("T")
 
 
-class PostgreSQLRetriever(Lifetime, DocumentRetriever):
+class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
     """Hybrid search over one collection in Postgres.
 
     Use it as an async context manager, or call `initialize` and `close`. One instance serves any number of concurrent
@@ -72,15 +71,20 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
-        language: Text-search language of a new collection.
-        lexical: Keyword engine of a new collection: ``bm25``, ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
+        language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
+        lexical: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
             extension which the server has: ``pg_textsearch``, ``pg_search``.
-        stop_words: Whether words that every text has are left out of the keyword index, in a new collection (``bm25``).
+        stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
         bm25: Constants of ``bm25``, and how much of its index is kept in memory.
-        distance: ``cosine``, ``l2`` or ``inner_product``, of a new collection.
-        vector_storage: ``vector`` (float32), or ``halfvec`` (float16: half the size, and indexes up to 4,000 dimensions
-            where float32 has them up to 2,000), of a new collection.
-        with_context: Whether titles and heading path are analysed and embedded with the text, in a new collection.
+        distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
+        vector_storage: ``vector`` (float32, the default), or ``halfvec`` (float16: half the size, and indexes up to
+            4,000 dimensions where float32 has them up to 2,000).
+        with_context: Whether titles and heading path are analysed and embedded with the text; True.
+        chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored when the first file is cut.
+        overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
+        defaults: The options from `language` to `overlap_tokens` (without `bm25`) by their names, for new collections
+            only. What is said as an argument of its own is refused where an existing collection has another value; a
+            default is not, and `unused_defaults` tells.
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
         data_folder: Folder of the embedded Postgres.
@@ -103,13 +107,16 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
         collection: str = "default_collection",
         schema: str = "semlex",
         create: bool = True,
-        language: str = "english",
-        lexical: str = "bm25",
-        stop_words: bool = True,
+        language: str | None = None,
+        lexical: str | None = None,
+        stop_words: bool | None = None,
         bm25: Bm25Options = DEFAULT_BM25,
-        distance: DistanceName = "cosine",
-        vector_storage: StorageName = "vector",
-        with_context: bool = True,
+        distance: DistanceName | None = None,
+        vector_storage: StorageName | None = None,
+        with_context: bool | None = None,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        defaults: Mapping[str, Any] | None = None,
         pool: AsyncConnectionPool[Any] | None = None,
         connection: Connection | None = None,
         data_folder: Path | None = None,
@@ -127,14 +134,8 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
         self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
         listed = model_names(models)
         self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions, listed)
-        self._storage = storage_named(vector_storage)
-        self._settings = CollectionSettings(
-            distance=distance,
-            language=language,
-            lexical_engine=lexical,
-            with_context=with_context,
-            stop_words=stop_words,
-        )
+        said = (language, lexical, stop_words, distance, vector_storage, with_context, chunk_tokens, overlap_tokens)
+        self._wanted = CollectionOptions.checked(dict(zip(KINDS, said, strict=True)), defaults)
         self._bm25 = bm25
         self._create, self._bulk = create, bulk
         self._max_connections, self._timeout = max_connections, timeout
@@ -150,6 +151,7 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
             CollectionNotFoundError: The collection does not exist and `create` is False.
             ModelNotFoundError: The named model cannot be loaded.
             ModelMismatchError: The collection was made with another model.
+            CollectionSettingsError: An option differs from what the collection was made with.
         """
         async with self._opening:
             if self._indexer is not None:
@@ -161,7 +163,8 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
             except BaseException:
                 await self.close()
                 raise
-            self._indexer = Indexer(database, collection, self._models, caller, bulk=self._bulk, storage=self._storage)
+            storage = self._wanted.storage
+            self._indexer = Indexer(database, collection, self._models, caller, bulk=self._bulk, storage=storage)
             self._was_open = False
 
     async def _open_database(self) -> Database:
@@ -178,13 +181,16 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
 
     async def _open_collection(self, database: Database, caller: ModelCaller) -> Collection:
         stored = await schema.find_collection(database, self.names)
+        if stored is not None:
+            self._wanted.check(stored)
         self._models = models = await open_embedder(caller, self._options, stored.embedding if stored else None)
         if runs_on_torch(models):
             torch_process.check()
-        settings = self._settings
+        settings = self._wanted.settings()
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
         collection = await schema.open_collection(database, self.names, settings, create=self._create)
+        self._wanted.check(collection)  # somebody else may have made it in the meantime
         if isinstance(collection.lexical, Bm25Engine):
             collection.lexical.configure(self._bm25)
         if models.version is not None:
@@ -195,6 +201,14 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
     def collection(self) -> Collection:
         """The open collection."""
         return self._opened.collection
+
+    @property
+    def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
+        """The `defaults` that the open collection does not follow, because it was made with another value.
+
+        Name -> (default, what the collection has).
+        """
+        return self._wanted.unused(self.collection)
 
     @property
     def embedder(self) -> Embedder | None:
@@ -282,8 +296,8 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         recursive: bool = True,
-        chunk_tokens: int = 500,
-        overlap_tokens: int = 50,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
@@ -296,20 +310,20 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
             include: Glob patterns of files to read; by default the usual text formats.
             exclude: Glob patterns of files and folders to leave out.
             recursive: Whether to enter folders below.
-            chunk_tokens: Most tokens of a chunk.
-            overlap_tokens: Most tokens that neighbours share.
+            chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
+            overlap_tokens: Most tokens that neighbours share; None likewise.
             progress: Called as the work goes on.
 
         Raises:
             ConfigurationError: A path does not exist, or a number is out of bounds.
+            CollectionSettingsError: The files of this collection are cut in another way.
         """
         return await (await self._ready()).index(
             checked_paths(paths),
             include=include,
             exclude=exclude,
             recursive=recursive,
-            chunk_tokens=chunk_tokens,
-            overlap_tokens=overlap_tokens,
+            wanted=self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens),
             progress=progress,
         )
 
@@ -317,30 +331,9 @@ class PostgreSQLRetriever(Lifetime, DocumentRetriever):
         """Computes the vectors of chunks that have none; returns how many were written."""
         return await (await self._ready()).embed_missing(progress)
 
-    async def create_index(self, hnsw: HnswIndex | None = None) -> list[str]:
-        """Builds the indexes now, whatever the size; normally they are made after a load that passes 10,000 rows."""
-        return await (await self._ready()).create_index(hnsw)
-
     async def delete_documents(self, ids: Sequence[str]) -> int:
         """Deletes chunks by id, with their vectors; returns how many were there."""
         return await (await self._ready()).delete_documents(check_ids(ids))
-
-    async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
-        """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
-
-        Writers merge a little after each write. This goes on to the end, for example after a large load.
-        """
-        return await (await self._ready()).optimize(progress)
-
-    async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
-        """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
-
-        It is the way to another version of the analyzer, and the way out of a damaged index.
-
-        Raises:
-            ConfigurationError: The collection has another keyword engine.
-        """
-        return await (await self._ready()).reindex_lexical(progress)
 
     async def drop_collection(self) -> bool:
         """Drops the collection with everything in it, and closes this retriever."""

@@ -130,8 +130,7 @@ class Chunker:
         overlap_tokens: int = DEFAULT_OVERLAP_TOKENS,
         min_tokens: int | None = None,
     ) -> None:
-        _check_range("chunk_tokens", chunk_tokens, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS)
-        _check_range("overlap_tokens", overlap_tokens, 0, (chunk_tokens - 1) // 2)
+        check_bounds(chunk_tokens, overlap_tokens)
         if min_tokens is None:
             min_tokens = min(DEFAULT_MIN_TOKENS, chunk_tokens // 4)
         _check_range("min_tokens", min_tokens, 0, chunk_tokens // 2)
@@ -252,6 +251,26 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
     left_out = text[chunk.char_start : start]
     breaks = left_out.count("\n") + left_out.count("\r") - left_out.count("\r\n")
     return replace(chunk, text=rest, char_start=start, line=chunk.line + breaks, token_count=UNKNOWN)
+
+
+def check_bounds(chunk_tokens: int, overlap_tokens: int) -> None:
+    """Checks what a `Chunker` is made with.
+
+    Raises:
+        ConfigurationError: A number is out of its range.
+    """
+    _check_range("chunk_tokens", chunk_tokens, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS)
+    _check_range("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens))
+
+
+def max_overlap(chunk_tokens: int) -> int:
+    """Most tokens that neighbours may share: below half of a chunk."""
+    return max(0, chunk_tokens - 1) // 2
+
+
+def default_overlap(chunk_tokens: int) -> int:
+    """What neighbours share when nothing is said: 50 tokens, and fewer where the chunks are too short for that."""
+    return min(DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens))
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:

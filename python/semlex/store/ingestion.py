@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex import _core
+from semlex.errors import CollectionNotFoundError
 from semlex.store.settings import cursor_with_times
 
 if TYPE_CHECKING:
@@ -114,6 +115,40 @@ async def share_documents(connection: Connection, collection: Collection, docume
         ),
         [list(documents)],
     )
+
+
+async def settle_chunk_settings(
+    connection: Connection, collection: Collection, chunk_tokens: int, overlap_tokens: int
+) -> tuple[int, int]:
+    """How the files of a collection are cut: as stored, else as given, which is stored then.
+
+    Raises:
+        CollectionNotFoundError: The collection was dropped.
+    """
+    names = collection.names
+    chosen = "SELECT chunk_tokens, overlap_tokens FROM {} WHERE name = %(name)s AND collection_id = %(id)s"
+    values = {
+        "name": names.collection,
+        "id": collection.collection_id,
+        "tokens": chunk_tokens,
+        "shared": overlap_tokens,
+    }
+    cursor = await connection.execute(sql.SQL(chosen).format(names.registry), values)
+    row = await cursor.fetchone()
+    if row is not None and row[0] is None:
+        # Of two first runs one waits here, and then finds what the other has stored.
+        cursor = await connection.execute(
+            sql.SQL(
+                "UPDATE {} SET chunk_tokens = coalesce(chunk_tokens, %(tokens)s), "
+                "overlap_tokens = coalesce(overlap_tokens, %(shared)s) "
+                "WHERE name = %(name)s AND collection_id = %(id)s RETURNING chunk_tokens, overlap_tokens"
+            ).format(names.registry),
+            values,
+        )
+        row = await cursor.fetchone()
+    if row is None:
+        raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
+    return row[0], row[1]
 
 
 async def known_documents(connection: Connection, collection: Collection, source: UUID) -> dict[UUID, bytes]:

@@ -1,0 +1,161 @@
+"""What a caller wants of a collection: said for this one, or the default of new ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from semlex import _core
+from semlex.documents.chunking import DEFAULT_CHUNK_TOKENS, check_bounds, default_overlap, max_overlap
+from semlex.errors import CollectionSettingsError, ConfigurationError
+from semlex.store.distance import distance_named, storage_named
+from semlex.store.schema import CollectionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semlex.store.distance import StorageName
+    from semlex.store.schema import Collection
+
+KINDS: dict[str, type] = {
+    "language": str,
+    "lexical": str,
+    "stop_words": bool,
+    "distance": str,
+    "vector_storage": str,
+    "with_context": bool,
+    "chunk_tokens": int,
+    "overlap_tokens": int,
+}
+"""The options that are decided when a collection is made (chunk settings: when its first file is cut)."""
+
+BUILT_IN: dict[str, Any] = {
+    "language": "english",
+    "lexical": "bm25",
+    "stop_words": True,
+    "distance": "cosine",
+    "vector_storage": "vector",
+    "with_context": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionOptions:
+    """Options of a collection, checked.
+
+    Attributes:
+        said: What the caller said about the collection; it is refused where it differs from what is stored.
+        defaults: What new collections get where the caller said nothing; never refused.
+    """
+
+    said: dict[str, Any]
+    defaults: dict[str, Any]
+
+    @classmethod
+    def checked(cls, said: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> CollectionOptions:
+        """The options without those that are None.
+
+        Raises:
+            ConfigurationError: A name is not known, or a value has the wrong kind or is out of range.
+        """
+        given = dict(defaults or {})
+        if unknown := sorted(given.keys() - KINDS.keys()):
+            raise ConfigurationError(f"defaults: unknown {', '.join(map(repr, unknown))}; known: {', '.join(KINDS)}")
+        options = cls(
+            {name: value for name, value in said.items() if value is not None},
+            {name: value for name, value in given.items() if value is not None},
+        )
+        for values in (options.said, options.defaults):
+            _check(values)
+        if options.wanted("chunk_tokens") is not None:
+            check_bounds(*options.chunk_settings())
+        return options
+
+    def wanted(self, name: str) -> Any:
+        """The value for a new collection."""
+        return self.said.get(name, self.defaults.get(name, BUILT_IN.get(name)))
+
+    @property
+    def storage(self) -> StorageName:
+        """Pgvector's type of a new collection's vectors."""
+        return storage_named(self.wanted("vector_storage"))
+
+    def settings(self) -> CollectionSettings:
+        """Settings of a new collection; how its texts are cut is decided when the first one is."""
+        return CollectionSettings(
+            distance=self.wanted("distance"),
+            language=self.wanted("language"),
+            lexical_engine=self.wanted("lexical"),
+            with_context=self.wanted("with_context"),
+            stop_words=self.wanted("stop_words"),
+        )
+
+    def chunk_settings(self) -> tuple[int, int]:
+        """`chunk_tokens` and `overlap_tokens` of a collection in which nothing was cut yet."""
+        chunk_tokens = self.wanted("chunk_tokens")
+        if chunk_tokens is None:
+            chunk_tokens = DEFAULT_CHUNK_TOKENS
+        if "overlap_tokens" in self.said:
+            return chunk_tokens, self.said["overlap_tokens"]
+        most = default_overlap(chunk_tokens)
+        return chunk_tokens, min(self.defaults.get("overlap_tokens", most), max_overlap(chunk_tokens))
+
+    def saying(self, **said: int | None) -> CollectionOptions:
+        """The same options, and what is said in one call."""
+        given = {name: value for name, value in said.items() if value is not None}
+        return self.checked(self.said | given, self.defaults)
+
+    def check(self, collection: Collection) -> None:
+        """Compares what was said with what is stored.
+
+        Raises:
+            CollectionSettingsError: They differ; the error names the option, both values and what helps.
+        """
+        for name, asked in self.said.items():
+            stored = stored_option(collection, name)
+            if stored is not None and not _same(name, asked, stored):
+                raise CollectionSettingsError(collection.names.collection, name, asked, stored)
+
+    def unused(self, collection: Collection) -> dict[str, tuple[Any, Any]]:
+        """The defaults that this collection does not follow: name -> (default, stored)."""
+        compared = {name: (value, stored_option(collection, name)) for name, value in self.defaults.items()}
+        return {
+            name: (value, stored)
+            for name, (value, stored) in compared.items()
+            if name not in self.said and stored is not None and not _same(name, value, stored)
+        }
+
+
+def stored_option(collection: Collection, name: str) -> Any:
+    """What a collection has for an option; None while it is not decided."""
+    if name == "vector_storage":
+        return None if collection.embedding is None else collection.embedding.storage
+    return getattr(collection.settings, "lexical_engine" if name == "lexical" else name)
+
+
+def _same(name: str, one: Any, other: Any) -> bool:
+    if name != "language":
+        return bool(one == other)
+    return _language(one) == _language(other)
+
+
+def _language(name: str) -> str:
+    """The language by its full name; what only Postgres knows stays as it is."""
+    try:
+        return _core.language_named(name)
+    except ValueError:
+        return name
+
+
+def _check(values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        kind = KINDS[name]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise ConfigurationError(f"{name} must be {_KIND_NAMES[kind]}; got {type(value).__name__}")
+    if "distance" in values:
+        distance_named(values["distance"])
+    if "vector_storage" in values:
+        storage_named(values["vector_storage"])
+
+
+_KIND_NAMES = {str: "text", bool: "True or False", int: "a whole number"}

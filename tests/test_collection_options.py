@@ -1,0 +1,154 @@
+"""Options that a collection was made with: refused where they are said and differ, told where they are defaults."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.collection_options import BUILT_IN, KINDS
+from semlex.errors import CollectionSettingsError, ConfigurationError
+from semlex.testing import HashEmbedder
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MADE: dict[str, Any] = {
+    "language": "german",
+    "lexical": "bm25",
+    "stop_words": False,
+    "distance": "l2",
+    "vector_storage": "halfvec",
+    "with_context": False,
+    "chunk_tokens": 100,
+    "overlap_tokens": 10,
+}
+OTHERS: dict[str, Any] = {
+    "language": "english",
+    "lexical": "tsvector",
+    "stop_words": True,
+    "distance": "cosine",
+    "vector_storage": "vector",
+    "with_context": True,
+    "chunk_tokens": 101,
+    "overlap_tokens": 11,
+}
+
+
+def opened(url: str, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "handbuch" / "seite.md"
+    path.parent.mkdir()
+    path.write_text("# Schlüssel\n\nDie Häuser sind offen.\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def made_url(database_url: str, page: Path) -> str:
+    """A database with a collection of which every option is decided."""
+    with opened(database_url, **MADE) as retriever:
+        retriever.index(page)
+    return database_url
+
+
+def test_every_option_of_a_collection_is_none_unless_said() -> None:
+    parameters = inspect.signature(PostgreSQLRetriever).parameters
+    assert {name: parameters[name].default for name in KINDS} == dict.fromkeys(KINDS)
+    assert MADE.keys() == OTHERS.keys() == KINDS.keys()
+    assert BUILT_IN.keys() <= KINDS.keys()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_said_and_differs_is_refused(made_url: str, name: str) -> None:
+    retriever = opened(made_url, **{name: OTHERS[name]})
+    with pytest.raises(CollectionSettingsError) as caught:
+        retriever.initialize()
+    error = caught.value
+    assert (error.option, error.asked, error.stored) == (name, OTHERS[name], MADE[name])
+    for part in (name, repr(MADE[name]), repr(OTHERS[name]), "default_collection", "leave the option out"):
+        assert part in str(error)
+    with opened(made_url) as retriever:  # the remedy
+        assert retriever.count() == 1
+
+
+def test_what_is_said_and_is_the_same_opens(made_url: str) -> None:
+    with opened(made_url, **MADE) as retriever:
+        assert retriever.retriever.unused_defaults == {}
+    with opened(made_url, language="de") as retriever:  # another name of the same language
+        assert retriever.count() == 1
+
+
+def test_defaults_are_for_new_collections(made_url: str) -> None:
+    with opened(made_url, defaults=OTHERS) as retriever:
+        assert retriever.retriever.unused_defaults == {name: (OTHERS[name], MADE[name]) for name in KINDS}
+    with opened(made_url, defaults=MADE) as retriever:
+        assert retriever.retriever.unused_defaults == {}
+
+
+def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_url: str, page: Path) -> None:
+    with opened(database_url, defaults=MADE, language="french") as retriever:
+        retriever.index(page)
+        settings = retriever.retriever.collection.settings
+        embedding = retriever.retriever.collection.embedding
+    assert (settings.language, settings.stop_words, settings.distance) == ("french", False, "l2")
+    assert (settings.with_context, settings.chunk_tokens, settings.overlap_tokens) == (False, 100, 10)
+    assert embedding is not None
+    assert embedding.storage == "halfvec"
+
+
+def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Path) -> None:
+    with opened(database_url) as retriever:
+        retriever.add_documents([Document("not cut", id="a")])
+        assert retriever.retriever.collection.settings.chunk_tokens is None
+        retriever.index(page, chunk_tokens=60)
+        assert retriever.index(page).unchanged == 1
+        with pytest.raises(CollectionSettingsError, match="semlex rechunk --collection default_collection"):
+            retriever.index(page, chunk_tokens=61)
+    with opened(database_url) as retriever:
+        settings = retriever.retriever.collection.settings
+        assert (settings.chunk_tokens, settings.overlap_tokens) == (60, 29)
+        assert retriever.index(page).unchanged == 1
+
+
+def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
+    with opened(database_url) as one, opened(database_url, defaults={"chunk_tokens": 99}) as other:
+        one.index(page, chunk_tokens=60)
+        assert other.index(page).unchanged == 1
+        assert other.retriever.unused_defaults == {"chunk_tokens": (99, 60)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"language": 5}, "language must be text; got int"),
+        ({"stop_words": "yes"}, "stop_words must be True or False; got str"),
+        ({"chunk_tokens": True}, "chunk_tokens must be a whole number; got bool"),
+        ({"chunk_tokens": 5}, "chunk_tokens must be a whole number from 16 to 2,000; got 5"),
+        ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be a whole number from 0 to 49; got 50"),
+        ({"distance": "cosin"}, "distance must be one of cosine"),
+        ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
+        ({"lexical": "bm52"}, "lexical must be one of bm25"),
+        ({"language": "klingon"}, "klingon"),
+        ({"defaults": {"langage": "german"}}, "defaults: unknown 'langage'"),
+        ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
+    ],
+)
+def test_what_is_refused_makes_nothing(database_url: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        opened(database_url, **options).initialize()
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
+
+
+def test_a_default_overlap_never_refuses_what_is_said(database_url: str, page: Path) -> None:
+    with opened(database_url, chunk_tokens=20, defaults={"chunk_tokens": 500, "overlap_tokens": 100}) as retriever:
+        retriever.index(page)
+        assert retriever.retriever.collection.settings.overlap_tokens == 9
