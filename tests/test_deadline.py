@@ -120,3 +120,17 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url:
         proxy.hearing.set()
         await retriever.add_documents([Document("an apple is red", id="apple")])
         assert await retriever.count() == 2
+
+
+async def test_the_health_of_a_silent_server_is_told_in_time(database_url: str, open_folder: Path) -> None:
+    async with (
+        proxied(database_url, open_folder) as (proxy, url),
+        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=0.5) as retriever,
+    ):
+        assert (await retriever.health_check())["ok"]
+        proxy.hearing.clear()
+        async with asyncio.timeout(8):
+            health = await retriever.health_check()
+        assert not health["ok"]
+        assert "did not answer within 0.5 s" in health["error"]
+        proxy.hearing.set()

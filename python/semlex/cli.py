@@ -349,12 +349,17 @@ def reindex(
 
 @app.command()
 def status(
-    *, collection: CollectionName = None, database: Database = None, data_dir: DataDir = None, as_json: AsJson = False
+    *,
+    collection: CollectionName = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Count large tables, too, instead of estimating.")] = False,
+    database: Database = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a collection's figures: counts, model, server, the last run."""
     settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
     with _opened(settings, create=False, quiet=True) as retriever:
-        figures = retriever.status()
+        figures = retriever.status(exact=exact)
     if as_json:
         print_json(figures)
         return

@@ -20,6 +20,7 @@ from semlex.reranking.qwen3 import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
 from semlex.reranking.selection import choose_reranker
 from semlex.store.addresses import describe
 from semlex.store.connection import Database
+from semlex.store.examination import find_problems
 from semlex.store.lexical.extension import OLDEST, read_extension
 from semlex.store.server import read_server_info
 
@@ -112,6 +113,7 @@ class ServerExamination:
         read_only: Whether it takes no writes.
         keyword_engines: For each engine that stands on an extension, the extension's version, or why it cannot be used
             and what helps.
+        problems: What is wrong with the server and the collections, each with its remedy.
     """
 
     server: str
@@ -119,10 +121,11 @@ class ServerExamination:
     pgvector: str | None
     read_only: bool
     keyword_engines: dict[str, str]
+    problems: tuple[str, ...] = ()
 
 
 def examine_server(url: str) -> ServerExamination:
-    """Looks at a database: versions, and which keyword engines could be used in it.
+    """Looks at a database: versions, which keyword engines could be used in it, and what is wrong with collections.
 
     Args:
         url: Connection string for libpq.
@@ -143,7 +146,8 @@ def examine_server(url: str) -> ServerExamination:
             if extension is not None:
                 engines[name] = extension.problem or f"{extension.installed} in schema {extension.schema}"
         pgvector = None if info.pgvector is None else ".".join(map(str, info.pgvector))
-        return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines)
+        problems = tuple(await find_problems(connection, info))
+        return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines, problems)
 
     async def examine() -> ServerExamination:
         database = Database(url, max_size=1)

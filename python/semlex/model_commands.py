@@ -113,7 +113,7 @@ def doctor_server(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the versions of Postgres and pgvector, and which keyword engines of extensions could be used."""
+    """Show versions, which keyword engines of extensions could be used, and what is wrong with the collections."""
     from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
     from semlex.doctor import examine_server  # noqa: PLC0415 - as above
     from semlex.store.embedded import EmbeddedServer  # noqa: PLC0415 - as above
@@ -132,6 +132,10 @@ def doctor_server(
     _line("pgvector", examination.pgvector or "not installed in this database")
     for name, found in examination.keyword_engines.items():
         _line(name, found)
+    for problem in examination.problems:
+        _line("problem", problem)
+    if not examination.problems:
+        _line("collections", "nothing wrong was found")
 
 
 def _print_machine(examination: ModelsExamination) -> None:

@@ -7,26 +7,49 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import SemlexError
-from semlex.store import ingestion, rows
+from semlex.store import ingestion
+from semlex.store.addresses import describe_connection
+from semlex.store.counting import collection_figures
 from semlex.store.lexical.bm25 import Bm25Engine
 from semlex.store.server import read_server_info
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from semlex.embedding.cache import QueryEmbeddingCache
-    from semlex.store.connection import Database
+    from semlex.store.connection import Connection, Database
     from semlex.store.schema import Collection
 
 
 async def collection_status(
-    database: Database, collection: Collection, query_cache: QueryEmbeddingCache
+    database: Database,
+    collection: Collection,
+    query_cache: QueryEmbeddingCache,
+    *,
+    data_folder: Path | None = None,
+    exact: bool = False,
 ) -> dict[str, Any]:
-    """Figures of a collection: counts, model, keyword index, what is remembered, the last run."""
-    figures = await database.read("count", lambda c: rows.collection_figures(c, collection))
+    """Where a collection is, and its figures: counts, model, keyword index, what is remembered, the last run.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        query_cache: Of the retriever.
+        data_folder: Folder of the embedded server, or None.
+        exact: Whether large tables are counted; see `semlex.store.counting`.
+    """
+
+    async def count(connection: Connection) -> tuple[str, dict[str, Any]]:
+        return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
+
+    server, figures = await database.read("count", count)
     run = await database.read("read the log", lambda c: ingestion.last_run(c, collection))
     embedding, engine, cache = collection.embedding, collection.lexical, query_cache.figures
     told: dict[str, Any] = {
         "collection": collection.names.collection,
         "schema": collection.names.schema,
+        "server": server,
+        "data_folder": None if data_folder is None else str(data_folder),
         "postgres": collection.server.postgres,
         "pgvector": ".".join(map(str, collection.server.pgvector or ())),
         "lexical": collection.settings.lexical_engine,
@@ -43,15 +66,15 @@ async def collection_status(
     return told | {"last_run": run}
 
 
-async def server_health(database: Database) -> dict[str, Any]:
+async def server_health(database: Database, models: dict[str, str | None]) -> dict[str, Any]:
     """Whether the database answers; never raises for one that does not.
 
     Returns:
-        ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` or ``error``.
+        ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` and the models, or ``error``.
     """
     started = time.perf_counter()
     try:
-        server = await database.read("look at the server", read_server_info)
+        server = await database.read("look at the server", read_server_info, deadline=database.timeout)
     except SemlexError as error:
         return {"ok": False, "milliseconds": (time.perf_counter() - started) * 1000, "error": str(error)}
     return {
@@ -60,4 +83,5 @@ async def server_health(database: Database) -> dict[str, Any]:
         "postgres": server.postgres,
         "pgvector": ".".join(map(str, server.pgvector or ())),
         "read_only": server.read_only,
+        **models,
     }

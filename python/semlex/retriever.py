@@ -432,9 +432,14 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
             await self._read("count", lambda c: log_unknown_fields(c, self.names, condition))
         return number
 
-    async def status(self) -> dict[str, Any]:
-        """Figures of the collection: counts, model, indexes, the last run."""
-        return await collection_status((await self._ready()).database, self.collection, self._query_cache)
+    async def status(self, *, exact: bool = False) -> dict[str, Any]:
+        """Where the collection is, and its figures: counts, model, indexes, the last run.
+
+        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
+        """
+        database, cache = (await self._ready()).database, self._query_cache
+        folder = None if self._server is None else self._server.folder
+        return await collection_status(database, self.collection, cache, data_folder=folder, exact=exact)
 
     async def collections(self) -> list[dict[str, Any]]:
         """Every collection of the schema, by name."""
@@ -445,15 +450,14 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         """Whether the database answers; never raises for a database that does not.
 
         Returns:
-            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` or ``error``.
+            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` and the models, or ``error``.
         """
-        health = await server_health((await self._ready()).database)
-        if "error" in health:
-            return health
-        return health | {
+        database = (await self._ready()).database
+        models = {
             "embedding_model": self._models.version.model if self._models.version else None,
             "reranker_model": self.reranker.identity if self.reranker else None,
         }
+        return await server_health(database, models)
 
     async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await (await self._ready()).database.read(doing, work)

@@ -246,9 +246,9 @@ class SyncRetriever:
         """As `PostgreSQLRetriever.count`."""
         return self._run(self._retriever.count, filters)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, exact: bool = False) -> dict[str, Any]:
         """As `PostgreSQLRetriever.status`."""
-        return self._run(self._retriever.status)
+        return self._run(self._retriever.status, exact=exact)
 
     def collections(self) -> list[dict[str, Any]]:
         """As `PostgreSQLRetriever.collections`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -40,6 +41,12 @@ def describe(url: str) -> str:
         raise ConfigurationError(f"the database URL cannot be used: {_problem(url)}")
     shown = {name: parts[name] for name in _SLIPPED_IN if parts.get(name)}
     return " ".join(f"{name}={value}" for name, value in shown.items()) or "the default server"
+
+
+def describe_connection(connection: psycopg.AsyncConnection[Any]) -> str:
+    """Host, port, database and user of a connection, as it was made."""
+    info = connection.info
+    return f"host={info.host} port={info.port} dbname={info.dbname} user={info.user}"
 
 
 def _problem(url: str) -> str:

@@ -10,7 +10,6 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.legs import key_arrays
-from semlex.store.lexical.figures import index_figures
 from semlex.store.lexical.segments import ids_of
 from semlex.store.lexical.writing import lock_for_writing, write_tombstones
 from semlex.store.settings import cursor_with_times
@@ -215,33 +214,3 @@ async def delete_chunks(connection: Connection, collection: Collection, chunk_id
     )
     await write_tombstones(connection, collection, generations, ids_of(gone))
     return int(count)
-
-
-async def collection_figures(connection: Connection, collection: Collection) -> dict[str, Any]:
-    """Counts for ``status``: documents, chunks, embedded chunks, vectors whose chunk is gone, the keyword index."""
-    names = collection.names
-    embedding = collection.embedding
-    parts: list[sql.Composable] = [
-        sql.SQL("SELECT (SELECT count(*) FROM {}) AS sources").format(names.source),
-        sql.SQL(", (SELECT count(*) FROM {}) AS documents").format(names.document),
-        sql.SQL(", (SELECT count(*) FROM {}) AS chunks").format(names.chunk),
-        sql.SQL(", (SELECT coalesce(sum(token_count), 0)::bigint FROM {}) AS tokens").format(names.chunk),
-    ]
-    if embedding is not None:
-        vectors = names.embedding(embedding.version)
-        parts += [
-            sql.SQL(", (SELECT count(*) FROM {} JOIN {} USING (document_id, chunk_id)) AS embedded").format(
-                vectors, names.chunk
-            ),
-            sql.SQL(
-                ", (SELECT count(*) FROM {} AS e WHERE NOT EXISTS (SELECT 1 FROM {} AS c "
-                "WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id)) AS orphaned_vectors"
-            ).format(vectors, names.chunk),
-        ]
-    cursor = await connection.execute(sql.Composed(parts))
-    row = await cursor.fetchone()
-    figures: dict[str, Any] = {
-        column.name: int(value) for column, value in zip(cursor.description or (), row or (), strict=True)
-    }
-    index = {} if collection.lexical.analyzer_version is None else await index_figures(connection, collection)
-    return {"embedded": 0, "orphaned_vectors": 0} | figures | index

@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     from semlex.store.schema import Collection
 
 
-async def index_figures(connection: Connection, collection: Collection) -> dict[str, Any]:
+async def index_figures(connection: Connection, collection: Collection, *, counted: bool = True) -> dict[str, Any]:
     """Size and state of the index.
 
     Args:
         connection: In a transaction with one snapshot.
         collection: As opened; its keyword engine has an index of ours.
+        counted: Whether the chunks of the index are compared with those of the collection, which reads all their ids.
 
     Returns:
         ``index_generation`` and ``index_building`` (the one in the making, or None); ``index_segments``,
         ``index_tombstones`` and ``index_postings`` of the one that answers; ``index_bytes`` of the tables;
-        ``chunks_not_indexed``, which were written without semlex; ``index_problem``, None or what is damaged.
+        ``chunks_not_indexed``, which were written without semlex; ``index_problem``, None or what is damaged. Both
+        are None where nothing is `counted`.
     """
     names = collection.names
     state = await read_state(connection, collection)
@@ -44,8 +46,9 @@ async def index_figures(connection: Connection, collection: Collection) -> dict[
     segments, postings, tombstones, size = row or (0, 0, 0, 0)
     problem, missing = None, None
     try:
-        held, _ = await live_ids(connection, names, state.generation)
-        missing = len(np.setdiff1d(await chunk_ids(connection, names), held))
+        if counted:
+            held, _ = await live_ids(connection, names, state.generation)
+            missing = len(np.setdiff1d(await chunk_ids(connection, names), held))
     except DamagedSegmentError as error:
         problem = str(error)
     return {
