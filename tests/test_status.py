@@ -83,9 +83,9 @@ def test_the_folder_of_the_embedded_server_is_named(open_folder: Path) -> None:
 
 
 def test_nothing_is_wrong_with_a_new_collection(database_url: str, empty_database_url: str) -> None:
-    assert examine_server(database_url).problems == ()
+    assert examine_server(database_url).problems == []
     filled(database_url)
-    assert examine_server(database_url).problems == ()
+    assert examine_server(database_url).problems == []
     (problem,) = examine_server(empty_database_url).problems
     assert "CREATE EXTENSION vector" in problem
 
@@ -99,7 +99,7 @@ def test_the_remedies_for_collections_work(database_url: str) -> None:
     assert "semlex.forgotten_embedding_1 belongs to no collection" in unknown
     for problem in (orphaned, unknown):
         execute(database_url, problem[problem.index(": D") + 2 :])
-    assert examine_server(database_url).problems == ()
+    assert examine_server(database_url).problems == []
 
 
 def test_a_rebuild_that_was_killed(database_url: str) -> None:
@@ -109,7 +109,7 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
     assert "semlex reindex --lexical --collection default_collection" in problem
     with opened(database_url) as retriever:
         retriever.reindex_lexical()
-    assert examine_server(database_url).problems == ()
+    assert examine_server(database_url).problems == []
 
 
 @pytest.mark.parametrize(

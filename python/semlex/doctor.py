@@ -121,7 +121,7 @@ class ServerExamination:
     pgvector: str | None
     read_only: bool
     keyword_engines: dict[str, str]
-    problems: tuple[str, ...] = ()
+    problems: list[str]
 
 
 def examine_server(url: str) -> ServerExamination:
@@ -146,7 +146,7 @@ def examine_server(url: str) -> ServerExamination:
             if extension is not None:
                 engines[name] = extension.problem or f"{extension.installed} in schema {extension.schema}"
         pgvector = None if info.pgvector is None else ".".join(map(str, info.pgvector))
-        problems = tuple(await find_problems(connection, info))
+        problems = await find_problems(connection, info)
         return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines, problems)
 
     async def examine() -> ServerExamination:
