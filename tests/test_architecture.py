@@ -56,6 +56,7 @@ LAYERS = {
     "evaluation": 7,
     "model_commands": 8,
     "evaluation_commands": 8,
+    "config_commands": 8,
     "cli": 9,
     "__main__": 10,
 }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes import HnswIndex
     from semlex.store.lexical.bm25 import Bm25Options
     from semlex.sync import SyncRetriever
-    from semlex.types import Document, SearchQuery, SearchResult, SearchResults, StoredChunk
+    from semlex.types import Document, DocumentRetriever, SearchQuery, SearchResult, SearchResults, StoredChunk
 
 
 __all__ = [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from semlex.config_commands import config_app
 from semlex.errors import CollectionNotFoundError, ConfigurationError, SemlexError
 from semlex.evaluation_commands import evaluation_app
 from semlex.exit_codes import EXIT_CODES, SOME_FILES, exit_code
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="semlex",
     help="Hybrid search on the Postgres you already have: vectors and words, fused, every score explained.\n\n"
-    "The server is DATABASE_URL (or --database); without one, an embedded Postgres runs on this machine. Every option "
-    "can also come from the environment (SEMLEX_COLLECTION, SEMLEX_EMBEDDING_MODEL, …) or from semlex.toml.",
+    "The server is DATABASE_URL (or --database); without one, an embedded Postgres runs on this machine. What stays "
+    "the same from run to run can come from the environment or a file: `semlex config` shows all settings.",
     epilog=EXIT_CODES,
     cls=HelpGroup,
     pretty_exceptions_enable=False,
@@ -50,6 +51,7 @@ app = typer.Typer(
 app.add_typer(models_app, name="models")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(evaluation_app, name="eval")
+app.add_typer(config_app, name="config")
 
 Question = Annotated[
     list[str],
@@ -76,7 +78,7 @@ def _retriever(settings: Settings, *, create: bool) -> SyncRetriever:
     try:
         retriever.initialize()
     except CollectionNotFoundError:
-        only = None if "collection" in settings.model_fields_set else _only_collection(settings)
+        only = None if settings.is_set("collection") else _only_collection(settings)
         if only is None:
             raise
         retriever = SyncRetriever(**settings.retriever_options | {"collection": only}, create=create)
@@ -107,7 +109,7 @@ def _existing(paths: list[Path]) -> list[Path]:
 
 
 def _settings(**arguments: Any) -> Settings:
-    from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
 
     return load_settings(**arguments)
 

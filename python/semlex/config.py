@@ -1,25 +1,53 @@
-"""Settings of the command line, from arguments, the environment, ``semlex.toml`` and defaults, in that order."""
+"""Settings of the command line, and where each comes from.
+
+An argument goes before the environment, that before ``semlex.toml`` of the working directory, that before the user's
+own settings file, that before what is built in. A setting that says where texts or data go is taken from a working
+directory only when its user has trusted it (see `semlex.settings_files`).
+"""
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotation
-from typing import Any, Literal
+import os
+import shlex
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
-
+from semlex import settings_files
 from semlex.errors import ConfigurationError
+from semlex.models.permission import leads_to
+from semlex.settings_files import FOLDER_FILE, OWN_FILE_VARIABLE, model_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PREFIX = "SEMLEX_"
+ARGUMENT, BUILT_IN = "argument", "built in"
+# Variables that are no settings: keys, and where the own settings file is.
+OTHER_VARIABLES = {
+    "SEMLEX_EMBEDDING_API_KEY": "key of an embedding model behind an address",
+    "SEMLEX_RERANKER_API_KEY": "key of a reranker behind an address",
+    "SEMLEX_LLM_MODEL": "language model for the reranker 'auto'",
+    "SEMLEX_KEEP_ALIVE": "seconds that the embedded server waits for its next client",
+    OWN_FILE_VARIABLE: "your own settings file",
+}
+# Of programs that develop semlex.
+OTHER_PREFIXES = ("SEMLEX_BENCH_", "SEMLEX_TEST_")
+SHOWN_CHARACTERS = 40
 
 
-class Settings(BaseSettings):
+@dataclass(frozen=True, slots=True)
+class Settings:
     """What the command line needs to know.
 
     Attributes:
-        database_url: Server to use; none means the embedded Postgres. Also read from ``DATABASE_URL``.
+        database_url: Server to use, with its secrets; none means the embedded Postgres.
         data_dir: Folder for semlex's data on this machine; the embedded Postgres lives in ``postgres`` below it.
-        schema_name: Schema that holds semlex's tables.
+        schema_name: Schema that holds semlex's tables; the setting is called ``schema``.
         collection: Collection to work on.
         embedding_model: Name or folder of a model, ``static``, ``none``, or nothing for the best at hand.
+        models: Models behind servers or in folders that a collection may name.
         reranker_model: Name or folder of a reranker.
         use_reranking: Whether to rerank.
         device: Where local models run: ``mps``, ``cuda`` or ``cpu``.
@@ -30,17 +58,15 @@ class Settings(BaseSettings):
         stop_words: Whether new collections leave out of their keyword index the words that every text has.
         chunk_tokens: Most tokens of a chunk.
         overlap_tokens: Most tokens that neighbouring chunks share.
+        origins: Where each setting comes from, by its name.
     """
 
-    model_config = SettingsConfigDict(env_prefix="SEMLEX_", toml_file="semlex.toml", extra="ignore")
-
-    database_url: SecretStr | None = Field(
-        default=None, validation_alias=AliasChoices("SEMLEX_DATABASE_URL", "DATABASE_URL", "database_url")
-    )
+    database_url: str | None = field(default=None, repr=False)
     data_dir: Path | None = None
-    schema_name: str = Field(default="semlex", validation_alias=AliasChoices("SEMLEX_SCHEMA", "schema", "schema_name"))
+    schema_name: str = "semlex"
     collection: str = "default_collection"
     embedding_model: str | None = None
+    models: tuple[str, ...] = ()
     reranker_model: str | None = None
     use_reranking: bool | Literal["auto"] = "auto"
     device: str | None = None
@@ -51,51 +77,278 @@ class Settings(BaseSettings):
     stop_words: bool = True
     chunk_tokens: int = 500
     overlap_tokens: int = 50
+    origins: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str | None:
         """Address of the server with its secrets, or None for the embedded Postgres."""
-        return None if self.database_url is None else self.database_url.get_secret_value()
-
-    @property
-    def retriever_options(self) -> dict[str, Any]:
-        """What a retriever is made with, by its parameters' names."""
-        of_collection = {"language", "lexical", "stop_words", "vector_storage", "chunk_tokens", "overlap_tokens"}
-        own_names = {"database_url", "data_dir", "schema_name"}
-        return self.model_dump(exclude=own_names | of_collection) | {
-            "defaults": self.model_dump(include=of_collection),
-            "db_url": self.url,
-            "data_folder": self.server_folder if self.url is None else None,
-            "schema": self.schema_name,
-        }
+        return self.database_url
 
     @property
     def server_folder(self) -> Path | None:
         """Folder of the embedded Postgres: the same that the library takes for the same SEMLEX_DATA_DIR."""
         return None if self.data_dir is None else self.data_dir / "postgres"
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments before the environment before ``semlex.toml``."""
-        del dotenv_settings, file_secret_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+    def is_set(self, name: str) -> bool:
+        """Whether somebody has set it: an argument, the environment, or a file."""
+        return name in self.origins
+
+    @property
+    def retriever_options(self) -> dict[str, Any]:
+        """What a retriever is made with, by its parameters' names.
+
+        What the command line says about the collection is an argument and refused where the collection is another;
+        what the environment and files say is the default of new collections.
+        """
+        said: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
+        for setting in SETTINGS:
+            if setting.of_collection and setting.name in self.origins:
+                (said if self.origins[setting.name] == ARGUMENT else defaults)[setting.name] = self.value(setting)
+        models = ("embedding_model", "models", "reranker_model", "use_reranking", "device", "dimensions")
+        return (
+            {name: getattr(self, name) for name in models}
+            | said
+            | {
+                "defaults": defaults,
+                "db_url": self.url,
+                "data_folder": self.server_folder if self.url is None else None,
+                "schema": self.schema_name,
+                "collection": self.collection,
+            }
+        )
+
+    def value(self, setting: Setting) -> Any:
+        """The value of a setting of the table."""
+        return getattr(self, setting.attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        name: As in a file; its variable is ``SEMLEX_`` and the same in capitals.
+        read: Turns a text, or a value of a file, into the setting's own; `ValueError` says what it must be.
+        what: What it is, in a few words.
+        of_collection: Whether it is decided when a collection is made.
+        leads_away: Whether a value says where texts or data go, or what is loaded from a path.
+        attribute: Its name in `Settings`.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    what: str
+    of_collection: bool = False
+    leads_away: Callable[[Any], bool] = lambda _value: False
+    attribute: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attribute", self.attribute or self.name)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its environment variables, the first that is set counts."""
+        own = f"{PREFIX}{self.name.upper()}"
+        return (own, "DATABASE_URL") if self.name == "database_url" else (own,)
 
 
 def load_settings(**arguments: object) -> Settings:
-    """Settings with the given arguments in front; arguments that are None are left to the other sources.
+    """The settings, with the given arguments in front; arguments that are None are left to the other sources.
 
     Raises:
-        ConfigurationError: A value is refused; the message names the setting, never its value.
+        ConfigurationError: A name is unknown, a value is refused, a file cannot be read, or a folder is not trusted.
+            The message says where the setting stands.
     """
+    settings, problems = read_settings(**arguments)
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+    return settings
+
+
+def read_settings(**arguments: object) -> tuple[Settings, list[str]]:
+    """The settings as far as they can be used, and what is wrong with the others."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    problems: list[str] = []
+    seen: set[str] = set()
+    sources: tuple[Callable[[], Iterator[_Found]], ...] = (
+        lambda: _arguments(arguments),
+        _environment,
+        _folder_file,
+        _own_file,
+    )
+    for source in sources:
+        try:
+            for found in source():
+                setting = _NAMED.get(found.name)
+                if setting is None:
+                    problems.append(f"{found.place} is no setting{_nearest(found)}")
+                elif found.name not in seen:
+                    seen.add(found.name)
+                    try:
+                        value = setting.read(found.value)
+                        _check_trust(setting, value, found)
+                        values[setting.attribute], origins[found.name] = value, found.origin
+                    except ConfigurationError as error:
+                        problems.append(str(error))
+                    except ValueError as error:
+                        problems.append(f"{found.place} {error}")
+        except ConfigurationError as error:  # of a whole file
+            problems.append(str(error))
+    return Settings(**values, origins=origins), problems
+
+
+# --- where settings stand ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A value: the setting's name, who says it, its place in a message, and the working directory's file it is from."""
+
+    name: str
+    value: object
+    origin: str
+    place: str
+    file: bytes | None = None
+
+
+def _arguments(given: dict[str, object]) -> Iterator[_Found]:
+    for name, value in given.items():
+        if value is not None:
+            yield _Found(name, value, ARGUMENT, name)
+
+
+def _environment() -> Iterator[_Found]:
+    known = {variable: setting.name for setting in SETTINGS for variable in setting.variables}
+    for variable, name in known.items():
+        if os.environ.get(variable):  # an empty one counts as not set
+            yield _Found(name, os.environ[variable], variable, variable)
+    for variable in sorted(os.environ):
+        is_ours = variable.startswith(PREFIX) and not variable.startswith(OTHER_PREFIXES)
+        if is_ours and variable not in known and variable not in OTHER_VARIABLES:
+            yield _Found(variable, None, variable, variable)
+
+
+def _folder_file() -> Iterator[_Found]:
+    path = Path.cwd() / FOLDER_FILE
+    if path.resolve() != settings_files.own_file().resolve():
+        content = settings_files.read_bytes(path)
+        for name, value in settings_files.parse(path, content).items():
+            yield _Found(name, value, str(path), f"{path}: {name}", content)
+
+
+def _own_file() -> Iterator[_Found]:
+    path = settings_files.own_file()
+    for name, value in settings_files.read_own_file().items():
+        yield _Found(name, value, str(path), f"{path}: {name}")
+
+
+def _check_trust(setting: Setting, value: object, found: _Found) -> None:
+    """Refuses what leads away when it stands in a working directory that is not trusted."""
+    if found.file is None or not setting.leads_away(value):
+        return
+    folder = Path(found.origin).parent.resolve()
+    if settings_files.is_trusted(folder, found.file):
+        return
+    known = str(folder) in settings_files.trusted_folders()
+    why = "the file has changed since its folder was trusted" if known else "its folder is not trusted"
+    raise ConfigurationError(
+        f"{found.place} decides where texts or data go, and {why}; look at the file, and if you agree: "
+        f"semlex config trust {shlex.quote(str(folder))}"
+    )
+
+
+def _nearest(found: _Found) -> str:
+    """Ends the sentence about a name that is none."""
+    if found.name.lower().endswith("api_key"):
+        return "; keys come from the environment only: " + ", ".join(v for v in OTHER_VARIABLES if v.endswith("_KEY"))
+    prefix, names = "", list(_NAMED)
+    if found.origin == found.name:
+        variables = [*OTHER_VARIABLES, *(variable for setting in SETTINGS for variable in setting.variables)]
+        prefix, names = PREFIX, [variable.removeprefix(PREFIX) for variable in variables]
+    near = get_close_matches(found.name.removeprefix(prefix), names, 1)
+    return f"; did you mean {prefix}{near[0]}?" if near else "; all settings: semlex config"
+
+
+# --- readers ----------------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text, between quotes")  # noqa: TRY004 - one kind of error for all readers
+    return value
+
+
+def _folder(value: Any) -> Path:
+    return (value if isinstance(value, Path) else Path(_text(value))).expanduser()
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    raise ValueError(f"must be a whole number; got {_shown(value)}")
+
+
+def _switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if not isinstance(value, str) or value.lower() not in known:
+        raise ValueError(f"must be true or false; got {_shown(value)}")
+    return known[value.lower()]
+
+
+def _reranking(value: Any) -> bool | Literal["auto"]:
+    if value == "auto":
+        return "auto"
     try:
-        return Settings(**{name: value for name, value in arguments.items() if value is not None})  # type: ignore[arg-type]
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise ConfigurationError(f"settings: {problems}") from None
+        return _switch(value)
+    except ValueError:
+        raise ValueError(f"must be true, false or auto; got {_shown(value)}") from None
+
+
+def _storage(value: Any) -> str:
+    if value not in ("vector", "halfvec"):
+        raise ValueError(f"must be vector or halfvec; got {_shown(value)}")
+    return str(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(model_names(value))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+def _always(_value: object) -> bool:
+    return True
+
+
+def _elsewhere(name: str) -> bool:
+    return leads_to(name) is not None
+
+
+SETTINGS = (
+    Setting("database_url", _text, "server to use; none: the embedded Postgres", leads_away=_always),
+    Setting("data_dir", _folder, "folder of the embedded Postgres's data", leads_away=_always),
+    Setting("schema", _text, "schema of semlex's tables", attribute="schema_name"),
+    Setting("collection", _text, "collection to work on"),
+    Setting("embedding_model", _text, "model for vectors", leads_away=_elsewhere),
+    Setting("models", _names, "models elsewhere that a collection may name", leads_away=_always),
+    Setting("reranker_model", _text, "reranker", leads_away=_elsewhere),
+    Setting("use_reranking", _reranking, "whether to rerank"),
+    Setting("device", _text, "where local models run: mps, cuda or cpu"),
+    Setting("dimensions", _whole, "length of the vectors"),
+    Setting("vector_storage", _storage, "vector or halfvec, of new collections", of_collection=True),
+    Setting("language", _text, "language of new collections", of_collection=True),
+    Setting("lexical", _text, "keyword engine of new collections", of_collection=True),
+    Setting("stop_words", _switch, "whether new collections leave out stop words", of_collection=True),
+    Setting("chunk_tokens", _whole, "most tokens of a chunk, in new collections", of_collection=True),
+    Setting("overlap_tokens", _whole, "most tokens that neighbours share, in new collections", of_collection=True),
+)
+_NAMED = {setting.name: setting for setting in SETTINGS}

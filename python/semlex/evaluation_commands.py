@@ -138,7 +138,7 @@ class _Target:
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
         """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
-        from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+        from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
         from semlex.retriever import PostgreSQLRetriever  # noqa: PLC0415 - loads the driver
 
         documents = self._documents()

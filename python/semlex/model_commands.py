@@ -114,7 +114,7 @@ def doctor_server(
     as_json: AsJson = False,
 ) -> None:
     """Show versions, which keyword engines of extensions could be used, and what is wrong with the collections."""
-    from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
     from semlex.doctor import examine_server  # noqa: PLC0415 - as above
     from semlex.store.embedded import EmbeddedServer  # noqa: PLC0415 - as above
 

@@ -87,10 +87,11 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         said = str(error)
         place = re.search(r"\(at line (\d+), column (\d+)\)", said)
-        where = f":{place[1]}:{place[2]}" if place else " (at its end)"
+        end = content.decode("utf-8-sig").split("\n")
+        where = f"{place[1]}:{place[2]}" if place else f"{len(end)}:{len(end[-1]) + 1}"
         # What the parser says in front of a colon is the kind of the error; behind it may stand a part of the file.
         kind = re.sub(r" \(at .*", "", said, flags=re.DOTALL).partition(":")[0]
-        raise ConfigurationError(f"{path}{where}: {kind}; a line is NAME = VALUE, with texts between quotes") from None
+        raise ConfigurationError(f"{path}:{where}: {kind}; a line is NAME = VALUE, with texts between quotes") from None
 
 
 def named_models() -> list[str]:

@@ -1,0 +1,83 @@
+"""The commands about settings: ``semlex config``, ``semlex config trust`` and ``untrust``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from semlex import settings_files
+from semlex.errors import ConfigurationError
+from semlex.options import AsJson  # noqa: TC001 - typer reads the annotation
+from semlex.presentation import print_json
+from semlex.terminal import messages, output
+
+config_app = typer.Typer(help="All settings and where they come from; the folders whose semlex.toml you trust.")
+
+TrustedFolder = Annotated[Path, typer.Argument(help="Folder; without one, the working directory.")]
+
+
+@config_app.callback(invoke_without_command=True)
+def show(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Show every setting and where it comes from.
+
+    An argument goes before the environment (SEMLEX_ and the name in capitals), that before semlex.toml in the working
+    directory, that before your own settings file. Keys come from the environment only and are not shown.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from semlex.config import BUILT_IN, OTHER_VARIABLES, SETTINGS, read_settings  # noqa: PLC0415 - `--help` needs none
+
+    settings, problems = read_settings()
+    rows: list[tuple[str, Any, str, str]] = []
+    for setting in SETTINGS:
+        value = settings.value(setting)
+        if setting.name == "database_url" and value is not None:
+            value = _place(value)
+        rows.append((setting.name, value, settings.origins.get(setting.name, BUILT_IN), setting.what))
+    rows += [(name, "set", "environment", what) for name, what in OTHER_VARIABLES.items() if os.environ.get(name)]
+    for name, value, origin, what in rows:
+        if as_json:
+            shown = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+            print_json({"name": name, "value": shown, "origin": origin, "what": what})
+        else:
+            shown = ", ".join(value) if isinstance(value, tuple) else value
+            output.print(escape(f"{name:24} {'-' if shown in (None, '') else shown!s:28} {origin}"))
+    if not as_json:
+        path = settings_files.own_file()
+        messages.print(
+            f"[dim]your own settings file: {escape(str(path))}{'' if path.exists() else ' (not there)'}[/dim]"
+        )
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+
+
+@config_app.command("trust")
+def trust(folder: TrustedFolder = Path()) -> None:
+    """Trust a folder's semlex.toml as it is now: it may then say where texts and data go.
+
+    When the file changes, it has to be trusted again.
+    """
+    path = settings_files.trust(folder.expanduser())
+    messages.print(f"trusted: {escape(str(path))}")
+
+
+@config_app.command("untrust")
+def untrust(folder: TrustedFolder = Path()) -> None:
+    """Trust a folder's semlex.toml no longer."""
+    resolved = folder.expanduser().resolve()
+    was = settings_files.untrust(resolved)
+    messages.print(f"{'no longer trusted' if was else 'was not trusted'}: {escape(str(resolved))}")
+
+
+def _place(url: str) -> str:
+    """Where a server is, without a password."""
+    from semlex.store.addresses import describe  # noqa: PLC0415 - loads the driver
+
+    try:
+        return describe(url)
+    except ConfigurationError:
+        return "set, but it cannot be used"

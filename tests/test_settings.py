@@ -1,0 +1,258 @@
+"""Settings: their order, what a folder that was cloned may say, and how a mistake is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import settings_files
+from semlex.config import SETTINGS, load_settings
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "hunter2"  # noqa: S105 - a text
+URL = f"postgresql://user:{SECRET}@db.example/name"
+LEADING_AWAY = [
+    f'database_url = "{URL}"',
+    'data_dir = "/srv/data"',
+    'embedding_model = "http://models.example/v1#m"',
+    'embedding_model = "ollama:x"',
+    'embedding_model = "./model"',
+    'embedding_model = "../model"',
+    'models = ["openai:x"]',
+    'reranker_model = "cohere"',
+    'reranker_model = "auto"',
+    'reranker_model = "tei+http://models.example"',
+    'reranker_model = "cross-encoder:/model"',
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a test; the own settings file is elsewhere, and not there yet."""
+    for name in os.environ:
+        if name.startswith("SEMLEX_") or name == "DATABASE_URL":
+            monkeypatch.delenv(name)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "config.toml").touch()
+    monkeypatch.setenv("SEMLEX_CONFIG", str(own / "config.toml"))
+    working = tmp_path / "cloned"
+    working.mkdir()
+    monkeypatch.chdir(working)
+    return working
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def semlex(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "semlex", *arguments],
+        env=os.environ | {"COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = settings_files.own_file()
+    write(own, *(f'{name} = "own"' for name in ("collection", "language", "schema", "device")))
+    file = write(folder / "semlex.toml", *(f'{name} = "folder"' for name in ("collection", "language", "schema")))
+    monkeypatch.setenv("SEMLEX_COLLECTION", "environment")
+    monkeypatch.setenv("SEMLEX_LANGUAGE", "environment")
+    settings = load_settings(collection="argument", device=None)
+    found = (settings.collection, settings.language, settings.schema_name, settings.device, settings.lexical)
+    assert found == ("argument", "environment", "folder", "own", "bm25")
+    assert settings.origins == {
+        "collection": "argument",
+        "language": "SEMLEX_LANGUAGE",
+        "schema": str(file),
+        "device": str(own),
+    }
+    assert settings.is_set("device")
+    assert not settings.is_set("lexical")
+
+
+def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples: dict[str, object] = {"models": ["a/b"], "vector_storage": "halfvec", "use_reranking": False}
+    samples |= {"stop_words": False, "dimensions": 8, "chunk_tokens": 100, "overlap_tokens": 7}
+    for setting in SETTINGS:
+        sample = samples.get(setting.name, "x")
+        expected = setting.read(sample)
+        as_argument = load_settings(**{setting.name: sample})
+        write(settings_files.own_file(), f"{setting.name} = {json.dumps(sample)}")
+        as_file = load_settings()
+        write(settings_files.own_file())
+        text = ",".join(sample) if isinstance(sample, list) else str(sample)
+        monkeypatch.setenv(setting.variables[0], text)
+        as_variable = load_settings()
+        monkeypatch.setenv(setting.variables[0], "")
+        assert [found.value(setting) for found in (as_argument, as_file, as_variable)] == [expected] * 3, setting.name
+        assert load_settings().origins == {}
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "")
+    assert load_settings().url is None
+    monkeypatch.setenv("DATABASE_URL", URL)
+    assert load_settings().url == URL
+    assert load_settings().origins["database_url"] == "DATABASE_URL"
+    assert SECRET not in repr(load_settings())
+    monkeypatch.setenv("SEMLEX_DATABASE_URL", "postgresql://other")
+    assert load_settings().url == "postgresql://other"
+
+
+@pytest.mark.parametrize("line", LEADING_AWAY)
+def test_a_folder_decides_nothing_about_places_until_it_is_trusted(folder: Path, line: str) -> None:
+    file = write(folder / "semlex.toml", line)
+    name = line.partition(" ")[0]
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    message = str(caught.value)
+    assert f"{file}: {name}" in message
+    assert f"semlex config trust {folder}" in message
+    assert SECRET not in message
+    settings_files.trust(folder)
+    assert load_settings().is_set(name)
+    # What the trusted file says later is not what was trusted.
+    write(file, line, "# changed")
+    with pytest.raises(ConfigurationError, match="has changed since its folder was trusted"):
+        load_settings()
+    settings_files.trust(folder)
+    assert settings_files.untrust(folder)
+    assert not settings_files.untrust(folder)
+    with pytest.raises(ConfigurationError, match="is not trusted"):
+        load_settings()
+    # In the user's own file it needs no trust; an argument leaves the folder's value unused.
+    file.unlink()
+    write(settings_files.own_file(), line)
+    assert load_settings().is_set(name)
+
+
+def test_what_needs_no_trust(folder: Path) -> None:
+    write(folder / "semlex.toml", 'collection = "docs"', 'embedding_model = "Qwen/Qwen3-Embedding-0.6B"')
+    assert load_settings().collection == "docs"
+    write(folder / "semlex.toml", f'database_url = "{URL}"')
+    assert load_settings(database_url="postgresql://mine").url == "postgresql://mine"
+
+
+def test_trust_is_of_the_real_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = f'database_url = "{URL}"'
+    write(folder / "semlex.toml", content)
+    (tmp_path / "link").symlink_to(folder)
+    settings_files.trust(tmp_path / "link")
+    assert load_settings().url == URL
+    # Another folder with the same file, and one that lies below, are others.
+    for other in (tmp_path / "copy", folder / "below"):
+        other.mkdir()
+        write(other / "semlex.toml", content)
+        monkeypatch.chdir(other)
+        with pytest.raises(ConfigurationError, match="is not trusted"):
+            load_settings()
+
+
+def test_nobody_else_reads_the_list_of_trusted_folders(folder: Path) -> None:
+    write(folder / "semlex.toml")
+    settings_files.trust(folder)
+    kept = settings_files.own_file().with_name("trusted.json")
+    assert kept.stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in kept.parent.iterdir()) == ["config.toml", "trusted.json"]
+    kept.write_text("[]", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="delete it, and trust the folders again"):
+        settings_files.trusted_folders()
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "words"),
+    [
+        (b"chunk_tokens = \n", ":1:16: ", "Invalid value"),
+        (b'collection = "x"\nlanguage = ', ":2:12: ", "Invalid value"),
+        (b'collection = "x" "hunter2"', ":1:18: ", "Expected newline"),
+        (b'collection = "x"\ncollection = "hunter2"', ":2:", "Cannot overwrite a value"),
+        (b'# \xc3\xa9\nlanguage = "\xff"', ":2:13: ", "not UTF-8"),
+    ],
+)
+def test_a_broken_file_is_told_in_one_line(folder: Path, content: bytes, place: str, words: str) -> None:
+    for file in (folder / "semlex.toml", settings_files.own_file()):
+        file.write_bytes(content)
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings()
+        message = str(caught.value)
+        assert f"{file}{place}" in message
+        assert words in message
+        assert "\n" not in message
+        assert SECRET not in message
+        file.write_bytes(b"")
+
+
+def test_names_that_are_no_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(folder / "semlex.toml", 'colection = "x"', f'embedding_api_key = "{SECRET}"', "[table]", "x = 1")
+    monkeypatch.setenv("SEMLEX_COLECTION", "x")
+    monkeypatch.setenv("SEMLEX_TOP_K", "3")
+    monkeypatch.setenv("SEMLEX_BENCH_LAYERS", "1")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    message = str(caught.value)
+    for sentence in (
+        f"{file}: colection is no setting; did you mean collection?",
+        f"{file}: embedding_api_key is no setting; keys come from the environment only: SEMLEX_EMBEDDING_API_KEY",
+        f"{file}: table is no setting; all settings: semlex config",
+        "SEMLEX_COLECTION is no setting; did you mean SEMLEX_COLLECTION?",
+        "SEMLEX_TOP_K is no setting; all settings: semlex config",
+    ):
+        assert sentence in message
+    assert "BENCH" not in message
+    assert SECRET not in message
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("chunk_tokens = true", "chunk_tokens must be a whole number; got True"),
+        ('dimensions = "many"', "dimensions must be a whole number; got 'many'"),
+        ("stop_words = 2", "stop_words must be true or false; got 2"),
+        ('use_reranking = "maybe"', "use_reranking must be true, false or auto; got 'maybe'"),
+        ('vector_storage = "bit"', "vector_storage must be vector or halfvec; got 'bit'"),
+        ("collection = 3", "collection must be a text"),
+        ("models = 3", "models must be a list of names"),
+    ],
+)
+def test_values_of_the_wrong_kind(folder: Path, line: str, words: str) -> None:
+    file = write(folder / "semlex.toml", line)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert words in str(caught.value)
+    assert str(file) in str(caught.value) or line.startswith("models")
+
+
+def test_the_commands(folder: Path) -> None:
+    write(folder / "semlex.toml", f'database_url = "{URL}"', 'collection = "docs"')
+    refused = semlex("status", code=2)
+    command = refused.stderr.split("semlex config trust ")[1]
+    shown = semlex("config", code=2)
+    assert str(folder / "semlex.toml") in shown.stdout
+    assert "is not trusted" in shown.stderr
+    # The remedy, as it stands in the message.
+    assert "semlex.toml" in semlex("config", "trust", command.strip()).stderr
+    rows = {row["name"]: row for row in map(json.loads, semlex("config", "--json").stdout.splitlines())}
+    assert rows["collection"] == rows["collection"] | {"value": "docs", "origin": str(folder / "semlex.toml")}
+    assert "db.example" in rows["database_url"]["value"]
+    assert SECRET not in json.dumps(rows)
+    assert rows["lexical"]["origin"] == "built in"
+    assert str(folder) in semlex("config", "untrust").stderr
+    assert "is not trusted" in semlex("status", code=2).stderr
+    assert "there is no" in semlex("config", "trust", "own", code=2).stderr
