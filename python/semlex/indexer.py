@@ -9,6 +9,7 @@ the vectors of a collection that was made without a model.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from dataclasses import replace
@@ -25,6 +26,7 @@ from semlex.errors import (
     EmbeddingsMissingError,
     ModelMismatchError,
     ReadOnlyError,
+    SemlexError,
     StoreError,
 )
 from semlex.given_documents import GivenDocuments, check_on_duplicate
@@ -32,7 +34,7 @@ from semlex.progress import IndexReport, Progress
 from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks, write_embeddings
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
-from semlex.store.indexes import HnswIndex, ensure_indexes, indexes_wanted
+from semlex.store.indexes import HnswIndex, IndexesBuilt, ensure_indexes, indexes_wanted
 from semlex.store.lexical.merging import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
 from semlex.store.lexical.rebuilding import Rebuilt, rebuild
 from semlex.store.rows import cut_contexts, delete_chunks
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from semlex.store.legs import Key
 
 T = TypeVar("T")
+
+logger = logging.getLogger("semlex")
 
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
@@ -183,7 +187,7 @@ class Indexer:
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
         async for batch in self._read_ahead(found, chunker, report, progress):
             await self._write_files(batch, "direct" if empty else "merge", report, progress)
-        await self._end_load(report.chunks, progress)
+        report.warnings += await self._end_load(report.chunks, progress)
         report.cut = self._documents_cut() - cut_before
         report.seconds = time.perf_counter() - started
         await log(finished=True)
@@ -230,8 +234,9 @@ class Indexer:
         await self._build_indexes(progress)
         return written
 
-    async def create_index(self, hnsw: HnswIndex | None = None) -> list[str]:
-        """Builds the indexes now, whatever the collection's size; returns the names of those that were missing."""
+    async def create_index(self, hnsw: HnswIndex | None = None) -> IndexesBuilt:
+        """Builds the indexes now; see `PostgreSQLRetriever.create_index`."""
+        self._refuse_read_only()
         return await ensure_indexes(self.database, self.collection, hnsw)
 
     async def delete_documents(self, ids: Sequence[str]) -> int:
@@ -380,21 +385,30 @@ class Indexer:
             await merge_where_wanted(self.database, self.collection)
         return done
 
-    async def _end_load(self, written: int, progress: Callable[[Progress], None] | None) -> None:
+    async def _end_load(self, written: int, progress: Callable[[Progress], None] | None) -> list[str]:
+        """Merges and builds indexes; returns what could not be done. Nothing of it fails: all is stored by now."""
         bulk = written >= BULK_LOAD_CHUNKS and self.collection.lexical.analyzer_version is not None
         if bulk and not self.database.joins_transaction:
             await merge_where_wanted(self.database, self.collection, written=written)
-        await self._build_indexes(progress)
+        return await self._build_indexes(progress)
 
-    async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> None:
+    async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> list[str]:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
         if self.database.joins_transaction or not self._bulk.build_indexes:
-            return
-        if not await indexes_wanted(self.database, self.collection):
-            return
-        if progress is not None:
-            progress(Progress("build indexes", 0, None, "rows"))
-        await ensure_indexes(self.database, self.collection)
+            return []
+        try:
+            if not await indexes_wanted(self.database, self.collection):
+                return []
+            if progress is not None:
+                progress(Progress("build indexes", 0, None, "rows"))
+            await ensure_indexes(self.database, self.collection)
+        except SemlexError as error:
+            warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
+            logger.warning(
+                "%s: %s; create_index() and the next load try again", self.collection.names.collection, warning
+            )
+            return [warning]
+        return []
 
     async def _open_sources(self, roots: set[str]) -> dict[str, tuple[uuid.UUID, dict[uuid.UUID, bytes]]]:
         """Key of each source, and the content hash of every document that was read from it before."""

@@ -156,6 +156,8 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
             f"[yellow]note:[/yellow] of {report.cut} chunks the model read only the beginning; fewer tokens a chunk "
             "(--chunk-tokens) would keep what it leaves out"
         )
+    for warning in report.warnings:
+        messages.print(f"[yellow]note:[/yellow] {escape(one_line(warning))}")
     for problem in report.problems[:SHOWN_PROBLEMS]:
         messages.print(
             f"[yellow]not read:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"

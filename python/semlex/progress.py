@@ -40,6 +40,7 @@ class IndexReport:
         cut: Chunks of which the model read only the beginning, as far as it tells.
         seconds: Wall time.
         problems: One per failed file.
+        warnings: What else did not go as asked, for example an index that could not be built.
     """
 
     added: int = 0
@@ -51,3 +52,4 @@ class IndexReport:
     cut: int = 0
     seconds: float = 0.0
     problems: list[FileProblem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from semlex.chunks import ChunkMetadata
     from semlex.progress import IndexReport
+    from semlex.store.indexes import IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import Document, SearchResults, StoredChunk
 
@@ -222,7 +223,7 @@ class SyncRetriever:
         """As `PostgreSQLRetriever.embed_missing`."""
         return self._run(self._retriever.embed_missing, **options)
 
-    def create_index(self, hnsw: Any = None) -> list[str]:
+    def create_index(self, hnsw: Any = None) -> IndexesBuilt:
         """As `PostgreSQLRetriever.create_index`."""
         return self._run(self._retriever.create_index, hnsw)
 

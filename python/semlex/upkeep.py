@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from semlex.indexer import Indexer
     from semlex.progress import Progress
-    from semlex.store.indexes import HnswIndex
+    from semlex.store.indexes import HnswIndex, IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
 
 
@@ -21,8 +21,12 @@ class CollectionUpkeep(ABC):
     async def _ready(self) -> Indexer:
         """The open collection."""
 
-    async def create_index(self, hnsw: HnswIndex | None = None) -> list[str]:
-        """Builds the indexes now, whatever the size; normally they are made after a load that passes 10,000 rows."""
+    async def create_index(self, hnsw: HnswIndex | None = None) -> IndexesBuilt:
+        """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
+
+        Returns:
+            Names of the indexes that were made; its `busy` names those that another process is building.
+        """
         return await (await self._ready()).create_index(hnsw)
 
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:

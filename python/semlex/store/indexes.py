@@ -20,8 +20,8 @@ logger = logging.getLogger("semlex")
 
 # Below this number of rows an exact scan answers in a few milliseconds, so that no index is made.
 INDEX_FROM_ROWS = 10_000
-# One index at a time and database; "semlex" read as a number, plus one.
-MAINTENANCE_LOCK = 0x73656D6C6579
+# A build waits so long for those who write, and holds up whoever comes to write meanwhile.
+LOCK_TIMEOUT = "5s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,24 @@ class HnswIndex:
             )
 
 
-async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswIndex | None = None) -> list[str]:
+class IndexesBuilt(list[str]):
+    """Names of the indexes that were made; empty when none was missing, or all are being built elsewhere.
+
+    Attributes:
+        busy: Names of those that are missing and that another process is building.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy: list[str] = []
+
+
+def building_lock(collection: Collection) -> int:
+    """Key of the advisory lock of whoever builds an index of a collection: one at a time."""
+    return int.from_bytes(collection.collection_id.bytes[4:12], signed=True)
+
+
+async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswIndex | None = None) -> IndexesBuilt:
     """Makes the indexes that a large collection is missing.
 
     Each is built plainly in its own transaction (writers wait, readers do not), under a try-lock: when another process
@@ -60,23 +77,27 @@ async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswI
         hnsw: Parameters of the vector index.
 
     Returns:
-        Names of the indexes that were made.
+        Names of the indexes that were made, and of those that another process is building.
     """
-    made = []
+    made = IndexesBuilt()
     for suffix, statement in _wanted_indexes(collection, hnsw or HnswIndex()):
 
         async def work(connection: Connection, suffix: str = suffix, statement: sql.Composed = statement) -> bool:
-            cursor = await connection.execute(
-                "SELECT to_regclass(%s) IS NULL", [collection.names.qualified_index(suffix)]
-            )
+            name = collection.names.qualified_index(suffix)
+            if not await _is_missing(connection, name):
+                return False
+            cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [building_lock(collection)])
             row = await cursor.fetchone()
             if row is None or not row[0]:
+                made.busy = sorted({*made.busy, suffix})  # a retry comes here again
                 return False
-            cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [MAINTENANCE_LOCK])
-            row = await cursor.fetchone()
-            if row is None or not row[0]:
-                return False
-            await set_local(connection, lock_timeout="5s", maintenance_work_mem="256MB")
+            # A role's limit is meant for statements that somebody waits for; a build takes as long as it takes.
+            settings: dict[str, str | int] = {
+                "lock_timeout": LOCK_TIMEOUT,
+                "statement_timeout": 0,
+                "maintenance_work_mem": "256MB",
+            }
+            await set_local(connection, **settings)
             if not collection.server.parallel_index_builds:
                 await set_local(connection, max_parallel_maintenance_workers=0)
             await connection.execute(statement)
@@ -88,6 +109,12 @@ async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswI
     if made:
         await database.write("analyze", lambda connection: _analyze(connection, collection))
     return made
+
+
+async def _is_missing(connection: Connection, name: str) -> bool:
+    cursor = await connection.execute("SELECT to_regclass(%s) IS NULL", [name])
+    row = await cursor.fetchone()
+    return bool(row and row[0])
 
 
 async def indexes_wanted(database: Database, collection: Collection) -> bool:
@@ -149,6 +176,7 @@ def _wanted_indexes(collection: Collection, hnsw: HnswIndex) -> list[tuple[str, 
 
 
 async def _analyze(connection: Connection, collection: Collection) -> None:
+    await set_local(connection, statement_timeout=0)
     tables = [collection.names.chunk]
     if collection.embedding is not None:
         tables.append(collection.names.embedding(collection.embedding.version))

@@ -1,0 +1,114 @@
+"""Indexes at the end of a load: wanted, never needed; nothing that is stored is called a failure for their sake."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from semlex import PostgreSQLRetriever
+from semlex.errors import StoreError
+from semlex.store import indexes
+from semlex.store.indexes import building_lock
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semlex.store.schema import Collection
+
+ROWS = 60
+TEXTS = [f"text {number}" for number in range(ROWS)]
+IDS = [f"t{number}" for number in range(ROWS)]
+
+
+def opened(url: str, collection: str = "loaded", **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, collection=collection, **options)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "INDEX_FROM_ROWS", ROWS)
+    monkeypatch.setattr(indexes, "LOCK_TIMEOUT", "100ms")
+
+
+async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
+    database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "page.md").write_text("# Page\n\nA page.", encoding="utf-8")
+    async with opened(database_url) as store, await psycopg.AsyncConnection.connect(database_url) as other:
+        await store.add_texts(["one"], ids=["one"])
+        await other.execute("UPDATE semlex.loaded_chunk SET summary = summary")
+        with caplog.at_level(logging.WARNING, "semlex"):
+            assert await store.add_texts(TEXTS, ids=IDS) == IDS
+        assert "everything is stored" in caplog.text
+        assert "create_index()" in caplog.text
+        assert await store.count() == ROWS + 1
+        report = await store.index(tmp_path)
+        assert (report.added, report.failed) == (1, 0)
+        assert [warning[:20] for warning in report.warnings] == ["everything is stored"]
+        assert (await store.status())["last_run"]["finished_at"] is not None
+        # Who asks for indexes is told that there are none.
+        with pytest.raises(StoreError, match="55P03"):
+            await store.create_index()
+        await other.rollback()
+        report = await store.index(tmp_path, include=["*.txt"])
+        assert report.warnings == []
+        assert list(await store.create_index()) == []
+        assert len(await store.search("text 3", top_k=10)) == 10
+
+
+async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(database_url) as store:
+        await store.add_texts(["one"], ids=["one"])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        role = sql.Identifier(f"writer_{connection.info.dbname}")
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+        try:
+            connection.execute(sql.SQL("GRANT USAGE ON SCHEMA semlex TO {}").format(role))
+            connection.execute(sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA semlex TO {}").format(role))
+            connection.execute(sql.SQL("GRANT ALL ON ALL SEQUENCES IN SCHEMA semlex TO {}").format(role))
+            url = psycopg.conninfo.make_conninfo(database_url, user=f"writer_{connection.info.dbname}")
+            async with opened(url) as store:
+                assert await store.add_texts(TEXTS, ids=IDS) == IDS
+                assert "42501" in caplog.text
+        finally:
+            connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+            connection.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+async def test_a_build_takes_longer_than_the_roles_statements_may(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '3s'").format(name))
+
+    def slow(collection: Collection, _: object) -> list[tuple[str, sql.Composed]]:
+        return [("missing", sql.SQL("SELECT pg_sleep({})").format(4))]
+
+    async with opened(database_url) as store:
+        await store.add_texts(["one"], ids=["one"])
+        monkeypatch.setattr(indexes, "_wanted_indexes", slow)
+        assert await store.create_index() == ["missing"]
+
+
+async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(database_url: str) -> None:
+    async with (
+        opened(database_url, "one") as one,
+        opened(database_url, "two") as two,
+        await psycopg.AsyncConnection.connect(database_url) as other,
+    ):
+        await asyncio.gather(*(store.add_texts(["x"], ids=["x"]) for store in (one, two)))
+        # Another process is building an index of the first.
+        await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(one.collection)])
+        built = await one.create_index()
+        assert (list(built), built.busy) == ([], ["hnsw_1", "metadata", "source_name"])
+        assert "hnsw_1" in await two.create_index()
+        await other.rollback()
+        built = await one.create_index()
+        assert (sorted(built), built.busy) == (["hnsw_1", "metadata", "source_name"], [])
