@@ -9,7 +9,6 @@ the vectors of a collection that was made without a model.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
 from dataclasses import replace
@@ -26,7 +25,6 @@ from semlex.errors import (
     EmbeddingsMissingError,
     ModelMismatchError,
     ReadOnlyError,
-    SemlexError,
     StoreError,
 )
 from semlex.given_documents import GivenDocuments, check_on_duplicate
@@ -34,7 +32,7 @@ from semlex.progress import IndexReport, Progress
 from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks, write_embeddings
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
-from semlex.store.indexes import HnswIndex, IndexesBuilt, ensure_indexes, indexes_wanted
+from semlex.store.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
 from semlex.store.lexical.merging import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
 from semlex.store.lexical.rebuilding import Rebuilt, rebuild
 from semlex.store.rows import cut_contexts, delete_chunks
@@ -58,8 +56,6 @@ if TYPE_CHECKING:
     from semlex.store.legs import Key
 
 T = TypeVar("T")
-
-logger = logging.getLogger("semlex")
 
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
@@ -396,19 +392,12 @@ class Indexer:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
         if self.database.joins_transaction or not self._bulk.build_indexes:
             return []
-        try:
-            if not await indexes_wanted(self.database, self.collection):
-                return []
+
+        def begin() -> None:
             if progress is not None:
                 progress(Progress("build indexes", 0, None, "rows"))
-            await ensure_indexes(self.database, self.collection)
-        except SemlexError as error:
-            warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
-            logger.warning(
-                "%s: %s; create_index() and the next load try again", self.collection.names.collection, warning
-            )
-            return [warning]
-        return []
+
+        return await build_where_wanted(self.database, self.collection, begin)
 
     async def _open_sources(self, roots: set[str]) -> dict[str, tuple[uuid.UUID, dict[uuid.UUID, bytes]]]:
         """Key of each source, and the content hash of every document that was read from it before."""

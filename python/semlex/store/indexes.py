@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, SemlexError
 from semlex.store.distance import MAX_INDEXED_DIMENSIONS
 from semlex.store.settings import set_local
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from semlex.store.connection import Connection, Database
     from semlex.store.schema import Collection
 
@@ -109,6 +111,28 @@ async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswI
     if made:
         await database.write("analyze", lambda connection: _analyze(connection, collection))
     return made
+
+
+async def build_where_wanted(database: Database, collection: Collection, begin: Callable[[], None]) -> list[str]:
+    """Makes the indexes of a collection that has become large; nothing of it fails: what is stored is stored.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        begin: Called when there is something to build.
+
+    Returns:
+        What could not be done.
+    """
+    try:
+        if await indexes_wanted(database, collection):
+            begin()
+            await ensure_indexes(database, collection)
+    except SemlexError as error:
+        warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
+        logger.warning("%s: %s; create_index() and the next load try again", collection.names.collection, warning)
+        return [warning]
+    return []
 
 
 async def _is_missing(connection: Connection, name: str) -> bool:
