@@ -15,6 +15,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError,
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store import settings
 from semlex.store.connection import Database
+from semlex.store.lexical import generations, merging
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 
@@ -218,6 +219,24 @@ async def test_a_locked_row_is_named_as_the_reason(database_url: str, monkeypatc
                 await retriever.add_documents([Document("changed", id="aä0")])
         assert caught.value.sqlstate == "55P03"
         await retriever.add_documents([Document("changed", id="aä0")])
+
+
+async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "BUSY_LIMIT_SECONDS", 0.3)
+    set_in_database(database_url, "lock_timeout", "300ms")
+    async with retriever_of(database_url) as retriever:
+        await retriever.add_documents(documents("a", 1))
+        with psycopg.connect(database_url) as other:
+            other.execute("SELECT pg_advisory_xact_lock(%s)", [generations.merging_lock(retriever.collection)])
+            async with asyncio.timeout(20):
+                with pytest.raises(StoreError, match="another process has been at it"):
+                    await retriever.optimize()
+                with pytest.raises(StoreError, match="another transaction holds a lock"):
+                    await retriever.reindex_lexical()
+        await retriever.optimize()
+        await retriever.reindex_lexical()
 
 
 async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> None:

@@ -17,6 +17,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import SemlexError, StoreError
+from semlex.store.failures import LOCK_NOT_AVAILABLE
 from semlex.store.lexical.generations import merging_lock, read_state
 from semlex.store.lexical.segments import (
     SEGMENT_CHUNKS,
@@ -56,6 +57,7 @@ MOST_TOMBSTONES = 32
 BULK_LOAD_CHUNKS = SEGMENT_CHUNKS // 2
 SERIALIZATION_FAILURE = "40001"
 BUSY_SECONDS = 0.1
+BUSY_LIMIT_SECONDS = 60.0
 # So many posting rows leave enough room to be given back at once: the next merge needs it.
 ROOM_ROWS = 1_000
 # One writer does not merge for all the others for ever; the next one goes on.
@@ -170,13 +172,25 @@ async def optimize(
 
     Returns:
         How many segments were merged.
+
+    Raises:
+        StoreError: Another process has merged without a pause for a minute, or stands still in the middle of a merge.
     """
     merged = steps = most = 0
+    waited = 0.0
     while True:
         step = await merge_once(database, collection, thoroughly=True)
         if step.busy:
+            if waited >= BUSY_LIMIT_SECONDS:
+                raise StoreError(
+                    f"merge the keyword index: another process has been at it for {waited:.0f} s; let it end, or end "
+                    "its session (an advisory lock in pg_locks), then try again",
+                    sqlstate=LOCK_NOT_AVAILABLE,
+                )
             await asyncio.sleep(BUSY_SECONDS)
+            waited += BUSY_SECONDS
             continue
+        waited = 0.0
         # Every step but the last has one segment less to look at: what writers add meanwhile is left to them.
         most = most or step.merged + step.left + 1
         if not step.done or steps == most:
