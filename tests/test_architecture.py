@@ -34,6 +34,7 @@ LAYERS = {
     "document_rows": 3,
     "document_vectors": 3,
     "terminal": 3,
+    "model_answers": 4,
     "preparation": 4,
     "progress_display": 4,
     "reporting": 4,

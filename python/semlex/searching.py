@@ -10,14 +10,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
     ModelError,
     ModelMismatchError,
-    SearchTimeoutError,
     SemlexError,
 )
 from semlex.fusion import (
@@ -29,7 +26,8 @@ from semlex.fusion import (
     fuse_completed,
     vector_weight,
 )
-from semlex.request import MAX_CANDIDATES, vector_faults
+from semlex.model_answers import embedding_error, kind_of, usable_scores, usable_vector
+from semlex.request import MAX_CANDIDATES
 from semlex.store.connection import in_time
 from semlex.store.filters import unknown_fields
 from semlex.store.legs import (
@@ -48,9 +46,10 @@ from semlex.store.vector import register_vector_parameter, vector_leg
 from semlex.types import HitMetadata, SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from numpy.typing import ArrayLike, NDArray
+    import numpy as np
+    from numpy.typing import NDArray
 
     from semlex.choosing import OpenModels
     from semlex.embedding.cache import QueryEmbeddingCache
@@ -75,6 +74,8 @@ LEGS_SHARE = 0.8
 COMPLETION_SHARE = 0.5
 # Seconds that looking for the fields of a filter may take, when nothing passed it.
 LOOK_SECONDS = 1.0
+# Scores of a candidate that its hit bears.
+STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution")
 
 
 @dataclass(slots=True)
@@ -122,11 +123,16 @@ class Search:
         self._sample = sample
         self._query_cached = False
         self._spread: Spread | None = None
+        # Makes the keyword leg, given the number of candidates.
+        self._keyword_leg: Callable[[int], Leg | None] = lambda _: None
         self._timings: dict[str, float] = {}
         self._warnings: list[str] = []
 
     async def run(self, request: Request) -> SearchResults:
         """Embeds, searches, fuses, loads, reranks."""
+        text = request.text or ""
+        lexical, names = self._collection.lexical, self._collection.names
+        self._keyword_leg = lambda depth: lexical.leg(names, text, depth, request.condition)
         wanted = self._legs_of(request)
         vector = request.vector
         answers: dict[str, LegAnswer] = {}
@@ -136,17 +142,13 @@ class Search:
                 answers["vector"] = outcome
             else:
                 vector = outcome
-        depth = self._depth(request)
-        found = await self._find(request, wanted, vector, answers, depth)
-        if found.short_of_rows:
-            # Rows were deleted behind our back: their vectors still stand. Look again past them, exactly.
-            found = await self._find(request, wanted, vector, answers, depth, exact=True)
-        while found.words_left_out and len(found.hits) < request.top_k and depth < MAX_CANDIDATES:
-            # The nearest chunks hold words that the query excludes: look among more of them, if there are more.
-            if len(found.answers["vector"].keys) < depth:
-                break
-            depth = min(depth * DEEPER, MAX_CANDIDATES)
-            found = await self._find(request, wanted, vector, answers, depth)
+        found = await self._find_enough(request, wanted, vector, answers)
+        keyword = found.answers.get("keyword")
+        if not found.hits and keyword is not None and keyword.by_words is not None:
+            told = "no chunk was found that holds the quoted phrase; its words were searched instead"
+            self._warnings += [*keyword.warnings, told]
+            self._keyword_leg = keyword.by_words
+            found = await self._find_enough(request, wanted, vector, answers)
         hits = found.hits
         reranked = None
         if self._reranker is not None and request.text is not None and hits:
@@ -155,6 +157,28 @@ class Search:
         if not results and request.condition.fields:
             self._warnings += await self._unknown_fields(request)
         return self._results(request, wanted, found, results, reranked)
+
+    async def _find_enough(
+        self,
+        request: Request,
+        wanted: list[str],
+        vector: NDArray[np.float32] | None,
+        failures: dict[str, LegAnswer],
+    ) -> _Found:
+        """As `_find`, again and deeper where that brings rows that are lacking."""
+        depth = self._depth(request)
+        found = await self._find(request, wanted, vector, failures, depth)
+        if found.short_of_rows:
+            # Rows were deleted behind our back: their vectors still stand. Look again past them, exactly.
+            found = await self._find(request, wanted, vector, failures, depth, exact=True)
+        while found.words_left_out and len(found.hits) < request.top_k and depth < MAX_CANDIDATES:
+            # The nearest chunks hold words that the query excludes: look among more of them, if there are more. What
+            # holds a phrase has its words, too, and was found by them.
+            if len(found.answers["vector"].keys) < depth or found.answers["keyword"].by_words is not None:
+                break
+            depth = min(depth * DEEPER, MAX_CANDIDATES)
+            found = await self._find(request, wanted, vector, failures, depth)
+        return found
 
     # --- which legs -------------------------------------------------------------------------------------------------
 
@@ -212,9 +236,9 @@ class Search:
                     made = await self._caller.query(
                         self._query_cache.embed, embedder, self._identity, request.text, model=embedder
                     )
-            vector = _usable_vector(made)
+            vector = usable_vector(made)
         except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
-            error = _embedding_error(reason, request, is_late=deadline is not None and deadline.expired())
+            error = embedding_error(reason, request, is_late=deadline is not None and deadline.expired())
             if alone:
                 raise error from (None if isinstance(reason, (SemlexError, TimeoutError)) else reason)
         else:
@@ -253,7 +277,7 @@ class Search:
                 vector_leg(self._collection, vector, depth, request.condition, exact=exact, ef_search=request.ef_search)
             )
         if "keyword" in wanted and request.text is not None:
-            leg = self._collection.lexical.leg(self._collection.names, request.text, depth, request.condition)
+            leg = self._keyword_leg(depth)
             if leg is not None:
                 legs.append(leg)
         return legs
@@ -315,11 +339,13 @@ class Search:
         fused, fusion = await self._fuse(connection, request, vector, good)
         await _limit(connection, request.remaining())
         wanted = request.top_k * (RERANK_OVERSAMPLING if self._reranker is not None else 1)
+        coverage = good["keyword"].coverage if "keyword" in good else None
         hits: list[tuple[Candidate, SearchResult]] = []
         dropped = 0
         # Rows that are gone are replaced by the next candidates.
         while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
-            loaded = await load_results(connection, self._collection, [c.key for c in batch], request.text)
+            keys = [candidate.key for candidate in batch]
+            loaded = await load_results(connection, self._collection, keys, request.text, coverage)
             hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
             dropped += len(batch) - len(loaded)
         short = dropped > 0 and len(hits) < wanted
@@ -380,15 +406,15 @@ class Search:
         try:
             async with asyncio.timeout(request.remaining()) as deadline:
                 judged = await self._caller.query(reranker.score, request.text, texts, model=reranker)
-            scores = _usable_scores(judged, len(texts))
+            scores = usable_scores(judged, len(texts))
         except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
             is_late = deadline is not None and deadline.expired()
-            what = "was late for the deadline" if is_late else f"failed ({_kind(reason)})"
+            what = "was late for the deadline" if is_late else f"failed ({kind_of(reason)})"
             self._warnings.append(f"the reranker {what}; the order is that of the fusion")
             return hits, None
         self._timings["rerank"] = (time.perf_counter() - started) * 1000
         for (_, hit), score in zip(hits, scores.tolist(), strict=True):
-            hit.rerank_score = score
+            hit.rerank_score = score + 0.0  # never -0.0
         # A stable sort keeps the fused order among equals.
         return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0)), reranker.identity
 
@@ -413,6 +439,8 @@ class Search:
             self._timings[f"{name}_leg"] = answers[name].milliseconds
         self._timings["total"] = (time.perf_counter() - request.started) * 1000
         embedding = self._collection.embedding
+        is_cosine = self._collection.distance.name == "cosine"
+        similarities = [hit.vector_score for hit in results if hit.vector_score is not None and is_cosine]
         return SearchResults(
             results,
             mode=_mode(answered),
@@ -423,7 +451,9 @@ class Search:
             leg_hits={name: len(answers[name].keys) for name in answered},
             timings=self._timings,
             query_cached=self._query_cached,
-            warnings=self._warnings,
+            best_similarity=max(similarities, default=None),
+            coverage=max((hit.coverage for hit in results if hit.coverage is not None), default=None),
+            warnings=list(dict.fromkeys(self._warnings)),
         )
 
 
@@ -431,37 +461,6 @@ async def _limit(connection: Connection, seconds: float | None) -> None:
     """Lets no statement of this transaction take longer."""
     if seconds is not None:
         await set_local(connection, statement_timeout=math.ceil(seconds * 1000))
-
-
-def _usable_vector(made: ArrayLike) -> NDArray[np.float32]:
-    """The vector that a model made of a query."""
-    vector = np.asarray(made, dtype=np.float32, order="C")
-    if vector.ndim != 1 or vector_faults(vector):
-        raise ModelError("the model's vector of the query cannot be used: not one row of finite numbers, not all zero")
-    return vector
-
-
-def _usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
-    """The scores that a reranker gave."""
-    scores = np.asarray(made, dtype=np.float32)
-    if scores.shape != (count,) or not np.isfinite(scores).all():
-        raise ModelError("the reranker's scores cannot be used: not one finite number a text")
-    return scores
-
-
-def _embedding_error(reason: Exception, request: Request, *, is_late: bool) -> SemlexError:
-    """Why the query has no vector. A model's own time-out is no deadline of the search."""
-    if is_late:
-        return SearchTimeoutError(
-            f"embedding the query took longer than the deadline of {request.deadline:g} s allows: raise deadline=, or "
-            "search by words alone (mode='keyword')"
-        )
-    return reason if isinstance(reason, SemlexError) else ModelError(f"embedding the query failed: {_kind(reason)}")
-
-
-def _kind(error: BaseException) -> str:
-    """What is told of an error of a model: its text may quote the query or a document."""
-    return type(error).__name__
 
 
 def _mode(legs: list[str]) -> SearchMode:
@@ -478,10 +477,10 @@ def _not_none(vector: NDArray[np.float32] | None) -> NDArray[np.float32]:
 
 def _scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
     """The loaded row with the scores of every stage; two of them can be read from the metadata, too."""
-    hit.rank = rank
-    hit.vector_rank, hit.vector_score = candidate.vector_rank, candidate.vector_score
-    hit.keyword_rank, hit.keyword_score = candidate.keyword_rank, candidate.keyword_score
-    hit.fused_score = candidate.fused_score
-    hit.vector_contribution, hit.keyword_contribution = candidate.vector_contribution, candidate.keyword_contribution
+    hit.rank, hit.vector_rank, hit.keyword_rank = rank, candidate.vector_rank, candidate.keyword_rank
+    for name in STAGE_SCORES:
+        score = getattr(candidate, name)
+        # Adding 0 makes -0.0 an ordinary zero.
+        setattr(hit, name, None if score is None else score + 0.0)
     hit.metadata = HitMetadata(hit.metadata, hit.vector_score, hit.rerank_score)
     return hit

@@ -132,11 +132,17 @@ class SearchResult(StoredChunk):
         keyword_rank: Place in the keyword leg, from 1; None where it is not among that leg's candidates.
         keyword_score: The lexical engine's own score; comparable only within one query. Completed fusion gives both
             scores to every hit: 0 where no word matches, None where there is no vector.
-        fused_score: Score of the fusion; not a similarity.
+        fused_score: Score of the fusion; not a similarity, and in completed fusion without bounds: mostly 0 to 1, below
+            0 for what neither words nor vector speak for, above 1 for a vector more than 6 standard deviations near.
         vector_contribution: What the vector leg adds to the fused score of completed fusion.
         keyword_contribution: What the keyword leg adds to it.
-        rerank_score: The reranker's probability of relevance, 0 to 1.
+        rerank_score: The reranker's probability of relevance, 0 to 1 from all that semlex brings.
         excerpt: A short part of the content with the matched words between ``**``.
+        match_line: Line of its document on which the first matched word stands, from 1; None where no word matched, or
+            the document has no lines (it was added, not read from a file).
+        coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf, so
+            a rare one more than a common one, and one that no chunk has the most. None without a keyword leg, for
+            engines other than ``bm25``, and where the question has no word to look for.
 
     Raises:
         ValidationError: A rank is below 1 (0: not ranked), a score is no finite number, or `rerank_score` not 0 to 1.
@@ -152,6 +158,8 @@ class SearchResult(StoredChunk):
     keyword_contribution: float | None = None
     rerank_score: float | None = None
     excerpt: str = ""
+    match_line: int | None = None
+    coverage: float | None = None
 
     def __post_init__(self) -> None:
         errors = []
@@ -199,6 +207,9 @@ class SearchResults(list[SearchResult]):
         leg_hits: Number of candidates that each leg returned.
         timings: Milliseconds per stage.
         query_cached: Whether the query's vector was known from an earlier search.
+        best_similarity: Greatest cosine among the hits; None without vectors or with another distance.
+        coverage: Greatest `SearchResult.coverage` among the hits; None where no hit has one. Where both are low, the
+            collection probably holds no answer.
         warnings: What did not go as asked, for example a leg that failed; empty when all went well.
     """
 
@@ -214,6 +225,8 @@ class SearchResults(list[SearchResult]):
         leg_hits: dict[str, int] | None = None,
         timings: dict[str, float] | None = None,
         query_cached: bool = False,
+        best_similarity: float | None = None,
+        coverage: float | None = None,
         warnings: list[str] | None = None,
     ) -> None:
         super().__init__(hits or [])
@@ -225,6 +238,8 @@ class SearchResults(list[SearchResult]):
         self.leg_hits = leg_hits or {}
         self.timings = timings or {}
         self.query_cached = query_cached
+        self.best_similarity = best_similarity
+        self.coverage = coverage
         self.warnings = warnings or []
 
     def to_dict(self) -> dict[str, Any]:

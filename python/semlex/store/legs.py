@@ -103,6 +103,10 @@ class LegAnswer:
         scores_of: The question for the leg's exact scores of other chunks, to be asked in the same transaction; for
             chunks of which another leg could not tell.
         filters: Whether NaN of `scores_of` means that the query's own words leave the chunk out.
+        by_words: Where the query's phrases leave chunks out: makes the leg that searches their words instead, given the
+            number of rows wanted.
+        coverage: Share of the query's weight that chunks hold, by their ids in the keyword index (int64, shape (n,)):
+            float64, shape (n,), NaN where it cannot be told.
         warnings: What the user should know of this answer.
     """
 
@@ -114,6 +118,8 @@ class LegAnswer:
     score: Callable[[list[Any]], NDArray[np.float64]] | None = None
     scores_of: Callable[[Sequence[Key]], Question] | None = None
     filters: bool = False
+    by_words: Callable[[int], Leg | None] | None = None
+    coverage: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -170,9 +176,11 @@ async def completed_scores(
     number = len(union.keys)
     completed, questions, asked = {}, {}, {}
     for name, answer in answers.items():
-        scores, is_missing = np.full(number, np.nan), np.ones(number, dtype=np.bool_)
-        scores[union.places[name]], is_missing[union.places[name]] = answer.scores, False
-        completed[name], missing = scores, np.flatnonzero(is_missing).tolist()
+        scores, own = np.full(number, np.nan), set(union.places[name].tolist())
+        scores[union.places[name]] = answer.scores
+        # Best first, because a leg may have to stop before the last.
+        others = dict.fromkeys(place for other in answers if other != name for place in union.places[other].tolist())
+        completed[name], missing = scores, [place for place in others if place not in own]
         told = _told_by_others(answers, union, name)
         if answer.score is not None and all(place in told for place in missing):
             scores[missing] = answer.score([told[place] for place in missing])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import numpy as np
 from psycopg import sql
 
 from semlex import _core
@@ -16,7 +18,9 @@ from semlex.store.settings import cursor_with_times
 from semlex.types import SearchResult, StoredChunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from semlex.store.connection import Connection
     from semlex.store.filters import Filter
@@ -84,22 +88,42 @@ def _uuid(key: bytes) -> UUID:
 
 
 async def load_results(
-    connection: Connection, collection: Collection, keys: Sequence[Key], query: str | None
+    connection: Connection,
+    collection: Collection,
+    keys: Sequence[Key],
+    query: str | None,
+    coverage: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None,
 ) -> dict[Key, SearchResult]:
-    """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer."""
+    """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer.
+
+    Args:
+        connection: In the search's transaction.
+        collection: Where they are.
+        keys: Of the hits.
+        query: Its words are marked; None for none.
+        coverage: As `LegAnswer.coverage`.
+    """
     if not keys:
         return {}
     statement = sql.SQL(
-        "SELECT {columns}, {excerpt}, c.language FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "SELECT {columns}, {excerpt}, c.keyword_id, c.language "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(columns=COLUMNS, excerpt=collection.lexical.excerpt(query), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, {**key_arrays(keys), "query": query})
     rows = await cursor.fetchall()
-    results = [SearchResult(**_stored(row), excerpt=row[-2]) for row in rows]
-    made = collection.lexical.excerpts(query, [hit.content for hit in results], [row[-1] for row in rows])
-    for hit, excerpt in zip(results, made or (), strict=False):
+    results = [SearchResult(**_stored(row), excerpt=row[-3]) for row in rows]
+    texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
+    for hit, excerpt in zip(results, collection.lexical.excerpts(query, texts, languages) or (), strict=False):
         hit.excerpt = excerpt
+    if query is not None:
+        for hit, below in zip(results, collection.lexical.match_lines(query, texts, languages), strict=True):
+            hit.match_line = None if hit.line is None or below is None else hit.line + below
+    if coverage is not None:
+        shares = coverage(np.array([row[-2] for row in rows], dtype=np.int64))
+        for hit, share in zip(results, shares.tolist(), strict=True):
+            hit.coverage = None if math.isnan(share) else share
     return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
 
 

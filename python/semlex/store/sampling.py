@@ -60,6 +60,7 @@ class _Drawn:
     vectors: NDArray[np.float32]
     rows: float
     at: float
+    written: int  # rows that this client had written by then
 
 
 class VectorSample:
@@ -97,8 +98,9 @@ class VectorSample:
         vectors, rows = await _draw(connection, collection, embedding)
         if collection.distance.name == "cosine":
             vectors = _unit(vectors)
-        self._drawn = _Drawn((collection.collection_id, embedding.version), vectors, rows, time.monotonic())
-        self._written -= written  # what was written while we read counts against the new sample
+        of = (collection.collection_id, embedding.version)
+        # What was written while we read counts against the new sample.
+        self._drawn = _Drawn(of, vectors, rows, time.monotonic(), written)
         return spread_of(vectors, query, collection.distance.name)
 
     def spread_at_hand(self, collection: Collection, query: NDArray[np.float32]) -> Spread | None:
@@ -109,7 +111,9 @@ class VectorSample:
         return None if self._is_old(drawn) else spread_of(drawn.vectors, query, collection.distance.name)
 
     def _is_old(self, drawn: _Drawn) -> bool:
-        return time.monotonic() - drawn.at > SAMPLE_SECONDS or self._written > TOLERATED_WRITES * drawn.rows
+        if time.monotonic() - drawn.at > SAMPLE_SECONDS:
+            return True
+        return self._written - drawn.written > TOLERATED_WRITES * drawn.rows
 
 
 def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance: DistanceName) -> Spread:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -9,10 +10,12 @@ if TYPE_CHECKING:
 
     from psycopg import sql
 
+    from semlex import _core
     from semlex.store.filters import Filter
     from semlex.store.legs import Leg
     from semlex.store.names import Names
 
+LINE_END = re.compile(r"\r\n?|\n")
 # Words beyond these are not searched: a pasted page must not occupy the server.
 MAX_TERMS = 64
 
@@ -20,6 +23,16 @@ MAX_TERMS = 64
 def terms_cut(terms: int) -> tuple[str, ...]:
     """The warning of a query that has more terms than are searched."""
     return (f"the query has {terms} terms; the first {MAX_TERMS} were searched",) if terms > MAX_TERMS else ()
+
+
+def match_lines(analyzer: _core.Analyzer, query: str, texts: Sequence[str]) -> list[int | None]:
+    """The line of each text, counted from 0, on which the first word of a query stands; None where none does."""
+    terms = [term for _, term in analyzer.query(query, MAX_TERMS).wanted]
+    offsets = analyzer.first_matches(texts, terms)
+    return [
+        None if offset is None else len(LINE_END.findall(text, 0, offset))
+        for text, offset in zip(texts, offsets, strict=True)
+    ]
 
 
 class LexicalEngine(Protocol):
@@ -53,4 +66,8 @@ class LexicalEngine(Protocol):
 
     def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str] | None:
         """Excerpts of loaded texts by an engine that makes them itself; None when `excerpt` makes them."""
+        ...
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each loaded text, counted from 0, on which the first word of a query stands, or None."""
         ...

@@ -12,10 +12,10 @@ comes whether the index is what it was; if it is not, what was read or found so 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from psycopg import sql
@@ -24,7 +24,7 @@ from semlex import _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, FieldError, ValidationError
 from semlex.store.filters import Filter
 from semlex.store.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays
-from semlex.store.lexical.base import MAX_TERMS, terms_cut
+from semlex.store.lexical.base import MAX_TERMS, match_lines, terms_cut
 from semlex.store.lexical.reading import (
     IndexRows,
     expected_state,
@@ -37,7 +37,7 @@ from semlex.store.lexical.tables import create_tables
 from semlex.store.lexical.writing import analyzer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from semlex.store.legs import Key
     from semlex.store.lexical.reading import IndexState, MissingRow
     from semlex.store.names import Names
+
+T = TypeVar("T")
 
 DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 # A filter that keeps at most so many chunks is read as a list of their ids; of a wider one the best candidates are
@@ -141,8 +143,17 @@ class Bm25Engine:
 
     def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
         """Chunks that contain any of the words (all phrases, no excluded word), best first; ties by key."""
-        search = _Search(self, names, query, limit, condition)
-        return Leg("keyword", search.statements, search.finish, beside=search.beside())
+        return self._leg(names, query, limit, condition, with_phrases=True)
+
+    def _leg(self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool) -> Leg:
+        search = _Search(self, names, query, limit, condition, with_phrases=with_phrases)
+        by_words = partial(self._leg, names, query, condition=condition, with_phrases=False)
+
+        async def finish(connection: Connection, rows: list[list[Any]]) -> LegAnswer:
+            answer = await search.finish(connection, rows)
+            return replace(answer, by_words=by_words) if search.wants_phrases else answer
+
+        return Leg("keyword", search.statements, finish, beside=search.beside())
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """Nothing: excerpts are made of the loaded texts."""
@@ -157,14 +168,29 @@ class Bm25Engine:
             texts: n texts.
             languages: The language of each; None for the collection's.
         """
-        made = [""] * len(texts)
-        for language in set(languages):
-            analyzer = self.analyzer(language)
+
+        def of_language(analyzer: _core.Analyzer, own: list[str]) -> list[str]:
             terms = [] if query is None else [term for _, term in analyzer.query(query, MAX_TERMS).wanted]
+            return analyzer.excerpts(own, terms)
+
+        return self._by_language(of_language, texts, languages)
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each text, counted from 0, on which the first word of the query stands, or None."""
+        return self._by_language(lambda analyzer, own: match_lines(analyzer, query, own), texts, languages)
+
+    def _by_language(
+        self,
+        work: Callable[[_core.Analyzer, list[str]], list[T]],
+        texts: Sequence[str],
+        languages: Sequence[str | None],
+    ) -> list[T]:
+        """What `work` makes of the texts of each language, in their order."""
+        made: dict[int, T] = {}
+        for language in set(languages):
             places = [place for place, own in enumerate(languages) if own == language]
-            for place, excerpt in zip(places, analyzer.excerpts([texts[n] for n in places], terms), strict=True):
-                made[place] = excerpt
-        return made
+            made |= zip(places, work(self.analyzer(language), [texts[place] for place in places]), strict=True)
+        return [made[place] for place in range(len(texts))]
 
     # --- for the searches of this engine ----------------------------------------------------------------------------
 
@@ -196,12 +222,18 @@ class Bm25Engine:
 class _Search:
     """One query: its statements, and what is made of their rows."""
 
-    def __init__(self, engine: Bm25Engine, names: Names, query: str, limit: int, condition: Filter) -> None:
+    def __init__(
+        self, engine: Bm25Engine, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool
+    ) -> None:
         self._engine = engine
         self._names = names
         self._limit = limit
         self._condition = condition
         self._query = query
+        self._with_phrases = with_phrases
+        self._texts_left = MAX_PHRASE_TEXTS
+        # Whether every chunk that may be found was: then no other one holds the phrases.
+        self._found_all = False
         self._analysed: dict[str, _core.Query] = {}
         self._analyse(engine.languages)
         # What the other leg wants to know of the chunks.
@@ -218,8 +250,17 @@ class _Search:
             self._analysed[language] = self._terms(self._engine.analyzer(language))
         analysed = self._analysed.items()
         self._plan = self._engine.cache.plan(
-            [(language, query.wanted, query.phrases, query.excluded) for language, query in analysed]
+            [(language, query.wanted, self._phrases_of(query), query.excluded) for language, query in analysed]
         )
+
+    def _phrases_of(self, query: _core.Query) -> list[list[str]]:
+        """The phrases that every chunk must hold."""
+        return query.phrases if self._with_phrases else []
+
+    @property
+    def wants_phrases(self) -> bool:
+        """Whether every chunk that is found holds a phrase."""
+        return any(self._phrases_of(query) for query in self._analysed.values())
 
     def _terms(self, analyzer: _core.Analyzer) -> _core.Query:
         """The terms of the query in one language.
@@ -236,8 +277,8 @@ class _Search:
     @property
     def _has_phrases(self) -> bool:
         """Whether a candidate's text has to be read: a phrase is asked for, or one is excluded."""
-        return any(
-            query.phrases or any(len(group) > 1 for group in query.excluded) for query in self._analysed.values()
+        return self.wants_phrases or any(
+            len(group) > 1 for query in self._analysed.values() for group in query.excluded
         )
 
     def beside(self) -> Beside | None:
@@ -258,7 +299,7 @@ class _Search:
             if self._missing:
                 return (state, rows_statement(self._names, self._missing))
             self._snapshot = self._engine.cache.complete(self._plan, ())
-            self._best = self._search(self._snapshot, self._limit)
+            self._best = self._search(self._snapshot, self._depth(self._limit))
             return (state, self._keys_of(self._best[0], self._condition))
         statements = [index_statement(self._names, self._plan)]
         if not self._condition.is_empty:
@@ -324,7 +365,7 @@ class _Search:
             keys: What `_keys_of` gave for the best of them, when it was asked already.
         """
         found: list[tuple[float, Key, Any]] = []
-        depth, looked_at = self._limit, 0
+        depth, looked_at = self._depth(self._limit), 0
         warnings: list[str] = []
         while True:
             ids, scores = self._best if keys is not None else self._search(snapshot, depth, allowed)
@@ -336,12 +377,14 @@ class _Search:
             found += [(score_of[row[2]], (row[0], row[1]), row[3]) for row in compress(keys, held)]
             keys, looked_at = None, len(ids)
             if len(found) >= self._limit or looked_at < depth:
+                self._found_all = looked_at < depth and len(found) <= self._limit
                 break
             if self._has_phrases and looked_at >= MAX_PHRASE_TEXTS:
                 warnings.append(f"the phrase was looked for in the best {looked_at} texts with its words only")
                 break
             # Some were left out by the filter, by a phrase, or were deleted behind our back.
-            depth *= DEEPER
+            depth = self._depth(depth * DEEPER)
+        self._texts_left -= looked_at
         found.sort(key=lambda entry: (-entry[0], entry[1][0].bytes, entry[1][1].encode()))
         del found[self._limit :]
         return LegAnswer(
@@ -350,9 +393,14 @@ class _Search:
             besides=[told for _, _, told in found] if self._told else None,
             score=None if self._has_phrases else partial(self._scores_by_id, snapshot),
             scores_of=partial(self._scores_of, snapshot),
-            filters=any(query.phrases or query.excluded for query in self._analysed.values()),
-            warnings=(*warnings, *self._warnings()),
+            filters=self.wants_phrases or any(query.excluded for query in self._analysed.values()),
+            coverage=snapshot.coverage,
+            warnings=(*warnings, *self._warnings(snapshot)),
         )
+
+    def _depth(self, wanted: int) -> int:
+        """How many chunks to find, when so many are wanted; phrases are looked for in a bounded number of texts."""
+        return min(wanted, MAX_PHRASE_TEXTS) if self._has_phrases else wanted
 
     def _search(
         self, snapshot: _core.PostingSnapshot, depth: int, allowed: NDArray[np.int64] | None = None
@@ -360,13 +408,18 @@ class _Search:
         """Ids and scores of the best chunks."""
         options = self._engine.options
         ids, scores, _ = snapshot.search(depth, k1=options.k1, b=options.b, allowed=allowed)
-        return ids, scores
+        # More may come, whose score equals the last.
+        most = MAX_PHRASE_TEXTS if self._has_phrases else len(ids)
+        return ids[:most], scores[:most]
 
-    def _warnings(self) -> tuple[str, ...]:
+    def _warnings(self, snapshot: _core.PostingSnapshot) -> tuple[str, ...]:
         queries = self._analysed.values()
         if not any(query.wanted or query.excluded for query in queries):
             return ("the query has no word that the keyword index looks for",)
-        return terms_cut(max(query.total for query in queries))
+        told = terms_cut(max(query.total for query in queries))
+        if any(query.wanted for query in queries) and snapshot.chunks and not snapshot.postings:
+            return (*told, "no word of the query occurs in the collection")
+        return told
 
     def _keys_of(self, ids: NDArray[np.int64], condition: Filter) -> Statement:
         """Of those of the chunks that exist and pass the filter: key, id, what the other leg wants to know, texts."""
@@ -392,20 +445,28 @@ class _Search:
         for analyzer in set(analyzers):
             # A chunk that was written behind our back may have a language that no segment has.
             query = self._analysed.get(analyzer.language) or self._terms(analyzer)
+            phrases = self._phrases_of(query)
             places = [place for place, own in enumerate(analyzers) if own is analyzer]
             texts = [f"{context}\n{text}" for _, context, text in (rows[place] for place in places)]
             excluded = [phrase for phrase in query.excluded if len(phrase) > 1]
-            for place, found in zip(places, analyzer.matches(texts, query.phrases, excluded).tolist(), strict=True):
+            for place, found in zip(places, analyzer.matches(texts, phrases, excluded).tolist(), strict=True):
                 held[place] = found
         return held
 
     def _scores_of(self, snapshot: _core.PostingSnapshot, keys: Sequence[Key]) -> Question:
         """Exact scores of other chunks; NaN for one that the query itself leaves out, or that is gone."""
+        if self.wants_phrases and self._found_all:
+            return Question((), lambda _: np.full(len(keys), np.nan))
         text = sql.SQL(
             "SELECT c.keyword_id{texts} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) "
-            "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
-        ).format(texts=self._texts(), chunk=self._names.chunk)
+            "LEFT JOIN {chunk} AS c ON k.number <= {most} AND c.document_id = k.document_id "
+            "AND c.chunk_id = k.chunk_id ORDER BY k.number"
+        ).format(
+            texts=self._texts(),
+            chunk=self._names.chunk,
+            most=sql.Literal(max(self._texts_left, 0) if self._has_phrases else len(keys)),
+        )
 
         def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
             ids = [row[0] for row in rows[0]]

@@ -51,3 +51,8 @@ class NoEngine:
     def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
         """None: the statement makes them."""
         del query, texts, languages
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """None: no words are looked for."""
+        del query, languages
+        return [None] * len(texts)

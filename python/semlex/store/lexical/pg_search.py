@@ -115,6 +115,10 @@ class PgSearchEngine:
         """None: the statement makes them."""
         del query, texts, languages
 
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        return self._headlines.match_lines(query, texts, languages)
+
 
 def _scores_of(names: Names, words: str, keys: Sequence[Key]) -> Question:
     """Scores of chunks, 0 without any of the words; NaN for one that is gone."""

@@ -87,6 +87,10 @@ class PgTextsearchEngine:
         """None: the statement makes them."""
         del query, texts, languages
 
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        return self._words.match_lines(query, texts, languages)
+
 
 class _Query:
     """One query.

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
+from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.legs import Leg, LegAnswer, Question, Statement, by_key, ranked
-from semlex.store.lexical.base import MAX_TERMS, terms_cut
+from semlex.store.lexical.base import MAX_TERMS, match_lines, terms_cut
 from semlex.store.lexical.none import plain_excerpt
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class TsvectorEngine:
                 f"language must be a text-search configuration such as 'english'; got {language!r}"
             )
         self.name = name
+        # Postgres may have configurations that are no language of ours.
+        self._analyzer = _core.Analyzer(language if language in _core.ANALYZER_LANGUAGES else "simple")
         self.score_name, self._rank = RANK_FUNCTIONS[name]
         # A constant regconfig keeps the generated column immutable; the type is never stored in a column, which
         # pg_upgrade would refuse.
@@ -138,3 +141,8 @@ class TsvectorEngine:
     def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
         """None: the statement makes them."""
         del query, texts, languages
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        del languages
+        return match_lines(self._analyzer, query, texts)

@@ -1,0 +1,249 @@
+"""What an answer says of itself: is it in there at all, where does it stand, what became of the question's quotes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex import Document, PostgreSQLRetriever
+from semlex.fusion import Candidate
+from semlex.searching import _scored
+from semlex.store import sampling
+from semlex.store.connection import Database
+from semlex.store.lexical import bm25
+from semlex.store.sampling import VectorSample
+from semlex.testing import HashEmbedder
+from semlex.types import SearchResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semlex.types import SearchResults
+
+WORDS = ("cat", "dog", "ship", "hill", "stone")
+UNKNOWN = ("zzqx", "blorf")
+PHRASE_NOTE = "no chunk was found that holds the quoted phrase; its words were searched instead"
+MINUS_ZERO = re.compile(r"-0(\.0+)?(?![\d.])")
+
+
+def opened(url: str, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, HashEmbedder(16), **({"use_reranking": False} | options))
+
+
+def ids_of(results: SearchResults) -> set[str]:
+    return {hit.id for hit in results}
+
+
+# --- is it in there at all? -----------------------------------------------------------------------------------------
+
+
+def plain_coverage(texts: dict[str, list[str]], query: list[str]) -> dict[str, float]:
+    """Share of the words' idf that each text holds; a word that no text has weighs most."""
+    counts = {word: sum(word in text for text in texts.values()) for word in query}
+    idf = {word: math.log(1 + (len(texts) - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
+    return {name: sum(idf[word] for word in query if word in text) / sum(idf.values()) for name, text in texts.items()}
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), min_size=1, max_size=8),
+    query=st.lists(st.sampled_from(WORDS + UNKNOWN), min_size=1, max_size=5, unique=True),
+)
+async def test_coverage_is_the_share_of_the_questions_weight(
+    database_url: str, texts: list[list[str]], query: list[str]
+) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.delete_documents([f"d{n}" for n in range(8)])
+        stored = {f"d{n}": words for n, words in enumerate(texts)}
+        await retriever.add_documents([Document(" ".join(words), id=name) for name, words in stored.items()])
+        expected = plain_coverage(stored, query)
+        for _ in range(3):  # read, and out of memory
+            results = await retriever.search(" ".join(query), 8)
+            assert {hit.id: hit.coverage for hit in results} == pytest.approx(expected, abs=1e-12)
+            assert results.coverage == max(hit.coverage or 0.0 for hit in results)
+        assert all(0.0 <= (hit.coverage or 0.0) <= 1.0 for hit in results)
+
+
+async def test_nothing_of_the_question_is_there(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("cat and dog", id="a"), Document("a ship", id="b")])
+        for _ in range(3):
+            results = await retriever.search("zzqx blorf")
+            assert [(hit.keyword_contribution, hit.keyword_score, hit.coverage) for hit in results] == [(0, 0, 0)] * 2
+            assert results.coverage == 0.0
+            assert not MINUS_ZERO.search(json.dumps(results.to_dict()["hits"]))
+            assert "no word of the query occurs in the collection" in results.warnings
+            assert results.best_similarity == max(hit.vector_score or -1.0 for hit in results)
+        by_words = await retriever.search("zzqx blorf", mode="keyword")
+        assert (by_words, by_words.coverage, by_words.best_similarity) == ([], None, None)
+        assert "no word of the query occurs in the collection" in by_words.warnings
+        assert (await retriever.search("zzqx cat")).warnings == []
+
+
+async def test_where_a_figure_has_no_meaning_there_is_none(database_url: str) -> None:
+    async with opened(database_url, distance="l2") as retriever:
+        await retriever.add_documents([Document("cat and dog", id="a")])
+        results = await retriever.search("cat")
+        assert (results.best_similarity, results.coverage) == (None, 1.0)
+        assert (await retriever.search("the")).coverage is None
+        by_vector = await retriever.search("cat", mode="vector")
+        assert (by_vector.coverage, by_vector[0].coverage) == (None, None)
+
+
+def test_a_hit_never_says_minus_zero() -> None:
+    zero = -0.0
+    candidate = Candidate(None, 1, zero, None, zero, zero, zero, zero)  # type: ignore[arg-type]
+    hit = _scored(SearchResult("text", id="a"), candidate, 1)
+    assert not MINUS_ZERO.search(json.dumps(hit.to_dict()["keyword_score"]))
+    assert not MINUS_ZERO.search(json.dumps([hit.vector_score, hit.fused_score, hit.vector_contribution]))
+    assert hit.keyword_score == 0.0
+
+
+# --- where it stands ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["bm25", "tsvector"])
+async def test_the_line_of_the_match(database_url: str, tmp_path: Path, engine: str) -> None:
+    lines = ["# Title", "", "A first line.", "More of it.", "Here are ships at last.", "ship again"]
+    (tmp_path / "unix.md").write_bytes("\n".join(lines).encode())
+    (tmp_path / "dos.md").write_bytes("\r\n".join(lines).encode())
+    async with opened(database_url, lexical=engine) as retriever:
+        await retriever.index(tmp_path)
+        await retriever.add_documents([Document("a ship\nships", id="added")])
+        for mode in ("keyword", "vector", None):
+            results = await retriever.search("ship", mode=mode)
+            found = {hit.id: (hit.line, hit.match_line) for hit in results}
+            assert found.pop("added") == (None, None)
+            assert set(found.values()) == {(1, 5)}
+        assert {hit.match_line for hit in await retriever.search("zzqx")} == {None}
+
+
+# --- quotes in a question -------------------------------------------------------------------------------------------
+
+
+async def test_quotes_that_match_nothing_are_words(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        documents = [Document(f"the cat chases a dog {n}", {"n": n % 2}, id=f"d{n}") for n in range(40)]
+        await retriever.add_documents([*documents, Document("ships sail", {"n": 0}, id="ship")])
+        for _ in range(3):
+            for mode in ("keyword", None):
+                results = await retriever.search('"dog cat" sailing', 10, mode=mode)
+                assert len(results) == 10
+                assert PHRASE_NOTE in results.warnings
+                narrow = await retriever.search('"dog cat"', 20, filters={"n": 1}, mode=mode)
+                assert (len(narrow), all(hit.metadata["n"] == 1 for hit in narrow)) == (20, True)
+            excluding = await retriever.search('"dog cat" -chases', 5)
+            assert ids_of(excluding) == {"ship"}
+            found = await retriever.search('"chases a dog" cat', 10)
+            assert (len(found), found.warnings) == (10, [])
+            assert ids_of(await retriever.search('"ships sail"', 10)) == {"ship"}
+
+
+async def test_as_many_rows_as_pass_whatever_the_question_demands(database_url: str) -> None:
+    """Against a slow model: k rows, or all that hold the phrase and nothing that is excluded, within the filter."""
+    chance = random.Random(5)
+    texts = {f"d{n}": chance.choices(WORDS, k=6) for n in range(300)}
+
+    def holds(words: list[str], phrase: list[str]) -> bool:
+        return any(words[at : at + len(phrase)] == phrase for at in range(len(words)))
+
+    async with opened(database_url) as retriever:
+        await retriever.add_documents(
+            [Document(" ".join(words), {"even": n % 2 == 0}, id=name) for n, (name, words) in enumerate(texts.items())]
+        )
+        for _ in range(25):
+            phrase, excluded = chance.choices(WORDS, k=2), chance.sample(WORDS, chance.randrange(2))
+            even = chance.choice([None, {"even": True}])
+            passing = {
+                name
+                for n, (name, words) in enumerate(texts.items())
+                if holds(words, phrase) and not set(excluded) & set(words) and (even is None or n % 2 == 0)
+            }
+            question = " ".join([f'"{" ".join(phrase)}"', *(f"-{word}" for word in excluded)])
+            for top_k in (1, 7, 300):
+                hits = ids_of(await retriever.search(question, top_k, even, mode=chance.choice(["keyword", None])))
+                if passing:
+                    assert hits <= passing
+                    assert len(hits) == min(top_k, len(passing))
+
+
+@pytest.mark.parametrize("candidates", [None, 90])
+async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, candidates: int | None
+) -> None:
+    looked_at: list[int] = []
+    hold = bm25._Search._hold_phrases
+
+    def counted(self: Any, rows: Any) -> list[bool]:
+        if self._has_phrases:
+            looked_at.append(len(rows))
+        return hold(self, rows)
+
+    monkeypatch.setattr(bm25._Search, "_hold_phrases", counted)
+    monkeypatch.setattr(bm25, "MAX_PHRASE_TEXTS", 50)
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document(f"dog cat {n}", id=f"d{n}") for n in range(120)])
+        for _ in range(3):
+            for mode in ("keyword", None):
+                looked_at.clear()
+                results = await retriever.search('"cat dog"', 5, candidates=candidates, mode=mode)
+                assert any("best 50 texts" in warning for warning in results.warnings)
+                assert (len(results), results.warnings[-1]) == (5, PHRASE_NOTE)
+                assert 0 < sum(looked_at) <= 50
+
+
+# --- at once, and late ----------------------------------------------------------------------------------------------
+
+
+async def test_first_searches_at_once_leave_the_count_of_writes_right(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both draw the sample; what was written before counts for neither."""
+    draw, both = sampling._draw, asyncio.Barrier(2)
+
+    async def together(*given: Any) -> Any:
+        await both.wait()
+        return await draw(*given)
+
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document(f"cat {n}", id=f"d{n}") for n in range(100)])
+        sample, vector = VectorSample(), np.ones(16, np.float32)
+        sample.note_written(100)
+
+        async def spread(connection: Any) -> Any:
+            return await sample.spread(connection, retriever.collection, vector)
+
+        monkeypatch.setattr(sampling, "_draw", together)
+        read = retriever._opened.database.read
+        await asyncio.gather(read("sample", spread), read("sample", spread))
+        sample.note_written(11)
+        assert sample.spread_at_hand(retriever.collection, vector) is None
+
+
+async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those after a leg has failed, when the network may have gone silent."""
+    deadlines: list[tuple[str, float | None]] = []
+    read = Database.read
+
+    async def noted(self: Database, doing: str, work: Any, *, deadline: float | None = None) -> Any:
+        deadlines.append((doing, deadline))
+        return await read(self, doing, work, deadline=deadline)
+
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("cat", id="a")])
+        async with retriever._opened.database.connection() as connection:
+            await connection.execute("ALTER TABLE semlex.default_collection_embedding_1 RENAME TO elsewhere")
+        monkeypatch.setattr(Database, "read", noted)
+        results = await retriever.search("cat", deadline=30.0)
+    assert (results.mode, ids_of(results)) == ("keyword", {"a"})
+    assert [doing for doing, _ in deadlines] == ["search", "keyword leg", "search"]
+    assert all(deadline is not None and 0 < deadline <= 30.0 for _, deadline in deadlines)
