@@ -107,7 +107,7 @@ class Loader:
                 # empty.
                 await retriever.add_documents([Document("first", id="first")], self.vectors[:1])
                 if not seed_row:
-                    await retriever.delete_documents(["first"])
+                    await retriever.delete(["first"])
                 started = time.perf_counter()
                 await work(retriever)
                 seconds = time.perf_counter() - started

@@ -60,7 +60,7 @@ class Loads:
         ) as retriever:
             # The table for vectors exists before the clock starts.
             await retriever.add_documents([Document("first", id="first")], self.vectors[:1])
-            await retriever.delete_documents(["first"])
+            await retriever.delete(["first"])
             started = time.perf_counter()
             await work(retriever)
             seconds = time.perf_counter() - started

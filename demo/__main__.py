@@ -73,7 +73,7 @@ def main() -> int:
             results = retriever.search(question, SHOWN)
             print_results(results, as_json=False)
             words = retriever.search(question, SHOWN, mode="keyword")
-            failures += [question for found in (results, words) if answer not in [hit.source for hit in found]]
+            failures += [question for found in (results, words) if answer not in [hit.source_document for hit in found]]
     messages.print(f"\n[dim]{time.perf_counter() - started:.1f} s in all[/dim]")
     for question in dict.fromkeys(failures):
         messages.print(f"[red]no known answer among the first {SHOWN}:[/red] {question}")

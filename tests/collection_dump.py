@@ -99,7 +99,7 @@ def _fill(url: str, collection: str) -> None:
             *(f"many-{number}" for number in range(0, 80, 3)),
             *_chunks_of(url, collection, "telescope.md"),
         ]
-        assert retriever.delete_documents(gone) == len(gone)
+        assert retriever.delete(gone).chunks == len(gone)
 
 
 def _chunks_of(url: str, collection: str, uri: str) -> list[str]:

@@ -36,7 +36,7 @@ def main() -> None:
             elif what == "rebuild":
                 retriever.reindex_lexical()
             elif numbers.random() < 0.2:
-                retriever.delete_documents([f"d{number}" for number in numbers.sample(range(IDS), 5)])
+                retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
             else:
                 retriever.add_documents(some_documents(numbers, numbers.choice([1, 10, 100])))
 

@@ -333,7 +333,7 @@ def test_unusable_queries_and_ids(store: SyncRetriever, kind: str) -> None:
     code, bad = UNSTORABLE[kind]
     assert found(refusal(lambda: store.search(bad))) == [(-1, "query", code)]
     assert found(refusal(lambda: store.get(["fine", bad]))) == [(1, "id", code)]
-    assert found(refusal(lambda: store.delete_documents([bad]))) == [(0, "id", code)]
+    assert found(refusal(lambda: store.delete([bad]))) == [(0, "id", code)]
     for filters in ({bad: 1}, {"key": bad}, {"source_document": bad}, {"key": {"inner": [bad]}}):
         assert [one.code for one in refusal(lambda filters=filters: store.search("first", filters=filters)).errors] == [
             code

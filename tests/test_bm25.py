@@ -47,14 +47,14 @@ async def test_scores_are_those_of_a_plain_bm25(
     empty_database_url: str, batches: list[dict[str, str]], deleted: set[str], query: str
 ) -> None:
     async with bm25_retriever(empty_database_url) as retriever:
-        await retriever.delete_documents(list(map(str, range(31))))
+        await retriever.delete(list(map(str, range(31))))
         stored: dict[str, str] = {}
         for batch in batches:
             await retriever.add_documents([Document(text, id=name) for name, text in batch.items()])
             stored |= batch
             expected = plain_bm25({key: ("english", text) for key, text in stored.items()}, query)
             assert await scores(retriever, query) == pytest.approx(expected, rel=1e-9)
-        await retriever.delete_documents(sorted(deleted))
+        await retriever.delete(sorted(deleted))
         kept = {key: ("english", text) for key, text in stored.items() if key not in deleted}
         expected = plain_bm25(kept, query)
         assert await scores(retriever, query) == pytest.approx(expected, rel=1e-9)
@@ -74,7 +74,7 @@ async def test_what_is_remembered_is_as_exact_as_what_is_read(empty_database_url
     """One client searches, again and again, while another one writes."""
     stored: dict[str, str] = {}
     async with bm25_retriever(empty_database_url) as writing, bm25_retriever(empty_database_url) as searching:
-        await writing.delete_documents(list(map(str, range(31))))
+        await writing.delete(list(map(str, range(31))))
         for step in steps:
             match step:
                 case (query, times):
@@ -85,7 +85,7 @@ async def test_what_is_remembered_is_as_exact_as_what_is_read(empty_database_url
                     await writing.add_documents([Document(text, id=name) for name, text in step.items()])
                     stored |= step
                 case set():
-                    await writing.delete_documents(sorted(step))
+                    await writing.delete(sorted(step))
                     stored = {name: text for name, text in stored.items() if name not in step}
                 case _:
                     await writing.optimize()
@@ -263,7 +263,7 @@ async def test_what_is_remembered_is_not_read_again(database_url: str) -> None:
         # What somebody else writes is seen all the same.
         async with bm25_retriever(database_url) as other:
             await other.add_documents([Document("another cat", id="3")])
-            await other.delete_documents(["1"])
+            await other.delete(["1"])
         assert set(await scores(retriever, "cat")) == {"3"}
 
 

@@ -224,7 +224,7 @@ def test_what_is_written_is_found_at_once(writes: list[tuple[int, list[str] | No
     for number, words in writes:
         name = f"doc{number}"
         if words is None:
-            busy.delete_documents([name])
+            busy.delete([name])
             held.pop(name, None)
         else:
             busy.add_documents([Document(" ".join(words), id=name)])
@@ -232,7 +232,7 @@ def test_what_is_written_is_found_at_once(writes: list[tuple[int, list[str] | No
     for word, _ in Counter(word for words in held.values() for word in words).most_common(3):
         found = {hit.id for hit in busy.search(word, top_k=30)}
         assert found == {name for name, words in held.items() if word in words}
-    busy.delete_documents([f"doc{number}" for number in range(13)])
+    busy.delete([f"doc{number}" for number in range(13)])
     assert busy.search(" ".join(WORDS)) == []
 
 

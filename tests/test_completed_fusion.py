@@ -290,7 +290,7 @@ async def test_writing_through_a_retriever_is_noticed(database_url: str) -> None
         late = await shares(writer)
         assert late == await shares(other)
         assert all(late[name] != share for name, share in early.items())
-        await writer.delete_documents([document.id for document in documents[20:]])
+        await writer.delete([document.id for document in documents[20:]])
         after = await shares(writer)
         async with PostgreSQLRetriever(database_url, embedder) as fresh:
             assert await shares(fresh) == after

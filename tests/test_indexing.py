@@ -64,7 +64,7 @@ async def test_a_folder_is_found_by_its_words_with_its_places(database_url: str,
         assert (report.added, report.changed, report.unchanged, report.failed) == (3, 0, 0, 0)
         assert report.chunks == report.embedded == await opened.count()
         hit = (await opened.search("rotate a key every ninety days", top_k=1))[0]
-        assert hit.source == "keys.md"
+        assert hit.source_document == "keys.md"
         assert hit.heading_path[0] == "Keys"
         assert hit.char_start is not None
         assert hit.char_end is not None
@@ -88,7 +88,7 @@ async def test_unchanged_files_are_skipped_and_changed_ones_replaced(database_ur
         assert await opened.count() == before
         hits = await opened.search("ninety", mode="keyword")
         assert not hits
-        assert (await opened.search("thirty", mode="keyword"))[0].source == "keys.md"
+        assert (await opened.search("thirty", mode="keyword"))[0].source_document == "keys.md"
 
 
 async def test_twenty_chunks_become_three(database_url: str, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_a_deleted_document_comes_back_when_it_is_indexed_again(database_u
         await opened.index(folder)
         everything = await opened.count()
         ids = [hit.id for hit in await opened.search("key", top_k=100, filters={"source_document": "keys.md"})]
-        assert await opened.delete_documents(ids) == len(ids)
+        assert (await opened.delete(ids)).chunks == len(ids)
         assert (await opened.status())["documents"] == 2
         report = await opened.index(folder)
         assert (report.added, report.unchanged) == (1, 2)
@@ -153,7 +153,7 @@ async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> 
         await opened.index(folder)
         hits = await opened.search("banana")
         assert hits.mode == "keyword"
-        assert hits[0].source == "fruit.txt"
+        assert hits[0].source_document == "fruit.txt"
         with pytest.raises(EmbeddingsMissingError, match="semlex embed"):
             await opened.search("banana", mode="vector")
         with pytest.raises(EmbeddingsMissingError):

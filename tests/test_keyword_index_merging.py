@@ -142,7 +142,7 @@ async def test_single_additions_are_merged_as_they_come(database_url: str) -> No
         for number in range(70):
             await retriever.add_documents([Document(f"a cat {number}", id=f"d{number % 40}")])
             assert check_index(database_url)["segments"] <= 2 * (TIER - 1)
-        await retriever.delete_documents([f"d{number}" for number in range(10)])
+        await retriever.delete([f"d{number}" for number in range(10)])
         figures = check_index(database_url)
     assert figures["tombstones"] <= MOST_TOMBSTONES
 
@@ -151,17 +151,17 @@ async def test_tombstones_are_put_together_and_done_with(database_url: str) -> N
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
         for number in range(MOST_TOMBSTONES - 1):
-            await retriever.delete_documents([f"d{number}"])
+            await retriever.delete([f"d{number}"])
         assert check_index(database_url)["tombstones"] == MOST_TOMBSTONES - 1
-        await retriever.delete_documents(["d100"])
+        await retriever.delete(["d100"])
         figures = check_index(database_url)
         # A sixth of the segment is dead: not yet worth rewriting it.
         assert (figures["segments"], figures["tombstones"], figures["dead"]) == (1, 1, MOST_TOMBSTONES)
         for number in range(101, 101 + MOST_TOMBSTONES):
-            await retriever.delete_documents([f"d{number}"])
+            await retriever.delete([f"d{number}"])
         figures = check_index(database_url)
         assert (figures["segments"], figures["dead"]) == (1, 1)
-        await retriever.delete_documents([f"d{number}" for number in range(200)])
+        await retriever.delete([f"d{number}" for number in range(200)])
         await retriever.optimize()
         assert check_index(database_url) == {"segments": 0, "tombstones": 0, "dead": 0, "generation": 1, "building": 0}
 
@@ -175,7 +175,7 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(
         await retriever.add_documents(
             [Document(f"a cat {n}", id=f"d{n}", language=languages[n % 3]) for n in range(300)]
         )
-        await retriever.delete_documents([f"d{number}" for number in range(0, 300, 7)])
+        await retriever.delete([f"d{number}" for number in range(0, 300, 7)])
         await retriever.add_documents(many(50, "a dog"))
         segments = check_index(database_url)["segments"]
         assert segments > 40
@@ -216,7 +216,7 @@ async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch
     monkeypatch.setattr(merging, "SEGMENT_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
         await retriever.add_documents(many(190))
-        await retriever.delete_documents([f"d{number}" for number in range(10)])
+        await retriever.delete([f"d{number}" for number in range(10)])
         await retriever.optimize()
         check_index(database_url)
     with psycopg.connect(database_url) as connection:
@@ -234,12 +234,12 @@ async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkey
     async with bm25(database_url) as retriever, bm25(database_url) as other:
         for start in range(0, 80, 10):
             await retriever.add_documents(many(10, start=start))
-        await retriever.delete_documents(["d1"])
+        await retriever.delete(["d1"])
         let_go()
         loop = asyncio.get_running_loop()
 
         async def change() -> None:
-            await other.delete_documents(["d2", "d77"])
+            await other.delete(["d2", "d77"])
             await other.add_documents(many(2, "a dog", start=79))
 
         def slow(*arguments: Any) -> NewSegment:
@@ -312,7 +312,7 @@ async def test_a_damaged_segment_is_told_and_healed(
             connection.execute(f"UPDATE semlex.words_{damage}")
         for number in range(TIER):
             await retriever.add_documents(many(1, start=100 + number))
-        await retriever.delete_documents(["d1"])
+        await retriever.delete(["d1"])
         with pytest.raises(DamagedSegmentError, match="semlex reindex --lexical"):
             await retriever.optimize()
         damaged_header = "header" in damage

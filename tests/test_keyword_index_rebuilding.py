@@ -74,7 +74,7 @@ def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[str], Awaitable[Non
 async def test_a_rebuild_takes_the_place_of_the_old_index(database_url: str) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
-        await retriever.delete_documents([f"d{number}" for number in range(50)])
+        await retriever.delete([f"d{number}" for number in range(50)])
         seen: list[Progress] = []
         rebuilt = await retriever.reindex_lexical(seen.append)
         assert (rebuilt.generation, rebuilt.chunks, rebuilt.segments) == (2, 150, 3)
@@ -125,7 +125,7 @@ async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch:
             start, count = numbers.randrange(250), numbers.choice([1, 3, 12])
             kind = numbers.choice(["change", "same", "delete", "skip"])
             if kind == "delete":
-                await other.delete_documents([f"d{number}" for number in range(start, start + count)])
+                await other.delete([f"d{number}" for number in range(start, start + count)])
             elif kind == "skip":
                 await other.add_documents(many(count, start=start), on_duplicate="skip")
             else:
@@ -203,7 +203,7 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
         assert check_index(database_url)["building"] == (0 if switched else 2)
         assert (await retriever.status())["index_building"] == (None if switched else 2)
         await retriever.add_documents(many(20, "a dog", start=90))
-        await retriever.delete_documents(["d1", "d95"])
+        await retriever.delete(["d1", "d95"])
         check_index(database_url)
         assert (await retriever.reindex_lexical()).generation == 3
         assert check_index(database_url)["building"] == 0

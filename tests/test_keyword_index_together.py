@@ -71,7 +71,7 @@ class Together:
     @staticmethod
     def _delete(retriever: PostgreSQLRetriever) -> Callable[[], Awaitable[Any]]:
         numbers = random.Random("delete")
-        return lambda: retriever.delete_documents([f"d{number}" for number in numbers.sample(range(IDS), 5)])
+        return lambda: retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
 
     async def _search(self, seed: int) -> None:
         numbers = random.Random(f"search {seed}")

@@ -73,7 +73,7 @@ async def test_the_index_is_that_of_the_texts(
         stored: dict[str, str] = {}
         for kind, value in steps:
             if kind == "delete":
-                assert await retriever.delete_documents(sorted(value)) == len(stored.keys() & value)
+                assert (await retriever.delete(sorted(value))).chunks == len(stored.keys() & value)
                 stored = {name: text for name, text in stored.items() if name not in value}
             else:
                 added = [Document(text, id=name, language=language) for name, (text, language) in value.items()]
@@ -226,7 +226,7 @@ async def test_the_index_joins_the_users_transaction(database_url: str, commits:
             for round_ in range(12):
                 await retriever.add_documents(many(3, f"a dog of round {round_}", start=3))
             await retriever.add_documents(many(200, start=10))
-            await retriever.delete_documents(["d0"])
+            await retriever.delete(["d0"])
             assert check_index(database_url)["segments"] == 1
             if not commits:
                 raise psycopg.Rollback(transaction)
@@ -251,7 +251,7 @@ async def test_a_batch_that_fails_leaves_nothing(database_url: str, monkeypatch:
             with pytest.raises(RuntimeError):
                 await retriever.add_documents(many(count, "a dog"))
         with pytest.raises(RuntimeError):
-            await retriever.delete_documents(["d1"])
+            await retriever.delete(["d1"])
         assert await retriever.count() == 10
     assert check_index(database_url)["segments"] == 1
 
@@ -265,7 +265,7 @@ async def test_another_version_of_the_analyzer_writes_nothing(database_url: str)
             with pytest.raises(AnalyzerVersionError, match="semlex reindex --lexical --collection words"):
                 await retriever.add_documents(many(count, start=100))
         with pytest.raises(AnalyzerVersionError):
-            await retriever.delete_documents(["d1"])
+            await retriever.delete(["d1"])
         assert await retriever.count() == 10
         await retriever.reindex_lexical()
         await retriever.add_documents(many(1, start=100))
@@ -281,7 +281,7 @@ async def test_writers_feed_the_generation_in_the_making(database_url: str) -> N
             )
         await retriever.add_documents(many(2, "a dog", start=1))
         await retriever.add_documents(many(100, start=100))
-        await retriever.delete_documents(["d2", "d100"])
+        await retriever.delete(["d2", "d100"])
         check_index(database_url)
         with psycopg.connect(database_url) as connection:
             # Only what was there before is missing from the second one.

@@ -217,7 +217,7 @@ def results() -> SearchResults:
     hit = SearchResult(
         "text", HitMetadata({"a": [1, {"b": None}]}, 0.5, None), "id", created_at=time, updated_at=time, rank=1
     )
-    hit.vector_score, hit.source, hit.heading_path, hit.line = 0.5, "a.md", ("One", "Two"), 7
+    hit.vector_score, hit.source_document, hit.heading_path, hit.line = 0.5, "a.md", ("One", "Two"), 7
     return SearchResults([hit], mode="vector", timings={"total": 1.5}, warnings=["late"])
 
 

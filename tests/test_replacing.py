@@ -82,10 +82,10 @@ async def test_what_is_read_changed_and_stored_is_there_once(
     assert now.metadata == {**place.metadata, "reviewed": True}
     assert type(now.metadata) is dict
     # It stands where it stood, and is found by its new words there, and by its new vector.
-    assert (now.source, now.heading_path, now.line) == (place.source, place.heading_path, place.line)
+    assert (now.source_document, now.heading_path, now.line) == (place.source_document, place.heading_path, place.line)
     assert (now.char_start, now.char_end) == (place.char_start, place.char_end)
     if origin == "indexed":
-        assert (now.source, now.heading_path) == ("keys.md", ("Keys", "Rotation"))
+        assert (now.source_document, now.heading_path) == ("keys.md", ("Keys", "Rotation"))
         assert [hit.id for hit in await store.search("rotation corrected", mode="keyword", top_k=1)] == [chunk_id]
     assert [hit.id for hit in await store.search("corrected", mode="keyword")] == [chunk_id]
     assert [hit.id for hit in await store.search("ninety", mode="keyword", top_k=100)].count(chunk_id) == 1
@@ -94,7 +94,7 @@ async def test_what_is_read_changed_and_stored_is_there_once(
     (nearest,) = await store.search(vector=HashEmbedder(16).embed_query(text), top_k=1, mode="vector")
     assert (nearest.id, nearest.vector_score) == (chunk_id, pytest.approx(1.0, abs=1e-5))
     assert len(rows(database_url, "embedding_1")) == before
-    assert await store.delete_documents([chunk_id]) == 1
+    assert (await store.delete([chunk_id])).chunks == 1
     assert await store.count() == before - 1
 
 
@@ -200,7 +200,7 @@ class Store(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         chosen = data.draw(st.lists(st.sampled_from(sorted(self.expected)), min_size=1, max_size=3, unique=True))
-        assert self.store.delete_documents(chosen) == len(chosen)
+        assert self.store.delete(chosen).chunks == len(chosen)
         for chunk_id in chosen:
             del self.expected[chunk_id]
         # A file of which nothing is left is read again.

@@ -152,7 +152,7 @@ def test_a_reader_needs_select_only(database_url: str, role: str) -> None:
         assert retriever.status()["embedded"] == 2
         for refused in (
             lambda: retriever.add_documents([Document("not mine", id="c")]),
-            lambda: retriever.delete_documents(["a"]),
+            lambda: retriever.delete(["a"]),
             retriever.drop_collection,
         ):
             with pytest.raises(PrivilegeError):
@@ -175,7 +175,7 @@ def test_the_extension_may_live_in_any_schema(empty_database_url: str) -> None:
         assert retriever.create_index() != []
         assert len(retriever.search("other 5", 50)) == 50
         assert [result.id for result in retriever.search("other 5", 1, mode="vector")] == ["5"]
-        assert retriever.delete_documents(ids) == 100
+        assert retriever.delete(ids).chunks == 100
     assert relations(empty_database_url) == {}
     assert "default_collection_chunk" in relations(empty_database_url, "elsewhere")
 
@@ -232,7 +232,7 @@ def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url
         assert ([result.id for result in results], results.warnings) == (["5"], [])
         assert len(retriever.search("other text", 100)) == 100
         assert retriever.status()["chunks"] == 100
-        assert retriever.delete_documents(["5"]) == 1
+        assert retriever.delete(["5"]).chunks == 1
         assert retriever.drop_collection()
 
 

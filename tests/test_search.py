@@ -124,7 +124,7 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
         retriever.add_documents([Document(f"text {n}", id=f"d{n:04}") for n in range(1500)], vectors)
         retriever.create_index()
         # The 1,200 nearest: the index, as long as it is not vacuumed, finds dead rows only.
-        retriever.delete_documents([f"d{n:04}" for n in nearest[:1200]])
+        retriever.delete([f"d{n:04}" for n in nearest[:1200]])
         assert ids_of(retriever.search(vector=query, top_k=300)) == [f"d{n:04}" for n in nearest[1200:]]
         assert len(retriever.search(vector=query, top_k=1000)) == 300
 
@@ -250,7 +250,7 @@ def test_filters_equal_a_model_in_memory(filtered: SyncRetriever, full: bool) ->
     @given(rows=st.lists(METADATA, min_size=1, max_size=20), filters=METADATA.filter(bool))
     @settings(max_examples=4_000 if full else 40)
     def search(rows: list[dict[str, Any]], filters: dict[str, Any]) -> None:
-        filtered.delete_documents([f"r{row}" for row in range(20)])
+        filtered.delete([f"r{row}" for row in range(20)])
         filtered.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
         expected = {f"r{row}" for row, metadata in enumerate(rows) if contains(metadata, filters)}
         assert filtered.count(filters) == len(expected)

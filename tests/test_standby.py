@@ -165,7 +165,7 @@ async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
         await compare(pair, "answers")
         for start in range(400, 460, 5):
             await primary.add_documents(many(5, start))
-        await primary.delete_documents([f"d{number}" for number in range(50, 150)])
+        await primary.delete([f"d{number}" for number in range(50, 150)])
         await compare(pair, "answers")
         assert await primary.optimize() > 0
         assert "hnsw_1" in await primary.create_index()
@@ -182,7 +182,7 @@ async def test_a_standby_refuses_writes(pair: Pair) -> None:
             for work in (
                 lambda: standby.add_documents(many(1)),
                 lambda: standby.add_documents(many(100)),
-                lambda: standby.delete_documents(["d1"]),
+                lambda: standby.delete(["d1"]),
                 lambda: standby.index(Path(__file__)),
                 standby.create_index,
                 standby.optimize,
@@ -243,7 +243,7 @@ class Following:
                     self.states.append(self.states[-1] | {one.id: one.content for one in added})
                     await primary.add_documents(added)
                     self.states.append({key: text for key, text in self.states[-1].items() if key not in gone})
-                    await primary.delete_documents(gone)
+                    await primary.delete(gone)
                     if turn % 4 == 0:
                         await primary.optimize()
                     if turn % 10 == 5:

@@ -85,7 +85,7 @@ def answers_by_words(url: str, name: str) -> str:
             with pytest.raises(ModelError, match=re.escape(name)):
                 call()
         assert retriever.count() == len(TEXTS)
-        retriever.delete_documents(["b"])  # needs no model
+        retriever.delete(["b"])  # needs no model
     return warning
 
 

@@ -225,7 +225,7 @@ async def test_the_life_of_a_collection(database_url: str, open_folder: Path, le
         await retriever.add_documents(many(100, "skipped"), on_duplicate="skip")
         assert (await retriever.index(open_folder)).failed == 0
         await compare(pooler, database_url)
-        assert await retriever.delete_documents([f"d{number}" for number in range(100, 180)]) == 80
+        assert (await retriever.delete([f"d{number}" for number in range(100, 180)])).chunks == 80
         assert "hnsw_1" in await retriever.create_index()
         await compare(pooler, database_url)
         assert await retriever.embed_missing() == 0
@@ -320,7 +320,7 @@ class Together:
         async with retriever_of(self.url, bulk=BulkIngestConfig(small_batch_rows=8)) as retriever:
             for turn in range(self.rounds):
                 await retriever.add_documents(some_documents(numbers, numbers.choice([1, 5, 50])))
-                await retriever.delete_documents([f"d{number}" for number in numbers.sample(range(IDS), 5)])
+                await retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
                 if turn % 5 == 1:
                     await retriever.optimize()
                 if seed == 0 and turn == self.rounds // 2:

@@ -82,7 +82,7 @@ async def test_additions_join_the_users_transaction(database_url: str, count: in
                 await connection.execute("INSERT INTO own VALUES (1)")
                 await retriever.add_documents(many(count, start=5))
                 await retriever.add_documents(many(count, "changed", start=7))
-                await retriever.delete_documents(["d0"])
+                await retriever.delete(["d0"])
                 assert await retriever.count() == 4 + count + 2
                 assert [one.content for one in await retriever.search("changed 7", 1)] == ["changed 7"]
                 assert await (await connection.execute("SHOW search_path")).fetchone() == ("public, semlex",)
@@ -293,7 +293,7 @@ async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatc
         retriever_of(database_url) as second,
     ):
         await first.add_documents([Document("first of all", id="gone")])  # makes the table of vectors
-        await first.delete_documents(["gone"])
+        await first.delete(["gone"])
 
         async def empty(*_: Any) -> bool:
             return True
@@ -329,7 +329,7 @@ async def test_writers_of_the_same_rows_do_not_deadlock(
                 bare = kind == "model" or (kind == "no vectors" and (number + backwards) % 2)
                 await writer.add_documents(documents, None if bare else ones * (number + 1))
                 if kind == "deleting" and backwards:
-                    await writer.delete_documents([document.id for document in documents])
+                    await writer.delete([document.id for document in documents])
 
         await asyncio.gather(write(retriever, "one", backwards=False), write(other, "two", backwards=True))
         assert deadlocks.count() == 0

@@ -100,10 +100,22 @@ class CollectionOptions:
         most = default_overlap(chunk_tokens)
         return chunk_tokens, min(self.defaults.get("overlap_tokens", most), max_overlap(chunk_tokens))
 
+    def rechunk_settings(self, chunk_tokens: int | None, overlap_tokens: int | None) -> tuple[int, int]:
+        """The same for a collection with these settings, of which others may be wanted now."""
+        if chunk_tokens is None or overlap_tokens is None:
+            return self.chunk_settings()
+        wanted = self.said.get("chunk_tokens", chunk_tokens)
+        return wanted, self.said.get("overlap_tokens", min(overlap_tokens, max_overlap(wanted)))
+
     def saying(self, **said: int | None) -> CollectionOptions:
         """The same options, and what is said in one call."""
         given = {name: value for name, value in said.items() if value is not None}
         return self.checked(self.said | given, self.defaults)
+
+    def without(self, *names: str) -> CollectionOptions:
+        """The options but these, which have been changed for the collection."""
+        said = {name: value for name, value in self.said.items() if name not in names}
+        return CollectionOptions(said, self.defaults)
 
     def check(self, collection: Collection) -> None:
         """Compares what was said with what is stored.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.document_rows import context_line, empty_columns, text_hashes
-from semlex.documents.loading import FileProblem, find_files, load_file
+from semlex.documents import loading
+from semlex.documents.loading import FileProblem, find_files, load_text, read_file
 from semlex.errors import ModelMismatchError
 from semlex.store.ingestion import DocumentRow
 from semlex.store.rows import indexed_chunk_id, indexed_document_id
@@ -15,7 +16,7 @@ from semlex.store.schema import EmbeddingVersion
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 
     from semlex.documents.chunking import Chunker
     from semlex.documents.loading import FoundFile, LoadedText
+    from semlex.documents.roots import Place
     from semlex.embedding.base import Embedder
+    from semlex.store.sources import KnownDocument, Source
 
-# One way of reading files. Part of a document's hash: another way reads every file again.
-PIPELINE_VERSION = b"1"
+# What the hash of a document is made of where its versions and settings are not stored: the first version's loader,
+# and its chunker with its settings.
+FIRST_VERSION = 1
 # What a collection remembers as the model of vectors that somebody else made.
 GIVEN = "given"
 
@@ -58,7 +62,7 @@ def given_version(embeddings: NDArray[np.float32], model: EmbeddingVersion | Non
 
 
 def list_files(
-    paths: Sequence[Path], include: Sequence[str] | None, exclude: Sequence[str], recursive: bool
+    paths: Sequence[Path | Place], include: Sequence[str] | None, exclude: Sequence[str], recursive: bool
 ) -> tuple[list[FoundFile], list[FileProblem]]:
     """The files to read, and what cannot be one; `include` of None is what `find_files` takes by itself."""
     found: list[FoundFile] = []
@@ -78,50 +82,98 @@ class PreparedFile:
     Attributes:
         row: Its document.
         chunks: Columns of its chunks.
-        is_new: Whether the collection does not know it yet.
+        is_known: Whether the collection knew the document before.
     """
 
     row: DocumentRow
     chunks: dict[str, list[Any]]
-    is_new: bool
+    is_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnchangedFile:
+    """A file that is known and did not change.
+
+    Attributes:
+        is_outdated: Whether it would be cut in another way today.
+    """
+
+    is_outdated: bool
 
 
 def prepare_file(
-    file: FoundFile, source: UUID, known: dict[UUID, bytes], chunker: Chunker, *, with_context: bool
-) -> PreparedFile | FileProblem | None:
+    file: FoundFile,
+    source: Source,
+    known: Mapping[UUID, KnownDocument],
+    chunker: Chunker,
+    *,
+    with_context: bool,
+    again: bool = False,
+) -> PreparedFile | UnchangedFile | FileProblem:
     """Reads and cuts a file.
 
     Args:
         file: As found.
-        source: Key of its source.
-        known: Content hash of every document of that source.
+        source: Its source.
+        known: The documents of that source.
         chunker: Cuts it.
         with_context: Whether titles and heading path are part of what is analysed and embedded.
+        again: Whether a file that did not change is cut as well, if it would be cut in another way today.
 
     Returns:
-        The rows; or why it cannot be read; or None when it is known and did not change.
+        The rows; or that there is nothing to do; or why it cannot be read.
     """
-    loaded = load_file(file)
+    read = read_file(file)
+    if isinstance(read, FileProblem):
+        return read
+    key = indexed_document_id(source.key, file.uri)
+    before = known.get(key)
+    if before is not None and is_unchanged(before, read.content_hash, chunker):
+        outdated = is_outdated(before, chunker)
+        if not (again and outdated):
+            return UnchangedFile(outdated)
+    loaded = load_text(read)
     if isinstance(loaded, FileProblem):
         return loaded
-    key = indexed_document_id(str(file.root), file.uri)
-    parts = (PIPELINE_VERSION, chunker.identity.encode(), loaded.content_hash)
-    content_hash = hashlib.sha256(b"\0".join(parts)).digest()
-    if known.get(key) == content_hash:
-        return None
     columns = _chunk_columns(key, loaded, chunker, with_context=with_context)
     row = DocumentRow(
         document_id=key,
-        source_id=source,
+        source_id=source.source_id,
         uri=loaded.uri,
         title=loaded.title or "",
         format=loaded.format,
-        content_hash=content_hash,
+        content_hash=loaded.content_hash,
         size_bytes=loaded.size,
         modified_at=loaded.modified_at,
         chunk_count=len(columns["chunk_id"]),
+        loader_version=loading.LOADER_VERSION,
+        chunker_version=chunker.version,
+        chunk_tokens=chunker.chunk_tokens,
+        overlap_tokens=chunker.overlap_tokens,
     )
-    return PreparedFile(row, columns, key not in known)
+    return PreparedFile(row, columns, before is not None)
+
+
+def is_unchanged(known: KnownDocument, content_hash: bytes, chunker: Chunker) -> bool:
+    """Whether a file's bytes are those that were read before.
+
+    A document of the first version has only one hash of the bytes and of how they were read and cut: it is recognised
+    when it was cut with the same settings.
+    """
+    if known.loader_version is not None:
+        return known.content_hash == content_hash
+    parts = (str(FIRST_VERSION).encode(), chunker.identity_of(FIRST_VERSION).encode(), content_hash)
+    return known.content_hash == hashlib.sha256(b"\0".join(parts)).digest()
+
+
+def is_outdated(known: KnownDocument, chunker: Chunker) -> bool:
+    """Whether a document would be read or cut in another way today."""
+    today = (loading.LOADER_VERSION, chunker.version)
+    if known.loader_version is None:
+        return today != (FIRST_VERSION, FIRST_VERSION)
+    settings = (chunker.chunk_tokens, chunker.overlap_tokens)
+    stored = (known.loader_version, known.chunker_version, known.chunk_tokens, known.overlap_tokens)
+    return stored != (*today, *settings)
 
 
 def _chunk_columns(

@@ -88,7 +88,7 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
 def place_of(result: SearchResult) -> str:
     """Where a hit stands, with its line: relative to the working directory when below it, else absolute."""
     root: str = getattr(result, "root", "")
-    place = getattr(result, "source_document", "") or result.source or result.id
+    place = getattr(result, "source_document", "") or result.source_document or result.id
     if root:
         path = Path(root) / place
         place = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

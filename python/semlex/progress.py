@@ -32,8 +32,11 @@ class IndexReport:
 
     Attributes:
         added: New documents.
-        changed: Documents whose text changed.
+        changed: Documents that were there and were written again.
         unchanged: Documents that were skipped.
+        outdated: How many of those an older version of semlex has read or cut; `rechunk` cuts them anew.
+        vanished: Name of a source -> how many of its documents, below the paths of this run, have no file any more;
+            ``delete(source=…, vanished=True)`` removes them.
         failed: Files that could not be read; each is in `problems`.
         chunks: Chunks written.
         embedded: Vectors computed.
@@ -53,3 +56,20 @@ class IndexReport:
     seconds: float = 0.0
     problems: list[FileProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    outdated: int = 0
+    vanished: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    """What was deleted.
+
+    Attributes:
+        chunks: Chunks, with their vectors.
+        documents: Documents of which nothing is left.
+        dry_run: Whether it would have been, and nothing was.
+    """
+
+    chunks: int
+    documents: int
+    dry_run: bool = False

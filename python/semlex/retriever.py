@@ -11,6 +11,7 @@ from semlex.collection_options import KINDS, CollectionOptions
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
+from semlex.file_indexing import FileRun
 from semlex.given_documents import GivenDocuments, documents_from_texts
 from semlex.indexer import Indexer
 from semlex.lifetime import Lifetime
@@ -293,6 +294,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
     async def index(
         self,
         *paths: str | Path,
+        source: str | None = None,
         include: Sequence[str] | None = None,
         exclude: Sequence[str] = (),
         recursive: bool = True,
@@ -305,8 +307,12 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be
         read does not stop the run; it is in the report.
 
+        A path belongs to the source whose folder contains it; another becomes a source of its own, named after it (a
+        file: after its folder). A document is its path below that folder.
+
         Args:
             paths: Files or folders.
+            source: Name of the new source, instead of its folder's.
             include: Glob patterns of files to read; by default the usual text formats.
             exclude: Glob patterns of files and folders to leave out.
             recursive: Whether to enter folders below.
@@ -315,25 +321,19 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
             progress: Called as the work goes on.
 
         Raises:
-            ConfigurationError: A path does not exist, or a number is out of bounds.
+            ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
+                or a number is out of bounds.
             CollectionSettingsError: The files of this collection are cut in another way.
         """
-        return await (await self._ready()).index(
-            checked_paths(paths),
-            include=include,
-            exclude=exclude,
-            recursive=recursive,
-            wanted=self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens),
-            progress=progress,
+        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        run = FileRun(await self._ready(), wanted, progress)
+        return await run.index(
+            checked_paths(paths), source=source, include=include, exclude=exclude, recursive=recursive
         )
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
         return await (await self._ready()).embed_missing(progress)
-
-    async def delete_documents(self, ids: Sequence[str]) -> int:
-        """Deletes chunks by id, with their vectors; returns how many were there."""
-        return await (await self._ready()).delete_documents(check_ids(ids))
 
     async def drop_collection(self) -> bool:
         """Drops the collection with everything in it, and closes this retriever."""

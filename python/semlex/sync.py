@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.chunks import ChunkMetadata
-    from semlex.progress import IndexReport
+    from semlex.progress import DeleteReport, IndexReport
     from semlex.store.indexes import IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import Document, SearchResults, StoredChunk
@@ -255,9 +255,21 @@ class SyncRetriever:
         """As `PostgreSQLRetriever.collections`."""
         return self._run(self._retriever.collections)
 
-    def delete_documents(self, ids: Sequence[str]) -> int:
-        """As `PostgreSQLRetriever.delete_documents`."""
-        return self._run(self._retriever.delete_documents, ids)
+    def delete(self, ids: Sequence[str] | None = None, **options: Any) -> DeleteReport:
+        """As `PostgreSQLRetriever.delete`."""
+        return self._run(self._retriever.delete, ids, **options)
+
+    def sources(self) -> list[dict[str, Any]]:
+        """As `PostgreSQLRetriever.sources`."""
+        return self._run(self._retriever.sources)
+
+    def move_source(self, name: str, root: str | Path) -> None:
+        """As `PostgreSQLRetriever.move_source`."""
+        self._run(self._retriever.move_source, name, root)
+
+    def rechunk(self, **options: Any) -> IndexReport:
+        """As `PostgreSQLRetriever.rechunk`."""
+        return self._run(self._retriever.rechunk, **options)
 
     def drop_collection(self) -> bool:
         """As `PostgreSQLRetriever.drop_collection`; this face is closed afterwards."""

@@ -72,7 +72,9 @@ class StoredChunk(Document):
     """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
 
     Attributes:
-        source: File or address that the text came from.
+        source: Name of the source that it was read from; "" for added documents.
+        root: Folder of that source, absolute; "" for added documents.
+        source_document: Path of its document below that folder; for added documents the name in their metadata.
         heading_path: Titles above the text, outermost first.
         char_start: Where the text begins in its document, in characters; None for added documents.
         char_end: Where it ends (exclusive).
@@ -80,6 +82,8 @@ class StoredChunk(Document):
     """
 
     source: str = ""
+    root: str = ""
+    source_document: str = ""
     heading_path: tuple[str, ...] = ()
     char_start: int | None = None
     char_end: int | None = None
@@ -309,7 +313,8 @@ class SearchQuery:
 
 
 def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
-    places = {"source": hit.source, "heading_path": list(hit.heading_path), "line": hit.line}
+    places = {name: getattr(hit, name) for name in ("source", "root", "source_document", "line")}
+    places["heading_path"] = list(hit.heading_path)
     shown = {name: value for name, value in places.items() if value}
     return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}
 

@@ -2,24 +2,130 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from semlex.deletion import Deletion
+from semlex.documents.roots import moved_root
+from semlex.errors import ConfigurationError
+from semlex.file_indexing import FileRun
+from semlex.request import check_ids
+from semlex.store import sources as stored_sources
+from semlex.store.filters import parse_filters
+from semlex.types import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from semlex.collection_options import CollectionOptions
     from semlex.indexer import Indexer
-    from semlex.progress import Progress
+    from semlex.progress import DeleteReport, IndexReport, Progress
     from semlex.store.indexes import HnswIndex, IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
 
 
 class CollectionUpkeep(ABC):
-    """Indexes of an open collection; `PostgreSQLRetriever` is one."""
+    """Sources, deleting, cutting anew, and indexes of an open collection; `PostgreSQLRetriever` is one."""
+
+    _wanted: CollectionOptions
 
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    async def delete(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        document: str | None = None,
+        source: str | None = None,
+        filters: Mapping[str, Any] | None = None,
+        vanished: bool = False,
+        dry_run: bool = False,
+    ) -> DeleteReport:
+        """Deletes chunks with their vectors; what is given must all hold. Missing ones are fine.
+
+        At most 1,000 documents are deleted in one transaction. A document of which nothing is left is forgotten, so
+        that indexing its file brings it back.
+
+        Args:
+            ids: Ids of chunks.
+            document: Path of a document below the folder of its source, or `source_document` of an added one.
+            source: Name of a source: the documents that were read from it. The source itself stays.
+            filters: As for `search`.
+            vanished: Only documents whose file is gone.
+            dry_run: Whether to count only.
+
+        Raises:
+            ConfigurationError: Nothing is given, there is no such source, or the folder of a source is not there.
+        """
+        deletion = Deletion(None if ids is None else check_ids(ids), document, source, parse_filters(filters), vanished)
+        return await (await self._ready()).delete(deletion, dry_run=dry_run)
+
+    async def sources(self) -> list[dict[str, Any]]:
+        """Every source by name: ``name``, ``root``, ``documents``, ``chunks``, ``updated_at``."""
+        indexer = await self._ready()
+        return await indexer.database.read(
+            "list the sources", lambda c: stored_sources.source_figures(c, indexer.collection)
+        )
+
+    async def move_source(self, name: str, root: str | Path) -> None:
+        """Says where the folder of a source is now. Its documents stay what they are.
+
+        Args:
+            name: Name of the source.
+            root: The folder.
+
+        Raises:
+            ConfigurationError: There is no such source, `root` is no folder, or it contains or lies in the folder of
+                another source.
+        """
+        indexer = await self._ready()
+        collection = indexer.collection
+        known = await indexer.database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))
+        roots = {source.name: source.root for source in known}
+        if name not in roots:
+            raise stored_sources.unknown_source(name, known)
+        folder = await asyncio.to_thread(moved_root, root, name, roots)
+        now = utc_now()
+        await indexer.database.write(
+            "move the source", lambda c: stored_sources.move_source(c, collection, name, str(folder), now)
+        )
+
+    async def rechunk(
+        self,
+        *,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        source: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
+
+        With other settings, which are the collection's from then on, it cuts all of them. A chunk whose text stays the
+        same keeps its vector. A run that was ended is completed by the next one.
+
+        Args:
+            chunk_tokens: Most tokens of a chunk; None is what the collection has.
+            overlap_tokens: Most tokens that neighbours share; None likewise.
+            source: Name of the only source to work on.
+            dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
+        """
+        given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens}
+        if source is not None and any(value is not None for value in given.values()):
+            raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
+        run = FileRun(await self._ready(), self._wanted.saying(**given), progress)
+        report = await run.rechunk(source=source, dry_run=dry_run)
+        if not dry_run:
+            self._wanted = self._wanted.without(*(name for name, value in given.items() if value is not None))
+        return report
 
     async def create_index(self, hnsw: HnswIndex | None = None) -> IndexesBuilt:
         """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.

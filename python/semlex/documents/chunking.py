@@ -28,7 +28,7 @@ DEFAULT_MIN_TOKENS = 32
 # 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
 LEAST_CHUNK_TOKENS = 16
 MOST_CHUNK_TOKENS = 2000
-# Another rule of cutting needs another number: the identity is part of what decides whether a file is read again.
+# Another rule of cutting needs another number: documents of an older one can be cut anew.
 RULES_VERSION = 1
 UNKNOWN = -1  # tokens of a chunk that is not counted yet
 
@@ -142,8 +142,17 @@ class Chunker:
     @property
     def identity(self) -> str:
         """One line that is equal for chunkers that cut alike."""
+        return self.identity_of(self.version)
+
+    @property
+    def version(self) -> int:
+        """Number of the rules of cutting."""
+        return RULES_VERSION
+
+    def identity_of(self, version: int) -> str:
+        """The same line for other rules with the same settings."""
         bounds = f"{self.chunk_tokens}/{self.overlap_tokens}/{self.min_tokens}"
-        return f"chunks/{RULES_VERSION}/{bounds}/{self._count.name}"
+        return f"chunks/{version}/{bounds}/{self._count.name}"
 
     def chunk(self, text: str, *, markdown: bool = True) -> list[Chunk]:
         """Cuts one text.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from semlex.documents.opening import Folder, NotRegularError, names, open_folder, status
+from semlex.documents.roots import Place
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class FoundFile:
     """A file that can be loaded.
 
     Attributes:
-        root: The folder that was named, or the folder of the file that was named; absolute, without links.
+        root: The folder of its source; absolute, without links.
         uri: Name relative to the root, with ``/`` between its parts.
         size: Bytes.
         mtime: Seconds since 1970.
@@ -89,7 +90,7 @@ _Found: TypeAlias = FoundFile | FileProblem
 
 
 def find_files(
-    paths: str | Path | Iterable[str | Path],
+    paths: str | Path | Place | Iterable[str | Path | Place],
     include: Sequence[str] = TEXT_FILES,
     exclude: Sequence[str] = (),
     *,
@@ -102,7 +103,8 @@ def find_files(
     the same. No file comes twice, however many links, hard links or overlapping paths lead to it.
 
     Args:
-        paths: Files and folders. A file that is named comes whatever the patterns say.
+        paths: Files and folders; a folder, or the folder of a file, is the root unless the path is a `Place`, which
+            brings its own. A file that is named comes whatever the patterns say.
         include: Patterns of the files to take.
         exclude: Patterns of files and folders to leave out.
         recursive: Whether to enter the folders of a folder.
@@ -111,10 +113,11 @@ def find_files(
     Yields:
         Files, and the problems with what cannot be one. Links are followed inside their root only.
     """
-    given = [paths] if isinstance(paths, str | Path) else paths
+    given = [paths] if isinstance(paths, str | Path | Place) else paths
     walk = _Walk(include, exclude, recursive, max_bytes)
-    for path in given:
-        yield from walk.root(Path(path))
+    for entry in given:
+        path, root = (entry.path, entry.root) if isinstance(entry, Place) else (Path(entry), None)
+        yield from walk.path(path, root)
 
 
 def checked_paths(paths: Iterable[object]) -> list[Path]:
@@ -179,7 +182,7 @@ class _Walk:
         self._max_bytes = max_bytes
         self._seen: set[tuple[int, int]] = set()
 
-    def root(self, path: Path) -> Iterator[_Found]:
+    def path(self, path: Path, root: Path | None) -> Iterator[_Found]:
         try:
             real = Path(os.path.realpath(path))
             found = real.stat()
@@ -189,13 +192,15 @@ class _Walk:
             yield FileProblem(ascii(str(path)), "bad_name", "the name holds a NUL character")
         else:
             if stat.S_ISDIR(found.st_mode):
-                yield from self._tree(real)
-            else:
-                yield from self._file(real.parent, real.name, real.name, found)
+                yield from self._tree(root or real, real.relative_to(root or real).parts)
+                return
+            root = root or real.parent
+            uri = real.relative_to(root).as_posix()
+            yield from self._file(root, uri, uri, found)
 
-    def _tree(self, root: Path) -> Iterator[_Found]:
+    def _tree(self, root: Path, start: tuple[str, ...]) -> Iterator[_Found]:
         links: list[str] = []
-        waiting: list[tuple[str, ...]] = [()]
+        waiting: list[tuple[str, ...]] = [start]
         while waiting:
             parts = waiting.pop()
             below: list[tuple[str, ...]] = []
@@ -282,6 +287,23 @@ class _Walk:
             else fnmatchcase(uri, pattern) or (pattern.startswith("**/") and fnmatchcase(uri, pattern[3:]))
             for pattern in patterns
         )
+
+
+def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
+    """The file of a document that was read before.
+
+    Args:
+        root: Its source's folder.
+        uri: Its path below that.
+    """
+    try:
+        target = Path(os.path.realpath(root / uri))
+        found = target.stat()
+    except OSError as error:
+        return problem(uri, error)
+    if not target.is_relative_to(root):
+        return FileProblem(uri, "link_out", "a link that leads out of the folder: name its target instead")
+    return FoundFile(root, uri, found.st_size, found.st_mtime, target.relative_to(root).as_posix())
 
 
 def file_format(uri: str) -> Format:

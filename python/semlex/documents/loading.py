@@ -25,10 +25,41 @@ from semlex.documents.finding import (
 from semlex.documents.html import html_to_markdown
 from semlex.documents.opening import open_file
 
-__all__ = ["MAX_FILE_BYTES", "FileProblem", "Format", "FoundFile", "LoadedText", "find_files", "load_file"]
+__all__ = [
+    "LOADER_VERSION",
+    "MAX_FILE_BYTES",
+    "FileBytes",
+    "FileProblem",
+    "Format",
+    "FoundFile",
+    "LoadedText",
+    "find_files",
+    "load_file",
+    "load_text",
+    "read_file",
+]
 
+# Another way of making text of bytes needs another number: documents of an older one can be cut anew.
+LOADER_VERSION = 1
 MAX_TITLE_CHARACTERS = 500
 TITLE_WITHIN = 64 * 1024  # characters; a title further down is none
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """What a file holds.
+
+    Attributes:
+        uri: As in `FoundFile`.
+        data: Its bytes.
+        content_hash: SHA-256 of them, 32 bytes.
+        modified_at: When the file was last changed, in UTC.
+    """
+
+    uri: str
+    data: bytes
+    content_hash: bytes
+    modified_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +85,15 @@ class LoadedText:
     format: Format
 
 
-def load_file(found: FoundFile, *, max_bytes: int = MAX_FILE_BYTES) -> LoadedText | FileProblem:
-    """Reads a file as text.
-
-    UTF-8 (with or without a mark) and UTF-16 with a byte order mark are read; nothing is guessed, since a guess that
-    fails is stored as nonsense that no one finds.
+def read_file(found: FoundFile, *, max_bytes: int = MAX_FILE_BYTES) -> FileBytes | FileProblem:
+    """Reads a file's bytes.
 
     Args:
         found: From `find_files`.
         max_bytes: A file that is larger by now is refused; never more than this is read.
 
     Returns:
-        The text, or the problem with it.
+        The bytes, or the problem with the file.
     """
     try:
         descriptor = open_file(found.root, found.location.split("/"))
@@ -78,10 +106,22 @@ def load_file(found: FoundFile, *, max_bytes: int = MAX_FILE_BYTES) -> LoadedTex
         return problem(found.uri, error)
     if len(data) > max_bytes:
         return too_large(found.uri, len(data), max_bytes)
-    text = _decode(found.uri, data)
+    return FileBytes(found.uri, data, hashlib.sha256(data).digest(), _moment(before.st_mtime))
+
+
+def load_text(file: FileBytes) -> LoadedText | FileProblem:
+    """Bytes as text.
+
+    UTF-8 (with or without a mark) and UTF-16 with a byte order mark are read; nothing is guessed, since a guess that
+    fails is stored as nonsense that no one finds.
+
+    Returns:
+        The text, or the problem with it.
+    """
+    text = _decode(file.uri, file.data)
     if isinstance(text, FileProblem):
         return text
-    kind = file_format(found.uri)
+    kind = file_format(file.uri)
     title = None
     if kind == "html":
         text, title = html_to_markdown(text)
@@ -89,8 +129,13 @@ def load_file(found: FoundFile, *, max_bytes: int = MAX_FILE_BYTES) -> LoadedTex
         title = markdown_title(text)
     if title is not None:
         title = title[:MAX_TITLE_CHARACTERS]
-    digest = hashlib.sha256(data).digest()
-    return LoadedText(found.uri, text, title, digest, len(data), _moment(before.st_mtime), kind)
+    return LoadedText(file.uri, text, title, file.content_hash, len(file.data), file.modified_at, kind)
+
+
+def load_file(found: FoundFile, *, max_bytes: int = MAX_FILE_BYTES) -> LoadedText | FileProblem:
+    """Reads a file as text: `read_file`, then `load_text`."""
+    file = read_file(found, max_bytes=max_bytes)
+    return file if isinstance(file, FileProblem) else load_text(file)
 
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)

@@ -32,7 +32,7 @@ async def judged_unit(retriever: PostgreSQLRetriever, judgements: Judgements) ->
 
 def judged_id(hit: SearchResult, unit: Unit) -> str:
     """The id under which a hit is judged: the chunk's, or for a document read from a file the document's source."""
-    return hit.id if unit == "chunk" or hit.char_start is None else hit.source
+    return hit.id if unit == "chunk" or hit.char_start is None else hit.source_document
 
 
 def ranked_scores(hits: Sequence[SearchResult], unit: Unit) -> dict[str, float]:

@@ -23,6 +23,7 @@ from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig, copy_rows
 from semlex.store.ingestion import share_documents, write_documents
 from semlex.store.lexical.segments import NO_IDS, ids_of, joined
 from semlex.store.lexical.writing import batch_index
+from semlex.store.presence import hold_collection
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ async def write_chunks(
     on_duplicate: OnDuplicate = "update",
     documents: Sequence[DocumentRow] = (),
     within: Sequence[UUID] = (),
+    new_documents: set[UUID] | None = None,
     bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
     """Writes a batch inside the caller's transaction.
@@ -197,6 +199,7 @@ async def write_chunks(
         on_duplicate: Whether a chunk that exists is updated or left as it is.
         documents: What the rows were read from: written first, and their chunks are exactly the given ones afterwards.
         within: Keys of documents of which single chunks are written: locked first.
+        new_documents: Holds the keys of those documents that were not there, afterwards.
         bulk: From which size on rows are copied, and in which blocks.
 
     Returns:
@@ -212,7 +215,7 @@ async def write_chunks(
         columns = CHUNK_COLUMNS if index is None else (*CHUNK_COLUMNS, KEYWORD_ID)
         batch = _Batch(connection, collection, index, columns)
         if documents:
-            await write_documents(connection, collection, documents, utc_now())
+            await write_documents(connection, collection, documents, utc_now(), new_documents)
         if within:
             await share_documents(connection, collection, within)
         if mode == "direct" and not await _have_chunks(batch, [row.document_id for row in documents]):
@@ -301,17 +304,14 @@ async def _staged_source(batch: _Batch, rows: RowSource, bulk: BulkIngestConfig)
             every_vector = every_vector and part.has_every_vector
             columns = batch.wire_columns(batch.numbered(part))
             if embedding is not None:
-                columns.append(("embedding", embedding.storage, _vectors(part)))
+                vectors = [None] * len(part) if part.embeddings is None else part.embeddings
+                columns.append(("embedding", embedding.storage, vectors))
             yield _core.CopyEncoder(columns, part.columns["chunk_id"])
 
     column_list = batch.column_list if embedding is None else sql.SQL("{}, embedding").format(batch.column_list)
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(staging, column_list)
     await copy_rows(connection, copy, parts(), bulk.copy_block_bytes)
     return sql.SQL("{}").format(staging), every_vector
-
-
-def _vectors(part: ChunkRows) -> object:
-    return [None] * len(part) if part.embeddings is None else part.embeddings
 
 
 def _vector_type(collection: Collection) -> sql.Composed:
@@ -468,6 +468,7 @@ async def write_embeddings(
     """
     if collection.embedding is None or not keys:
         return 0
+    await hold_collection(connection, collection)
     name = f"semlex_{secrets.token_hex(8)}"
     await connection.execute(
         sql.SQL(

@@ -1,4 +1,4 @@
-"""What the indexer asks of the store beside writing chunks: sources, documents, what is already there, the log."""
+"""What the indexer asks of the store beside writing chunks: documents, settings, what is already there, the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import CollectionNotFoundError
+from semlex.store.presence import gone, hold_collection
 from semlex.store.settings import cursor_with_times
 
 if TYPE_CHECKING:
@@ -40,12 +40,11 @@ class DocumentRow:
     size_bytes: int
     modified_at: datetime
     chunk_count: int
+    loader_version: int
+    chunker_version: int
+    chunk_tokens: int
+    overlap_tokens: int
     metadata: dict[str, Any] = field(default_factory=dict)
-
-
-def source_id(uri: str) -> UUID:
-    """Key of a source."""
-    return UUID(bytes=_core.hash_rows("source", [[uri]])[0])
 
 
 def client_name() -> str:
@@ -57,54 +56,68 @@ def client_name() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-async def write_source(connection: Connection, collection: Collection, uri: str, kind: str, now: datetime) -> UUID:
-    """Makes sure that a source is known."""
-    key = source_id(uri)
-    await connection.execute(
-        sql.SQL(
-            "INSERT INTO {} (source_id, root, name, key, kind, created_at, updated_at) "
-            "VALUES (%(key)s, %(uri)s, %(uri)s, %(uri)s, %(kind)s, %(now)s, %(now)s) "
-            "ON CONFLICT (source_id) DO UPDATE SET updated_at = excluded.updated_at"
-        ).format(collection.names.source),
-        {"key": key, "uri": uri, "kind": kind, "now": now},
-    )
-    return key
+# Columns of a document and their types in arrays; the server gets one array a column.
+_DOCUMENT_COLUMNS = {
+    "document_id": "uuid",
+    "source_id": "uuid",
+    "uri": "text",
+    "title": "text",
+    "format": "text",
+    "content_hash": "bytea",
+    "size_bytes": "bigint",
+    "modified_at": "timestamptz",
+    "chunk_count": "int",
+    "loader_version": "int",
+    "chunker_version": "int",
+    "chunk_tokens": "int",
+    "overlap_tokens": "int",
+    "metadata": "jsonb",
+}
+_FIXED_COLUMNS = ("document_id", "source_id", "uri")
 
 
 async def write_documents(
-    connection: Connection, collection: Collection, rows: Sequence[DocumentRow], now: datetime
+    connection: Connection,
+    collection: Collection,
+    rows: Sequence[DocumentRow],
+    now: datetime,
+    new_documents: set[UUID] | None = None,
 ) -> None:
     """Writes the rows of documents, in key order.
 
     They are the first locks that a writer takes, so that two writers of one document come one after the other.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        rows: Of documents that were read.
+        now: When.
+        new_documents: Holds the keys of those that were not there, afterwards.
     """
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
-    await connection.execute(
+    values: dict[str, Any] = {name: [getattr(row, name) for row in ordered] for name in _DOCUMENT_COLUMNS}
+    values |= {"metadata": [_core.to_json(row.metadata).decode() for row in ordered], "now": now}
+    changed = [sql.Identifier(name) for name in (*_DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
         sql.SQL(
-            "INSERT INTO {} (document_id, source_id, uri, title, format, content_hash, size_bytes, modified_at, "
-            "chunk_count, metadata, created_at, updated_at) "
-            "SELECT d.*, %(now)s, %(now)s FROM unnest(%(document_id)s::uuid[], %(source_id)s::uuid[], %(uri)s::text[], "
-            "%(title)s::text[], %(format)s::text[], %(content_hash)s::bytea[], %(size_bytes)s::bigint[], "
-            "%(modified_at)s::timestamptz[], %(chunk_count)s::int[], %(metadata)s::jsonb[]) AS d "
-            "ON CONFLICT (document_id) DO UPDATE SET title = excluded.title, format = excluded.format, "
-            "content_hash = excluded.content_hash, size_bytes = excluded.size_bytes, "
-            "modified_at = excluded.modified_at, chunk_count = excluded.chunk_count, metadata = excluded.metadata, "
-            "updated_at = excluded.updated_at"
-        ).format(collection.names.document),
-        {
-            "document_id": [row.document_id for row in ordered],
-            "source_id": [row.source_id for row in ordered],
-            "uri": [row.uri for row in ordered],
-            "title": [row.title for row in ordered],
-            "format": [row.format for row in ordered],
-            "content_hash": [row.content_hash for row in ordered],
-            "size_bytes": [row.size_bytes for row in ordered],
-            "modified_at": [row.modified_at for row in ordered],
-            "chunk_count": [row.chunk_count for row in ordered],
-            "metadata": [_core.to_json(row.metadata).decode() for row in ordered],
-            "now": now,
-        },
+            "INSERT INTO {} ({}, created_at, updated_at) SELECT d.*, %(now)s, %(now)s FROM unnest({}) AS d "
+            # Only a row that was there has been locked by this statement.
+            "ON CONFLICT (document_id) DO UPDATE SET {} RETURNING document_id, xmax::text = '0'"
+        ).format(
+            collection.names.document,
+            sql.SQL(", ").join(map(sql.Identifier, _DOCUMENT_COLUMNS)),
+            sql.SQL(", ").join(
+                sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind))
+                for name, kind in _DOCUMENT_COLUMNS.items()
+            ),
+            sql.SQL(", ").join(sql.SQL("{} = excluded.{}").format(name, name) for name in changed),
+        ),
+        values,
     )
+    if new_documents is not None:
+        new_documents.clear()  # of an attempt before
+        new_documents |= {document_id for document_id, is_new in await cursor.fetchall() if is_new}
 
 
 async def share_documents(connection: Connection, collection: Collection, documents: Sequence[UUID]) -> None:
@@ -147,18 +160,27 @@ async def settle_chunk_settings(
         )
         row = await cursor.fetchone()
     if row is None:
-        raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
+        raise gone(collection)
     return row[0], row[1]
 
 
-async def known_documents(connection: Connection, collection: Collection, source: UUID) -> dict[UUID, bytes]:
-    """Content hash of every document that was read from a source."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
-        sql.SQL("SELECT document_id, content_hash FROM {} WHERE source_id = %s").format(collection.names.document),
-        [source],
+async def store_chunk_settings(
+    connection: Connection, collection: Collection, chunk_tokens: int, overlap_tokens: int
+) -> None:
+    """Changes how the files of a collection are cut from now on.
+
+    Raises:
+        CollectionNotFoundError: The collection was dropped.
+    """
+    names = collection.names
+    cursor = await connection.execute(
+        sql.SQL("UPDATE {} SET chunk_tokens = %s, overlap_tokens = %s WHERE name = %s AND collection_id = %s").format(
+            names.registry
+        ),
+        [chunk_tokens, overlap_tokens, names.collection, collection.collection_id],
     )
-    return dict(await cursor.fetchall())
+    if cursor.rowcount == 0:
+        raise gone(collection)
 
 
 async def embedded_hashes(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[Key, bytes]:
@@ -220,6 +242,7 @@ def _unembedded(collection: Collection, columns: sql.SQL, rest: sql.SQL) -> sql.
 
 async def log_run(connection: Connection, collection: Collection, entry: dict[str, Any]) -> None:
     """Writes or completes one entry of the ingestion log; `entry` has a value for every column."""
+    await hold_collection(connection, collection)
     names = list(entry)
     values = entry | {"problems": _core.to_json(entry["problems"]).decode()}
     await connection.execute(

@@ -12,8 +12,6 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.legs import key_arrays
-from semlex.store.lexical.segments import ids_of
-from semlex.store.lexical.writing import lock_for_writing, write_tombstones
 from semlex.store.settings import cursor_with_times
 from semlex.types import SearchResult, StoredChunk
 
@@ -33,7 +31,10 @@ DASH = 32
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
     "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
-    "c.child_ids, c.timestamp_start, c.timestamp_end"
+    "c.child_ids, c.timestamp_start, c.timestamp_end, "
+    # By key for every row, whatever the planner thinks of these tables.
+    "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
+    "WHERE d.document_id = c.document_id)"
 )
 
 
@@ -87,6 +88,10 @@ def _uuid(key: bytes) -> UUID:
     return UUID(bytes=key)
 
 
+def _columns(collection: Collection) -> sql.Composed:
+    return COLUMNS.format(document=collection.names.document, source=collection.names.source)
+
+
 async def load_results(
     connection: Connection,
     collection: Collection,
@@ -109,7 +114,7 @@ async def load_results(
         "SELECT {columns}, {excerpt}, c.keyword_id, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
-    ).format(columns=COLUMNS, excerpt=collection.lexical.excerpt(query), chunk=collection.names.chunk)
+    ).format(columns=_columns(collection), excerpt=collection.lexical.excerpt(query), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, {**key_arrays(keys), "query": query})
     rows = await cursor.fetchall()
@@ -129,8 +134,8 @@ async def load_results(
 
 def _stored(row: Sequence[Any]) -> dict[str, Any]:
     """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
-    _, chunk_id, text, metadata, parent, created, updated, source, chapter, section, subsections, *rest = row
-    start, end, line, children, begins, ends, *_, language = rest
+    _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
+    start, end, line, children, begins, ends, source, *_, language = rest
     return {
         "content": text,
         "metadata": metadata,
@@ -142,7 +147,9 @@ def _stored(row: Sequence[Any]) -> dict[str, Any]:
         "created_at": created,
         "updated_at": updated,
         "language": language,
-        "source": source,
+        "source": source[0] if source else "",
+        "root": source[1] if source else "",
+        "source_document": name,
         "heading_path": tuple(title for title in (chapter, section, *subsections) if title),
         "char_start": start,
         "char_end": end,
@@ -158,7 +165,7 @@ async def fetch_documents(
         "SELECT {columns}, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
         "JOIN {chunk} AS c USING (document_id, chunk_id)"
-    ).format(columns=COLUMNS, chunk=collection.names.chunk)
+    ).format(columns=_columns(collection), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
     # Should an id stand twice, the chunk of the indexed document comes last and is the one that is told.
@@ -185,56 +192,3 @@ async def count_chunks(connection: Connection, collection: Collection, condition
     cursor = await connection.execute(statement, condition.parameters)
     row = await cursor.fetchone()
     return int(row[0]) if row else 0
-
-
-async def delete_chunks(connection: Connection, collection: Collection, chunk_ids: Sequence[str]) -> int:
-    """Deletes chunks and their vectors by id; missing ones are fine.
-
-    An indexed document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken
-    as `write_chunks` takes them, so that none waits for another in a circle.
-
-    Returns:
-        How many chunks were there.
-    """
-    generations, _ = await lock_for_writing(connection, collection)
-    keys = sorted(possible_keys(chunk_ids), key=lambda key: (key[0].bytes, key[1]))
-    names = collection.names
-    arrays = key_arrays(keys)
-    await connection.execute(
-        sql.SQL(
-            "SELECT FROM {} WHERE document_id = ANY(%(document_ids)s::uuid[]) ORDER BY document_id FOR UPDATE"
-        ).format(names.document),
-        arrays,
-    )
-    delete = sql.SQL(
-        "DELETE FROM {table} AS t USING (SELECT d.document_id, d.chunk_id FROM {table} AS d "
-        "JOIN unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-        "USING (document_id, chunk_id) WHERE {condition} ORDER BY 1, 2 FOR UPDATE OF d) AS locked "
-        "WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
-    )
-    statement = delete.format(table=names.chunk, condition=sql.SQL("TRUE"))
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
-        sql.SQL(
-            "WITH gone AS ({} RETURNING t.keyword_id) SELECT count(*), array_send(array_agg(keyword_id)) FROM gone"
-        ).format(statement),
-        arrays,
-    )
-    row = await cursor.fetchone()
-    count, gone = row or (0, None)
-    if collection.embedding is not None:
-        # A chunk that somebody else has made since keeps its vector.
-        orphaned = sql.SQL(
-            "NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id AND c.chunk_id = d.chunk_id)"
-        ).format(names.chunk)
-        statement = delete.format(table=names.embedding(collection.embedding.version), condition=orphaned)
-        await connection.execute(statement, arrays)
-    await connection.execute(
-        sql.SQL(
-            "DELETE FROM {} AS d WHERE d.document_id = ANY(%(document_ids)s::uuid[]) "
-            "AND NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id)"
-        ).format(names.document, names.chunk),
-        arrays,
-    )
-    await write_tombstones(connection, collection, generations, ids_of(gone))
-    return int(count)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg import sql
 
-from semlex.errors import CollectionNotFoundError
+from semlex.store.presence import gone
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
@@ -94,7 +94,7 @@ async def state_told(answer: Cursor, collection: Collection) -> IndexState:
     """
     row = await answer.fetchone()
     if row is None:
-        raise CollectionNotFoundError(f"collection {collection.names.collection!r} was dropped in the meantime")
+        raise gone(collection)
     return IndexState(*row)
 
 

@@ -18,6 +18,7 @@ from semlex import _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError
 from semlex.store.lexical.generations import ask_state, state_told, writing_lock
 from semlex.store.lexical.segments import NO_IDS, SEGMENT_CHUNKS, NewSegment, write_segments
+from semlex.store.presence import hold_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -206,6 +207,7 @@ async def lock_for_writing(
         CollectionNotFoundError: The collection was dropped.
     """
     if collection.lexical.analyzer_version is None:
+        await hold_collection(connection, collection)
         return [], []
     async with connection.pipeline():
         await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])

@@ -1,0 +1,127 @@
+"""Deleting by id, document, source, filter, or because the file is gone: what is meant, batch by batch."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex.documents.roots import vanished as vanished_files
+from semlex.errors import ConfigurationError
+from semlex.store import sources as stored_sources
+from semlex.store.deleting import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass
+from semlex.store.rows import possible_keys
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from uuid import UUID
+
+    from semlex.store.connection import Database
+    from semlex.store.filters import Filter
+    from semlex.store.schema import Collection
+    from semlex.store.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What is to be deleted: chunks for which everything that is given holds.
+
+    Attributes:
+        ids: Ids of chunks, or None.
+        document: Path below a source's root, or name of an added document; or None.
+        source: Name of a source, or None.
+        condition: A filter.
+        vanished: Whether only documents are meant whose file is gone.
+
+    Raises:
+        ConfigurationError: Nothing is given.
+    """
+
+    ids: Sequence[str] | None
+    document: str | None
+    source: str | None
+    condition: Filter
+    vanished: bool
+
+    def __post_init__(self) -> None:
+        if self.ids is self.document is self.source is None and not self.vanished and self.condition.is_empty:
+            raise ConfigurationError(
+                "say what is to be deleted: ids, document, source, filters or vanished; to delete everything, drop the "
+                "collection"
+            )
+
+    async def selections(self, database: Database, collection: Collection) -> AsyncIterator[Selection]:
+        """The chunks in parts that are small enough for one transaction.
+
+        Raises:
+            ConfigurationError: There is no such source, or the document's name is not enough; or the folder of a
+                source is not there, so that nothing can be said about its files.
+        """
+        documents = await self._documents(database, collection)
+        if self.ids is not None:
+            keys = sorted(possible_keys(self.ids), key=lambda key: (key[0].bytes, key[1]))
+            wanted = keys if documents is None else [key for key in keys if key[0] in documents]
+            for start in range(0, len(wanted), BATCH_DOCUMENTS):
+                part = wanted[start : start + BATCH_DOCUMENTS]
+                yield Selection(list(dict.fromkeys(key[0] for key in part)), self.condition, part)
+        elif documents is not None:
+            ordered = sorted(documents, key=lambda document: document.bytes)
+            for start in range(0, len(ordered), BATCH_DOCUMENTS):
+                part_of = ordered[start : start + BATCH_DOCUMENTS]
+                yield Selection(part_of, self.condition, whole=self.condition.is_empty)
+        else:
+            after: UUID | None = None
+            while True:
+                page = partial(documents_that_pass, collection=collection, condition=self.condition, after=after)
+                found = await database.read("look for chunks", page)
+                if not found:
+                    return
+                yield Selection(found, self.condition)
+                after = found[-1]
+
+    async def _documents(self, database: Database, collection: Collection) -> set[UUID] | None:
+        """Keys of the documents that are meant, or None where only ids and a filter say which."""
+        if self.document is None and self.source is None and not self.vanished:
+            return None
+        known = await database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))
+        meant = [source for source in known if self.source in (None, source.name)]
+        if self.source is not None and not meant:
+            raise stored_sources.unknown_source(self.source, known)
+        keys = [source.source_id for source in meant]
+        documents: set[UUID] | None = None
+        if self.document is not None:
+            named = await database.read(
+                "look for the document",
+                lambda c: documents_named(c, collection, self.document or "", keys if self.source else None),
+            )
+            if len(set(named.values())) > 1:
+                names = ", ".join(source.name for source in known if source.source_id in named.values())
+                raise ConfigurationError(
+                    f"several sources have a document {self.document!r}: say which (source=): {names}"
+                )
+            documents = set(named)
+        if self.document is not None and not self.vanished:
+            return documents
+        read = await database.read("read the documents", lambda c: stored_sources.known_documents(c, collection, keys))
+        found: set[UUID] = set()
+        for source in meant:
+            of_source = read[source.source_id]
+            if self.vanished:
+                gone = await asyncio.to_thread(_vanished, source, [known.uri for known in of_source.values()])
+                found |= {document for document, known in of_source.items() if known.uri in gone}
+            else:
+                found |= of_source.keys()
+        return found if documents is None else found & documents
+
+
+def _vanished(source: Source, uris: Sequence[str]) -> set[str]:
+    root = Path(source.root)
+    if not root.is_dir():
+        raise ConfigurationError(
+            f"the folder of the source {source.name!r} is not there ({root}), so nothing can be said about its files: "
+            f"semlex sources move {source.name} FOLDER where it has moved; semlex delete --source {source.name} "
+            "removes it with all its documents"
+        )
+    return set(vanished_files(root, uris))

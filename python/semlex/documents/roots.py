@@ -1,0 +1,183 @@
+"""Which source a path belongs to: a source is a named folder, and a document is a path below it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAX_NAME_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is to be read: a file or folder in the folder of a source.
+
+    Attributes:
+        path: Absolute, without links.
+        root: The source's folder; the same as `path` or above it.
+        source: The source's name.
+    """
+
+    path: Path
+    root: Path
+    source: str
+
+
+def plan_places(
+    paths: Iterable[str | Path], roots: Mapping[str, str | Path], source: str | None = None
+) -> tuple[list[Place], list[Path]]:
+    """Finds the source of every path, or names a new one after its folder.
+
+    A path belongs to the deepest root that contains it. Another one becomes the root of a new source; for a file that
+    is its folder.
+
+    Args:
+        paths: Files and folders.
+        roots: Name and folder of every source that is known.
+        source: Name that the caller gave, or None.
+
+    Returns:
+        places: One a path, folders before what lies in them.
+        missing: Paths that lead to nothing, or cannot be looked at.
+
+    Raises:
+        ConfigurationError: A path contains roots, or its source has another name or folder than was said.
+    """
+    if source is not None:
+        check_name(source)
+    known = {name: Path(root) for name, root in roots.items()}
+    places, missing = [], []
+    for path in sorted(map(Path, paths), key=_depth):
+        try:
+            real = Path(os.path.realpath(path))
+            is_folder = os.path.isdir(real)  # noqa: PTH112 - says False where Path would raise
+            exists = is_folder or real.exists()
+        except (OSError, ValueError):
+            exists = False
+        if not exists:
+            missing.append(path)
+            continue
+        name = _source_of(real, known)
+        if name is None:
+            root = real if is_folder else real.parent
+            name = _new_source(root, known, source)
+            known[name] = root
+        elif source not in (None, name):
+            raise ConfigurationError(
+                f"{real} lies in the folder of the source {name!r} ({known[name]}): leave the name {source!r} out"
+            )
+        places.append(Place(real, known[name], name))
+    return places, missing
+
+
+def _depth(path: Path) -> int:
+    try:
+        return len(Path(os.path.realpath(path)).parts)
+    except (OSError, ValueError):
+        return 0
+
+
+def _source_of(path: Path, known: Mapping[str, Path]) -> str | None:
+    """The source with the deepest root that contains the path."""
+    containing = [name for name, root in known.items() if path.is_relative_to(root)]
+    return max(containing, key=lambda name: len(known[name].parts), default=None)
+
+
+def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str:
+    """The name for a new source."""
+    check_apart(root, known)
+    name = given or root.name
+    if not name:
+        raise ConfigurationError(f"{root} has no name to call the source by: give it one with --source NAME (source=)")
+    if given is None:
+        check_name(name)
+    if name not in known:
+        return name
+    other = known[name]
+    if other.is_dir():
+        raise ConfigurationError(
+            f"the source {name!r} is another folder ({other}): give {root} a name of its own with --source NAME "
+            "(source=)"
+        )
+    raise ConfigurationError(
+        f"the source {name!r} was read from {other}, which is not there any more. If it is {root} now: "
+        f"semlex sources move {name} {root}. If not, give this folder a name of its own with --source NAME (source=)"
+    )
+
+
+def check_apart(root: Path, known: Mapping[str, Path]) -> None:
+    """Refuses a root that contains other roots: their files would be stored a second time.
+
+    Raises:
+        ConfigurationError: Names them.
+    """
+    inside = {name: folder for name, folder in known.items() if folder.is_relative_to(root)}
+    if not inside:
+        return
+    shown = ", ".join(f"{name!r} ({folder})" for name, folder in sorted(inside.items()))
+    removing = "; ".join(f"semlex delete --source {name}" for name in sorted(inside))
+    raise ConfigurationError(
+        f"{root} contains what is a source already, and its files would be stored twice: {shown}. "
+        f"Index that instead, or remove it first with: {removing}"
+    )
+
+
+def moved_root(root: str | Path, name: str, known: Mapping[str, str | Path]) -> Path:
+    """The new folder of a source, checked.
+
+    Args:
+        root: As given.
+        name: Name of the source.
+        known: Name and folder of every source.
+
+    Raises:
+        ConfigurationError: It is no folder, or contains or lies in the folder of another source.
+    """
+    folder = Path(os.path.realpath(root))
+    if not folder.is_dir():
+        raise ConfigurationError(f"there is no folder {folder}")
+    others = {other: Path(path) for other, path in known.items() if other != name}
+    check_apart(folder, others)
+    if above := _source_of(folder, others):
+        raise ConfigurationError(f"{folder} lies in the folder of the source {above!r} ({others[above]})")
+    return folder
+
+
+def check_name(name: str) -> None:
+    """Checks the name of a source.
+
+    Raises:
+        ConfigurationError: It is empty, too long, has a slash or a character that cannot be shown, or is no text.
+    """
+    if not isinstance(name, str):
+        raise ConfigurationError(f"the name of a source is text; got {type(name).__name__}")
+    if not (0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and "/" not in name and name.strip() == name):
+        raise ConfigurationError(
+            f"{name[:MAX_NAME_CHARACTERS]!a} cannot be the name of a source: use 1 to {MAX_NAME_CHARACTERS} "
+            "characters that can be shown, without a slash; --source NAME (source=) gives another than the folder's"
+        )
+
+
+def vanished(root: Path, uris: Iterable[str]) -> list[str]:
+    """Those of the documents of a source whose file is gone; what cannot be looked at is not.
+
+    Args:
+        root: The source's folder.
+        uris: Paths below it.
+    """
+    gone = []
+    for uri in uris:
+        try:
+            os.lstat(root / uri)
+        except (FileNotFoundError, NotADirectoryError):
+            gone.append(uri)
+        except OSError:
+            continue
+    return gone

@@ -1,0 +1,180 @@
+"""Deleting by id, document, source, filter and because the file is gone: counts, what is left, other writers."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex import SyncRetriever
+from semlex.errors import ConfigurationError
+from semlex.progress import DeleteReport
+from semlex.store import deleting
+from semlex.testing import HashEmbedder
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WORDS = ("apple", "birch", "cedar", "daisy", "elder", "fern")
+PAGES = len(WORDS)
+NOTES = 8
+
+
+def opened(url: str, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+
+
+@pytest.fixture
+def handbook(tmp_path: Path) -> Path:
+    root = tmp_path / "handbook"
+    (root / "sub").mkdir(parents=True)
+    for number, word in enumerate(WORDS):
+        text = "\n\n".join(f"# Part {part} of {number}\n\n" + f"{word} part{part} " * 40 for part in range(3))
+        (root / "sub" / f"p{number}.md").write_text(text, encoding="utf-8")
+    (root / "empty.md").write_text("", encoding="utf-8")
+    return root
+
+
+@pytest.fixture(params=["bm25", "tsvector"])
+def store(database_url: str, handbook: Path, request: pytest.FixtureRequest) -> Iterator[SyncRetriever]:
+    """Six pages of three chunks and an empty one; eight notes, two a topic, of which two are called like a page."""
+    with opened(database_url, lexical=request.param, chunk_tokens=100) as retriever:
+        retriever.index(handbook)
+        notes = [
+            Document(f"note{number}", {"topic": number // 2, "source_document": f"n{number // 2}"}, f"note-{number}")
+            for number in range(NOTES)
+        ]
+        retriever.add_documents(notes)
+        assert retriever.count() == 3 * PAGES + NOTES
+        yield retriever
+
+
+def tables(store: SyncRetriever) -> tuple[int, int, int]:
+    """Chunks, vectors, and documents with a row; every count and key fits."""
+    with psycopg.connect(store.retriever._db_url or "") as connection:
+        row = connection.execute(
+            "SELECT (SELECT count(*) FROM semlex.default_collection_chunk), "
+            "(SELECT count(*) FROM semlex.default_collection_embedding_1 JOIN semlex.default_collection_chunk "
+            "USING (document_id, chunk_id)), (SELECT count(*) FROM semlex.default_collection_document), "
+            "(SELECT count(*) FROM semlex.default_collection_embedding_1), "
+            "(SELECT count(*) FROM semlex.default_collection_document AS d WHERE chunk_count <> "
+            "(SELECT count(*) FROM semlex.default_collection_chunk AS c WHERE c.document_id = d.document_id))"
+        ).fetchone()
+    assert row is not None
+    chunks, vectors, documents, all_vectors, wrong_counts = row
+    assert (vectors, wrong_counts) == (all_vectors, 0)
+    return chunks, vectors, documents
+
+
+def ids_of(store: SyncRetriever, question: str) -> list[str]:
+    return sorted(hit.id for hit in store.search(question, 50, mode="keyword"))
+
+
+CASES: list[tuple[dict[str, Any], int, int]] = [
+    ({"ids": ["note-0", "note-1", "nothing"]}, 2, 2),
+    ({"ids": []}, 0, 0),
+    ({"document": "sub/p1.md"}, 3, 1),
+    ({"document": "sub/p1.md", "source": "handbook"}, 3, 1),
+    ({"document": "empty.md"}, 0, 1),
+    ({"document": "n2"}, 2, 2),
+    ({"document": "nowhere.md"}, 0, 0),
+    ({"source": "handbook"}, 3 * PAGES, PAGES + 1),
+    ({"filters": {"topic": 1}}, 2, 2),
+    ({"filters": {"source_document": "sub/p0.md"}}, 3, 1),
+    ({"filters": {"chapter_title": "Part 1 of 3"}}, 1, 0),
+    ({"source": "handbook", "filters": {"chapter_title": "Part 1 of 3"}}, 1, 0),
+    ({"source": "handbook", "filters": {"topic": 1}}, 0, 0),
+    ({"document": "sub/p1.md", "filters": {"source_document": "sub/p0.md"}}, 0, 0),
+    ({"ids": ["note-0", "note-2"], "filters": {"topic": 1}}, 1, 1),
+    ({"ids": ["note-0"], "source": "handbook"}, 0, 0),
+]
+
+
+@pytest.mark.parametrize("selected", range(len(CASES)))
+def test_counts_are_exact_and_a_dry_run_tells_them(
+    store: SyncRetriever, selected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, chunks, documents = CASES[selected]
+    monkeypatch.setattr(deleting, "BATCH_DOCUMENTS", 2)  # several transactions
+    monkeypatch.setattr("semlex.deletion.BATCH_DOCUMENTS", 2)
+    before = tables(store)
+    told = store.delete(**given, dry_run=True)
+    assert (told.chunks, told.documents, told.dry_run) == (chunks, documents, True)
+    assert tables(store) == before
+    done = store.delete(**given)
+    assert (done.chunks, done.documents, done.dry_run) == (chunks, documents, False)
+    left = tables(store)
+    assert left[0] == before[0] - chunks
+    again = store.delete(**given)
+    assert (again.chunks, again.documents) == (0, 0)
+
+
+def test_what_is_deleted_is_not_found_and_can_come_back(store: SyncRetriever, handbook: Path) -> None:
+    assert len(ids_of(store, "birch")) == 3
+    store.delete(document="sub/p1.md")
+    assert ids_of(store, "birch") == []
+    report = store.index(handbook)
+    assert (report.added, report.unchanged) == (1, PAGES)
+    assert len(ids_of(store, "birch")) == 3
+
+
+def test_a_single_chunk_leaves_the_right_count(store: SyncRetriever) -> None:
+    first, *rest = ids_of(store, "cedar")
+    assert store.delete([first]) == DeleteReport(1, 0)
+    assert ids_of(store, "cedar") == rest
+    tables(store)  # chunk_count of its document
+    assert store.delete(rest) == DeleteReport(2, 1)
+
+
+def test_what_is_refused(store: SyncRetriever, handbook: Path, tmp_path: Path) -> None:
+    before = tables(store)
+    with pytest.raises(ConfigurationError, match="say what is to be deleted"):
+        store.delete()
+    with pytest.raises(ConfigurationError, match="there is no source 'handbok'; sources: handbook"):
+        store.delete(source="handbok")
+    other = tmp_path / "other" / "sub"
+    other.mkdir(parents=True)
+    (other / "p1.md").write_text("birch again", encoding="utf-8")
+    store.index(other.parent)
+    with pytest.raises(ConfigurationError, match=r"several sources .* \(source=\): handbook, other"):
+        store.delete(document="sub/p1.md")
+    assert store.delete(document="sub/p1.md", source="other").chunks == 1
+    assert tables(store) == before
+
+
+def test_deleting_beside_indexing_and_other_deletions(store: SyncRetriever, database_url: str, handbook: Path) -> None:
+    """Nobody waits for another in a circle, and in the end everything fits."""
+    failures: list[BaseException] = []
+
+    def repeat(work: Any) -> None:
+        try:
+            with opened(database_url) as other:
+                for round_ in range(8):
+                    work(other, round_)
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    def index(other: SyncRetriever, round_: int) -> None:
+        page = handbook / "sub" / "p1.md"
+        page.write_text(f"# Part 1 of 1\n\nbirch in round {round_}\n", encoding="utf-8")
+        other.index(handbook)
+
+    works = [
+        index,
+        lambda other, _: other.delete(source="handbook"),
+        lambda other, _: other.delete(ids_of(other, "birch cedar daisy")),
+        lambda other, _: other.delete(filters={"chapter_title": "Part 1 of 3"}),
+    ]
+    threads = [threading.Thread(target=repeat, args=[work]) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    store.index(handbook)
+    tables(store)
+    assert len(ids_of(store, "elder")) == 3

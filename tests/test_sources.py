@@ -1,0 +1,220 @@
+"""Sources: what a file is, where it may lie, and what is said of files that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import SyncRetriever
+from semlex.documents.roots import plan_places
+from semlex.errors import ConfigurationError
+from semlex.testing import HashEmbedder
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def handbook(tmp_path: Path) -> Path:
+    """A folder with three pages, one of them in a folder below."""
+    root = tmp_path / "here" / "handbook"
+    (root / "guide").mkdir(parents=True)
+    (root / "keys.md").write_text("# Keys\n\nA lost key is reported.\n", encoding="utf-8")
+    (root / "guide" / "start.md").write_text("# Start\n\n\nOpen the shutter first.\n", encoding="utf-8")
+    (root / "guide" / "end.md").write_text("# End\n\nPark at the zenith.\n", encoding="utf-8")
+    return root
+
+
+def opened(url: str, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[SyncRetriever]:
+    with opened(database_url) as retriever:
+        yield retriever
+
+
+def places(store: SyncRetriever) -> set[tuple[str, str]]:
+    return {(hit.source, hit.source_document) for hit in store.search("key shutter zenith", 20)}
+
+
+# --- which source ---------------------------------------------------------------------------------------------------
+
+
+def test_a_path_below_a_source_belongs_to_it(store: SyncRetriever, handbook: Path) -> None:
+    assert store.index(handbook).added == 3
+    for path in (handbook / "guide", handbook / "guide" / "start.md", handbook / "keys.md", handbook):
+        report = store.index(path)
+        assert (report.added, report.changed) == (0, 0)
+        assert report.unchanged == (3 if path == handbook else 2 if path.is_dir() else 1)
+    (handbook / "guide" / "more.md").write_text("more of the shutter", encoding="utf-8")
+    assert store.index(handbook / "guide").added == 1
+    assert places(store) == {
+        ("handbook", name) for name in ("keys.md", "guide/start.md", "guide/end.md", "guide/more.md")
+    }
+    (source,) = store.sources()
+    assert (source["name"], source["root"], source["documents"], source["chunks"]) == ("handbook", str(handbook), 4, 4)
+
+
+def test_hits_say_where_they_stand(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    store.add_documents([Document("the shutter of a camera", {"source_document": "camera.txt"}, "a")])
+    hits = {hit.source_document: hit for hit in store.search("shutter", 2, mode="keyword")}
+    page, added = hits["guide/start.md"], hits["camera.txt"]
+    assert (page.source, page.root, page.line) == ("handbook", str(handbook), 1)
+    assert (added.source, added.root, added.line) == ("", "", None)
+    (got,) = store.get([page.id])
+    assert (got.source, got.root, got.source_document) == (page.source, page.root, page.source_document)
+
+
+def test_a_path_that_contains_sources_is_refused(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook / "guide")
+    for path in (handbook, handbook.parent, handbook / "keys.md"):
+        with pytest.raises(ConfigurationError) as caught:
+            store.index(path)
+        assert f"'guide' ({handbook / 'guide'})" in str(caught.value)
+        assert "semlex delete --source guide" in str(caught.value)
+    assert [source["name"] for source in store.sources()] == ["guide"]
+    # One call: what contains comes first, whatever the order.
+    with pytest.raises(ConfigurationError, match="contains"):
+        store.index(handbook / "guide", handbook)
+
+
+def test_one_call_for_a_folder_and_what_lies_in_it(store: SyncRetriever, handbook: Path) -> None:
+    report = store.index(handbook / "guide" / "end.md", handbook / "guide", handbook)
+    assert (report.added, report.unchanged) == (3, 0)
+    assert [source["name"] for source in store.sources()] == ["handbook"]
+
+
+def test_a_file_is_of_the_source_of_its_folder(store: SyncRetriever, handbook: Path) -> None:
+    assert store.index(handbook / "keys.md").added == 1
+    assert places(store) == {("handbook", "keys.md")}
+    assert store.index(handbook).added == 2
+
+
+def test_names(store: SyncRetriever, handbook: Path) -> None:
+    other = handbook.parent.parent / "there" / "handbook"
+    shutil.copytree(handbook, other)
+    store.index(handbook)
+    with pytest.raises(ConfigurationError, match="--source NAME") as caught:
+        store.index(other)
+    assert str(handbook) in str(caught.value)
+    assert str(other) in str(caught.value)
+    assert store.index(other, source="second").added == 3
+    assert store.index(other / "keys.md", source="second").unchanged == 1
+    with pytest.raises(ConfigurationError, match="lies in the folder of the source 'second'"):
+        store.index(other / "keys.md", source="third")
+    with pytest.raises(ConfigurationError, match="is another folder"):
+        store.index(_new(handbook.parent.parent / "elsewhere"), source="handbook")
+    for name in ("", "a/b", " a", "a\x1b[2J", "n" * 201):
+        with pytest.raises(ConfigurationError, match="cannot be the name of a source"):
+            store.index(handbook, source=name)
+    assert [source["name"] for source in store.sources()] == ["handbook", "second"]
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "a.md").write_text("a", encoding="utf-8")
+    return folder
+
+
+def test_two_processes_make_one_source(database_url: str, handbook: Path) -> None:
+    async def both() -> list[int]:
+        def run() -> int:
+            with opened(database_url) as retriever:
+                return retriever.index(handbook).added
+
+        return await asyncio.gather(*(asyncio.to_thread(run) for _ in range(2)))
+
+    assert sum(asyncio.run(both())) == 3  # none is new twice
+    with opened(database_url) as retriever:
+        (source,) = retriever.sources()
+        assert (source["documents"], source["chunks"], retriever.count()) == (3, 3, 3)
+
+
+def test_plans() -> None:
+    assert plan_places([], {"a": "/a"}) == ([], [])
+    with pytest.raises(ConfigurationError, match="has no name to call the source by"):
+        plan_places(["/"], {})
+    _, missing = plan_places(["/nowhere/at/all", "/a\0b"], {"root": "/x"})
+    assert sorted(map(str, missing)) == ["/a\0b", "/nowhere/at/all"]
+
+
+# --- moving ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    before = {hit.id for hit in store.search("key shutter zenith", 20)}
+    moved = handbook.parent.parent / "container" / "handbook"
+    shutil.move(handbook, moved)
+    with pytest.raises(ConfigurationError, match=f"semlex sources move handbook {moved}"):
+        store.index(moved)
+    store.move_source("handbook", moved)
+    report = store.index(moved)
+    assert (report.added, report.changed, report.unchanged, report.vanished) == (0, 0, 3, {})
+    assert {hit.id for hit in store.search("key shutter zenith", 20)} == before
+    assert {hit.root for hit in store.search("shutter")} == {str(moved)}
+
+
+def test_the_same_tree_in_another_place_has_the_same_documents(database_url: str, handbook: Path) -> None:
+    copy = handbook.parent.parent / "other" / "handbook"
+    shutil.copytree(handbook, copy)
+    ids = []
+    for number, root in enumerate((handbook, copy)):
+        with opened(database_url, collection=f"c{number}") as retriever:
+            retriever.index(root)
+            ids.append({hit.id for hit in retriever.search("key shutter zenith", 20)})
+    assert ids[0] == ids[1]
+
+
+def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook / "guide")
+    other = _new(handbook.parent / "other")
+    store.index(other)
+    (handbook / "guide" / "below").mkdir()
+    with pytest.raises(ConfigurationError, match="contains"):
+        store.move_source("other", handbook)
+    with pytest.raises(ConfigurationError, match="lies in the folder of the source 'guide'"):
+        store.move_source("other", handbook / "guide" / "below")
+    with pytest.raises(ConfigurationError, match="contains"):
+        store.move_source("other", handbook / "guide")
+    with pytest.raises(ConfigurationError, match="there is no folder"):
+        store.move_source("other", handbook / "nowhere")
+    with pytest.raises(ConfigurationError, match="there is no source 'tother'; sources: guide, other"):
+        store.move_source("tother", handbook)
+
+
+# --- files that are gone --------------------------------------------------------------------------------------------
+
+
+def test_a_run_says_how_many_files_have_vanished(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    (handbook / "keys.md").unlink()
+    (handbook / "guide" / "end.md").unlink()
+    assert store.index(handbook).vanished == {"handbook": 2}
+    assert store.index(handbook / "guide").vanished == {"handbook": 1}
+    assert store.index(handbook / "guide" / "start.md").vanished == {}
+    # What a pattern leaves out is still there.
+    assert store.index(handbook, include=["*.txt"]).vanished == {"handbook": 2}
+    assert store.delete(source="handbook", vanished=True).documents == 2
+    assert store.index(handbook).vanished == {}
+    assert places(store) == {("handbook", "guide/start.md")}
+
+
+def test_a_file_that_cannot_be_looked_at_has_not_vanished(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    (handbook / "keys.md").write_bytes(b"\0")  # no text any more
+    report = store.index(handbook)
+    assert (report.failed, report.vanished) == (1, {})
+    assert store.delete(vanished=True).chunks == 0
+    shutil.rmtree(handbook)
+    with pytest.raises(ConfigurationError, match="semlex sources move handbook FOLDER"):
+        store.delete(vanished=True)
+    assert store.count() == 3
