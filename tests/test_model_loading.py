@@ -193,6 +193,7 @@ def test_a_full_disk_is_named(hub, monkeypatch):
 MISSING = """
 import time
 from huggingface_hub import constants
+from semlex.models import weights
 from semlex.models.weights import find_model
 started = time.monotonic()
 try:
@@ -243,8 +244,15 @@ def test_a_missing_model_fails_within_four_seconds_where_the_hub_never_answers(s
     assert message.count("; or, ") == 1
 
 
-@pytest.mark.parametrize(("status", "reason"), [(404, "answered 404"), (401, "answered 401"), (503, "try again later")])
-def test_a_hub_that_has_nothing_for_us(tmp_path, files, status, reason):
+@pytest.mark.parametrize(
+    ("status", "reason", "remedy"),
+    [
+        (404, "answered 404", "Check the name, and that your account may read the model"),
+        (401, "answered 401", "Check the name, and that your account may read the model"),
+        (503, "answered 503", "try again later"),
+    ],
+)
+def test_a_hub_that_has_nothing_for_us(tmp_path, files, status, reason, remedy):
     hub = FakeHub(NAME, files)
     hub.status = status
     try:
@@ -253,7 +261,9 @@ def test_a_hub_that_has_nothing_for_us(tmp_path, files, status, reason):
         hub.close()
     assert done.returncode == 4
     assert done.stdout == ""
-    assert re.search(rf"error: model 'semlex/no-such-model' is not on this machine; .*{reason}.*Remedies", done.stderr)
+    assert f"error: model 'semlex/no-such-model' cannot be fetched: {reason}" in done.stderr
+    assert remedy in done.stderr
+    assert "models pull" not in done.stderr  # it was just done
 
 
 def test_a_hub_that_refuses_connections(tmp_path):
@@ -261,6 +271,22 @@ def test_a_hub_that_refuses_connections(tmp_path):
         port = server.getsockname()[1]
     done = run(["-c", MISSING], tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{port}")
     assert "hub: not reachable" in done.stdout
+    done = run(["-m", "semlex", "models", "pull", "a/b"], tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{port}")
+    assert "cannot be fetched: not reachable" in done.stderr
+    assert "Check the network" in done.stderr
+    assert "models pull" not in done.stderr
+
+
+def test_a_redirect_does_not_get_the_users_token(hub, files, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_secret")
+    other = FakeHub(NAME, files)
+    try:
+        hub.answer = lambda _method, path: (307, {"Location": f"{other.url}{path}"}, b"")
+        assert weights._hub_obstacle(NAME, None) is None
+    finally:
+        other.close()
+    assert hub.headers[0]["Authorization"] == "Bearer hf_secret"
+    assert [headers.get("Authorization") for headers in other.headers] == [None]
 
 
 def test_pull_from_the_command_line(tmp_path, files):

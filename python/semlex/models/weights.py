@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import threading
 import urllib.error
 import urllib.request
@@ -28,6 +29,7 @@ PROBE_SECONDS = 3.0
 # What must be in the cache; a model may have more files, which other programs may have left out.
 NEEDED_FILES = ["config.json", "modules.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
 UNKNOWN_OR_CLOSED = (401, 403, 404)  # the hub does not tell strangers which
+_REFUSED = "answered"  # how an obstacle begins that is the hub's own answer
 FINGERPRINT_BLOCKS = 16
 FINGERPRINT_BLOCK_BYTES = 64 * 1024
 
@@ -168,7 +170,17 @@ def pull_model(
         cached = _look_into_cache(name, revision)
         if isinstance(cached, ModelFolder):
             return PulledModel(cached, 0, 0, 0)
-        raise _not_found(name, revision, [f"local cache of the hub{cached}", f"hub: {obstacle}"])
+        unknown = obstacle.startswith(_REFUSED) and "later" not in obstacle
+        remedy = (
+            "Check the name, and that your account may read the model (HF_TOKEN)"
+            if unknown
+            else "Check the network, HF_HUB_OFFLINE, HF_ENDPOINT and the proxies, and run the same command again"
+        )
+        at = "" if revision is None else f" at revision {revision!r}"
+        raise ModelNotFoundError(
+            f"model {name!r}{at} cannot be fetched: {obstacle}; nor is it in the local cache of the hub{cached}. "
+            f"{remedy}; or copy a folder that holds the model to this machine, and give its path"
+        )
     plan = plan_download(name, revision, PROBE_SECONDS)
     if announce is not None:
         announce(plan.files, plan.bytes, plan.missing_bytes)
@@ -211,8 +223,13 @@ def _not_found(name: str, revision: str | None, tried: list[str]) -> ModelNotFou
     return ModelNotFoundError(
         f"model {name!r}{at} is not on this machine; tried: {'; '.join(tried)}. "
         "Remedies: give the path of a folder that holds the model; or, where the hub is reachable, fetch it once "
-        "(semlex models pull NAME, or allow_download=True); or choose another model ('static' needs no hub, 'none' "
-        "searches by words alone)"
+        f"({_how_to_fetch(name)}); or choose another model ('static' needs no hub, 'none' searches by words alone)"
+    )
+
+
+def _how_to_fetch(name: str) -> str:
+    return (
+        "allow_download=True" if _is_path(name) else f"semlex models pull {shlex.quote(name)}, or allow_download=True"
     )
 
 
@@ -268,17 +285,18 @@ def _hub_obstacle(name: str, revision: str | None) -> str | None:
     if not url.startswith(("https://", "http://")):
         return "HF_ENDPOINT is not an http(s) address"
     token = get_token()
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     answer = [f"no answer within {PROBE_SECONDS:g} s"]
 
     def probe() -> None:
-        request = urllib.request.Request(url, method="HEAD", headers=headers)  # noqa: S310 (scheme checked above)
+        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 (scheme checked above)
+        if token is not None:  # a redirect may lead to another host, which must not get it
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
             with urllib.request.urlopen(request, timeout=PROBE_SECONDS):  # noqa: S310
                 answer[0] = ""
         except urllib.error.HTTPError as error:
             meaning = "unknown, private or gated" if error.code in UNKNOWN_OR_CLOSED else "try again later"
-            answer[0] = f"answered {error.code} for this model ({meaning})"
+            answer[0] = f"{_REFUSED} {error.code} for this model ({meaning})"
             error.close()
         except (OSError, ValueError, HTTPException):
             answer[0] = "not reachable"
