@@ -143,8 +143,8 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
         (f" postgresql://me:{SECRET}@h/notes", "begins or ends with a blank"),
         (f"'postgresql://me:{SECRET}@h/notes'", "quotation mark; remove that"),
         (f"host=h;user=me;password={SECRET}", "separate them with blanks"),
-        (f"user=me:{SECRET}@h dbname=notes", "read as name=value pairs"),
-        (f"postgresql://me%3A{SECRET}@h/notes", "must be percent-encoded"),
+        (f"user=me:{SECRET}@h dbname=notes", "name holds a ':'; give the password by itself"),
+        (f"postgresql://me%3A{SECRET}@h/notes", "name holds a ':'; give the password by itself"),
         (f"postgresql://me:{SECRET}@there@h/notes", "@ as %40"),
         (f"postgresql://me:50%{SECRET}@h/notes", "% as %25"),
         ("postgresql://h/notes?schema=public", "only libpq's parameters are known"),
@@ -163,6 +163,7 @@ def test_the_remedies_for_addresses_work(server_url: str) -> None:
     for wrong, right in (
         (f"postgresql+psycopg://{parts['user']}@/{place}", f"postgresql://{parts['user']}@/{place}"),
         (f"{parts['user']}@/{place}", f"postgresql://{parts['user']}@/{place}"),
+        (f"postgresql://{parts['user']}%3Asecret@/{place}", f"postgresql://{parts['user']}:secret@/{place}"),
         (
             f"postgresql://{parts['user']}:{password}@/{place}",
             f"postgresql://{parts['user']}:{quote(password, safe='')}@/{place}",

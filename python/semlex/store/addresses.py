@@ -38,7 +38,11 @@ def describe(url: str) -> str:
         parts = None
     # libpq also takes strings in which an unescaped password has slipped into a part that is shown.
     if parts is None or any(_SLIPPED_IN[name].search(str(parts.get(name) or "")) for name in _SLIPPED_IN):
-        raise ConfigurationError(f"the database URL cannot be used: {_problem(url)}")
+        in_user = parts is not None and ":" in str(parts.get("user") or "")
+        problem = (
+            "the user's name holds a ':'; give the password by itself, as in " + FORM if in_user else _problem(url)
+        )
+        raise ConfigurationError(f"the database URL cannot be used: {problem}")
     shown = {name: parts[name] for name in _SLIPPED_IN if parts.get(name)}
     return " ".join(f"{name}={value}" for name, value in shown.items()) or "the default server"
 

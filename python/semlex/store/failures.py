@@ -87,6 +87,6 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
     if isinstance(error, PoolClosed):
         return ConnectionFailedError(f"{doing}: {message}; a pool of yours must be open as long as it is used")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-        return ConnectionFailedError(f"{doing}: the connection failed: {message}")
+        return ConnectionFailedError(f"{doing}: the connection failed: {message.removeprefix('connection failed: ')}")
     # Its message may quote the value.
     return StoreError(f"{doing}: the driver refused a value or a statement ({type(error).__name__})")
