@@ -256,3 +256,25 @@ def test_the_commands(folder: Path) -> None:
     assert str(folder) in semlex("config", "untrust").stderr
     assert "is not trusted" in semlex("status", code=2).stderr
     assert "there is no" in semlex("config", "trust", "own", code=2).stderr
+
+
+def test_what_is_said_is_refused_where_it_disagrees_and_what_is_set_is_a_default(
+    folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "docs").mkdir()
+    (folder / "docs" / "page.md").write_text("A lion.\n", encoding="utf-8")
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEMLEX_EMBEDDING_MODEL", "none")
+    # Refused before anything is made.
+    assert "chunk_tokens" in semlex("index", "docs", "-c", "one", "--chunk-tokens", "5", code=2).stderr
+    assert semlex("collections", "--json").stdout == ""
+    write(folder / "semlex.toml", 'language = "german"', "chunk_tokens = 100")
+    semlex("index", "docs", "-c", "one")
+    assert "german" in semlex("collections").stdout
+    monkeypatch.setenv("SEMLEX_LANGUAGE", "french")
+    assert "french" not in semlex("index", "docs", "-c", "one").stderr
+    told = semlex("--verbose", "index", "docs", "-c", "one").stderr
+    assert "language = french (SEMLEX_LANGUAGE) is not used: the collection has german" in told
+    refused = semlex("index", "docs", "-c", "one", "--language", "french", code=2).stderr
+    assert "german" in refused
+    assert "french" in refused

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,6 +71,10 @@ Mode = Annotated[
 ]
 
 
+# Whether to say which settings are not used; an option in front of every command.
+_verbose: ContextVar[bool] = ContextVar("verbose", default=False)
+
+
 def _retriever(settings: Settings, *, create: bool) -> SyncRetriever:
     """An open retriever; where no collection was named and there is but one, of that one."""
     from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
@@ -98,6 +103,10 @@ def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRe
     with _retriever(settings, create=create) as retriever:
         if not quiet:
             messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
+        if _verbose.get():
+            for name, (default, stored) in retriever.retriever.unused_defaults.items():
+                line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
+                messages.print(f"[dim]{escape(line)}[/dim]")
         yield retriever
 
 
@@ -128,9 +137,13 @@ def semlex(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Before a command: say which settings a collection does not follow.")
+    ] = False,
 ) -> None:
     """The options before a command."""
     del version
+    _verbose.set(verbose)
 
 
 @app.command("try", cls=QuestionCommand)
