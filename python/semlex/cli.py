@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from semlex import source_commands
 from semlex.config_commands import config_app
 from semlex.errors import CollectionNotFoundError, ConfigurationError, SemlexError
 from semlex.evaluation_commands import evaluation_app
@@ -19,6 +20,7 @@ from semlex.exit_codes import EXIT_CODES, SOME_FILES, exit_code
 from semlex.model_commands import doctor_app, models_app
 from semlex.options import (
     AsJson,
+    CollectionName,
     Database,
     DataDir,
     Device,
@@ -28,6 +30,7 @@ from semlex.options import (
     Model,
     QuestionCommand,
     Reranker,
+    filter_mapping,
 )
 from semlex.presentation import print_json, print_report, print_results
 from semlex.progress_display import progress_bar
@@ -53,6 +56,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(evaluation_app, name="eval")
 app.add_typer(config_app, name="config")
+source_commands.register(app)
 
 Question = Annotated[
     list[str],
@@ -60,7 +64,6 @@ Question = Annotated[
         help="What to look for; quotes around it are not needed. It may begin with '-'; after '--' all is the question."
     ),
 ]
-CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 Lexical = Annotated[
     str | None, typer.Option("--lexical", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
 ]
@@ -200,6 +203,9 @@ def index(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
     collection: CollectionName = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")
+    ] = None,
     include: Annotated[
         list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")
     ] = None,
@@ -241,6 +247,7 @@ def index(
     with _opened(settings, create=True, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         report = retriever.index(
             *found,
+            source=source,
             include=include or None,
             exclude=exclude or (),
             recursive=recursive,
@@ -286,16 +293,9 @@ def search(
         reranker_model=reranker,
         device=device,
     )
-    pairs = [item.partition("=") for item in filters or []]
-    if any(not equals for _, equals, _ in pairs):
-        raise ConfigurationError("--filter takes name=value")
-    from semlex.store.filters import COLUMNS, value_from_text  # noqa: PLC0415 - loads the driver
-
+    condition = filter_mapping(filters)
     with _opened(settings, create=False, quiet=True) as retriever:
-        condition = {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs}
-        results = retriever.search(
-            " ".join(question), top_k, condition or None, mode=mode, fusion=fusion, deadline=deadline
-        )
+        results = retriever.search(" ".join(question), top_k, condition, mode=mode, fusion=fusion, deadline=deadline)
     print_results(results, as_json=as_json)
 
 
@@ -415,10 +415,11 @@ def drop(
     settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
     if not yes:
         typer.confirm(f"Drop {collection} with everything in it?", abort=True, err=True)
-    with _opened(settings, create=False, quiet=True) as retriever:
-        dropped = retriever.drop_collection()
+    from semlex.listing import drop_one  # noqa: PLC0415 - loads the driver; `--help` should not
+
+    drop_one(settings.url, settings.schema_name, collection, settings.server_folder)
     if as_json:
-        print_json({"collection": collection, "dropped": dropped})
+        print_json({"collection": collection, "dropped": True})
 
 
 def main() -> None:

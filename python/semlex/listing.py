@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.store.connection import Database
+from semlex.store.dropping import drop_collection
 from semlex.store.embedded import EmbeddedServer
-from semlex.store.schema import LISTED, list_collections
+from semlex.store.migrating import migrate, pending_steps
+from semlex.store.names import Names
+from semlex.store.schema import LISTED, list_collections, no_such_collection
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from semlex.store.migrating import Step
+
+T = TypeVar("T")
 
 
 def list_all(db_url: str | None, schema: str, data_folder: Path | None = None) -> list[dict[str, Any]]:
@@ -21,16 +29,57 @@ def list_all(db_url: str | None, schema: str, data_folder: Path | None = None) -
         schema: Schema that holds semlex's tables.
         data_folder: Folder of the embedded Postgres.
     """
+    found = _with_database(db_url, data_folder, lambda database: list_collections(database, schema))
+    return [dict(zip(LISTED, row, strict=True)) for row in found]
 
-    async def read(url: str) -> list[dict[str, Any]]:
+
+def drop_one(db_url: str | None, schema: str, collection: str, data_folder: Path | None = None) -> None:
+    """Drops a collection, whatever its version.
+
+    Args:
+        db_url: libpq connection string, or None for the embedded Postgres.
+        schema: Schema that holds semlex's tables.
+        collection: Its name.
+        data_folder: Folder of the embedded Postgres.
+
+    Raises:
+        CollectionNotFoundError: There is none of that name.
+    """
+    names = Names(schema, collection)
+
+    async def drop(database: Database) -> None:
+        if not await drop_collection(database, names):
+            known = [row[0] for row in await list_collections(database, names.schema)]
+            raise no_such_collection(names.collection, known)
+
+    _with_database(db_url, data_folder, drop)
+
+
+def migrate_all(
+    db_url: str | None, schema: str, data_folder: Path | None = None, *, dry_run: bool = False
+) -> list[Step]:
+    """Migrates every collection of a schema; with `dry_run` it only says what there is to do.
+
+    Args:
+        db_url: libpq connection string, or None for the embedded Postgres.
+        schema: Schema that holds semlex's tables.
+        data_folder: Folder of the embedded Postgres.
+        dry_run: Whether nothing is done.
+    """
+    work = pending_steps if dry_run else migrate
+    return _with_database(db_url, data_folder, lambda database: work(database, schema))
+
+
+def _with_database(db_url: str | None, data_folder: Path | None, work: Callable[[Database], Awaitable[T]]) -> T:
+    async def run(url: str) -> T:
         database = Database(url)
         await database.open()
         try:
-            return [dict(zip(LISTED, row, strict=True)) for row in await list_collections(database, schema)]
+            return await work(database)
         finally:
             await database.close()
 
     if db_url is not None:
-        return asyncio.run(read(db_url))
+        return asyncio.run(run(db_url))
     with EmbeddedServer(data_folder) as server:
-        return asyncio.run(read(server.url))
+        return asyncio.run(run(server.url))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from semlex.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,6 +56,20 @@ def question_last(arguments: Sequence[str], options_with_values: set[str]) -> li
     return [*kept, "--", *rest] if rest else kept
 
 
+def filter_mapping(items: Sequence[str] | None) -> dict[str, Any] | None:
+    """The values of ``--filter`` as a filter.
+
+    Raises:
+        ConfigurationError: One of them is not name=value.
+    """
+    pairs = [item.partition("=") for item in items or ()]
+    if any(not equals for _, equals, _ in pairs):
+        raise ConfigurationError("--filter takes name=value")
+    from semlex.store.filters import COLUMNS, value_from_text  # noqa: PLC0415 - loads the driver
+
+    return {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs} or None
+
+
 Database = Annotated[
     str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
 ]
@@ -72,4 +88,5 @@ Dimensions = Annotated[
 Reranker = Annotated[
     str | None, typer.Option("--reranker", help="Name or folder of a reranker, score, none or auto; see the docs.")
 ]
+CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import sys
 from datetime import date, datetime
 from pathlib import Path
@@ -155,6 +156,16 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
         messages.print(
             f"[yellow]note:[/yellow] of {report.cut} chunks the model read only the beginning; fewer tokens a chunk "
             "(--chunk-tokens) would keep what it leaves out"
+        )
+    for source, count in report.vanished.items():
+        messages.print(
+            f"[yellow]note:[/yellow] {count} files of {escape(one_line(source))} are gone; their chunks are still "
+            f"found, until: semlex delete --source {escape(shlex.quote(source))} --vanished"
+        )
+    if report.outdated:
+        messages.print(
+            f"[yellow]note:[/yellow] {report.outdated} documents were cut by an older version; what cutting them anew "
+            "would take: semlex rechunk --dry-run"
         )
     for warning in report.warnings:
         messages.print(f"[yellow]note:[/yellow] {escape(one_line(warning))}")

@@ -24,6 +24,7 @@ from semlex.settings_files import model_names
 from semlex.store import rows, schema
 from semlex.store.connection import Database, check_access
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
+from semlex.store.dropping import drop_collection
 from semlex.store.embedded import EmbeddedServer
 from semlex.store.filters import log_unknown_fields, parse_filters
 from semlex.store.lexical.bm25 import DEFAULT_BM25, Bm25Engine, Bm25Options
@@ -338,7 +339,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
     async def drop_collection(self) -> bool:
         """Drops the collection with everything in it, and closes this retriever."""
         database = (await self._ready()).database
-        dropped = await schema.drop_collection(database, self.names)
+        dropped = await drop_collection(database, self.names)
         await self.close()
         return dropped
 

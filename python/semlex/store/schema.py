@@ -129,7 +129,7 @@ class Collection:
 
 async def find_collection(database: Database, names: Names) -> Collection | None:
     """The collection as it is stored, or None; nothing is made or migrated."""
-    found = await database.read("look for the collection", lambda connection: _find(connection, names))
+    found = await database.read("look for the collection", lambda connection: find(connection, names))
     return found[0] if found is not None else None
 
 
@@ -150,7 +150,7 @@ async def open_collection(
         PrivilegeError: The role lacks a right; the message holds the SQL for the database's owner.
         SchemaVersionError: It was made by a newer semlex.
     """
-    found = await database.read("open the collection", lambda connection: _find(connection, names))
+    found = await database.read("open the collection", lambda connection: find(connection, names))
     current = len(migrations.COLLECTION)
     if found is not None:
         collection, version = found
@@ -158,11 +158,11 @@ async def open_collection(
             return collection
     elif not create:
         known = [row[0] for row in await list_collections(database, names.schema)]
-        shown = ", ".join(known[:10]) or "none"
-        raise CollectionNotFoundError(f"there is no collection {names.collection!r} here; collections: {shown}")
+        raise no_such_collection(names.collection, known)
     server = await database.read("look at the server", read_server_info)
     if server.read_only:
-        raise ReadOnlyError(f"collection {names.collection!r} must be made or migrated on the primary server first")
+        done = "made" if found is None else "migrated (semlex migrate)"
+        raise ReadOnlyError(f"collection {names.collection!r} must be {done} on the primary server first")
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
     lexical_engine(chosen.lexical_engine, chosen.language, stop_words=chosen.stop_words)
@@ -170,21 +170,36 @@ async def open_collection(
         try:
             await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
             break
+        except PrivilegeError as error:
+            if found is None:
+                raise
+            raise PrivilegeError(
+                f"collection {names.collection!r} was made by an older semlex and must be migrated, which this role "
+                "may not do; let the owner of its tables run: semlex migrate (or what semlex migrate --sql prints)",
+                sqlstate=error.sqlstate,
+            ) from None
         except StoreError as error:
             if error.sqlstate not in ALREADY_DONE or attempt == SETUP_ATTEMPTS:
                 raise
     return await open_collection(database, names, settings, create=False)
 
 
-async def _has_registry(connection: Connection, schema: str) -> bool:
+def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
+    """The error of a collection that does not exist."""
+    shown = ", ".join(known[:10]) or "none"
+    return CollectionNotFoundError(f"there is no collection {name!r} here; collections: {shown}")
+
+
+async def has_registry(connection: Connection, schema: str) -> bool:
+    """Whether any collection was ever made in a schema."""
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
     row = await cursor.fetchone()
     return bool(row and row[0])
 
 
-async def _find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
+async def find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
     """The collection and the version of its tables; reads what older and newer versions of semlex made as well."""
-    if not await _has_registry(connection, names.schema):
+    if not await has_registry(connection, names.schema):
         return None
     versions = sql.Identifier(names.schema, "embedding_version")
     cursor = await connection.execute(
@@ -243,13 +258,9 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     await set_local(connection, lock_timeout="5s")
     await _ensure_extension(connection)
     await _ensure_registry(connection, names)
-    found = await _find(connection, names)
+    found = await find(connection, names)
     version = found[1] if found else 0
-    pending = migrations.COLLECTION[version:]
-    statements: Sequence[sql.Composed] = [statement for migration in pending for statement in migration(names)]
-    if found is not None and version < KEYWORD_NAMES:
-        statements = _renamed_engine(names, found[0].lexical, statements)
-    for statement in statements:
+    for statement in migration_statements(names, version, None if found is None else found[0].lexical):
         await connection.execute(statement)
     now = utc_now()
     if found is not None:
@@ -286,8 +297,19 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     )
 
 
-def _renamed_engine(names: Names, engine: LexicalEngine, statements: Sequence[sql.Composed]) -> Sequence[sql.Composed]:
-    """The statements of the migration that renames, with what the engines of extensions need beside them."""
+def migration_statements(names: Names, version: int, engine: LexicalEngine | None) -> Sequence[sql.Composed]:
+    """What makes the newest form of a collection's tables.
+
+    Args:
+        names: Of the collection.
+        version: Of its tables; 0 when there are none.
+        engine: Its keyword engine, or None when there are no tables.
+    """
+    pending = migrations.COLLECTION[version:]
+    statements: Sequence[sql.Composed] = [statement for migration in pending for statement in migration(names)]
+    if engine is None or version >= KEYWORD_NAMES:
+        return statements
+    # The migration that renames, with what the engines of extensions need beside it.
     if isinstance(engine, PgTextsearchEngine):
         rename = sql.SQL("ALTER TABLE {} RENAME COLUMN lexical_text TO keyword_text").format(names.chunk)
         return (*statements, rename)
@@ -367,7 +389,7 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
         names = collection.names
         await set_local(connection, lock_timeout="60s")
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-        found = await _find(connection, names)
+        found = await find(connection, names)
         if found is None:
             raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
         now_open = found[0]
@@ -435,7 +457,7 @@ async def list_collections(database: Database, schema: str) -> list[tuple[Any, .
     """Name, lexical engine, language, model, dimensions and creation time of every collection, by name."""
 
     async def work(connection: Connection) -> list[tuple[Any, ...]]:
-        if not await _has_registry(connection, schema):
+        if not await has_registry(connection, schema):
             return []
         cursor = cursor_with_times(connection)
         await cursor.execute(
@@ -449,30 +471,3 @@ async def list_collections(database: Database, schema: str) -> list[tuple[Any, .
         return await cursor.fetchall()
 
     return await database.read("list the collections", work)
-
-
-async def drop_collection(database: Database, names: Names) -> bool:
-    """Drops a collection with everything in it; False when there is none of that name."""
-
-    async def work(connection: Connection) -> bool:
-        await set_local(connection, lock_timeout="60s")
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-        if not await _has_registry(connection, names.schema):
-            return False
-        versions = sql.Identifier(names.schema, "embedding_version")
-        cursor = await connection.execute(
-            sql.SQL("DELETE FROM {} WHERE name = %s RETURNING version").format(versions), [names.collection]
-        )
-        tables = [names.embedding(version) for (version,) in await cursor.fetchall()]
-        cursor = await connection.execute(
-            sql.SQL("DELETE FROM {} WHERE name = %s RETURNING 1").format(names.registry), [names.collection]
-        )
-        if await cursor.fetchone() is None:
-            return False
-        tables += [names.chunk, names.document, names.source, names.ingestion_log]
-        tables += [names.segment, names.posting, names.tombstone]
-        await set_local(connection, lock_timeout="5s")
-        await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.SQL(", ").join(tables)))
-        return True
-
-    return await database.write("drop the collection", work)

@@ -1,0 +1,192 @@
+"""`semlex sources`, `delete`, `rechunk` and `migrate`: what a collection holds, and how it is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from contextlib import contextmanager
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from semlex.options import AsJson, CollectionName, Database, DataDir, Device, Dimensions, Model, filter_mapping
+from semlex.presentation import print_json, print_report
+from semlex.progress_display import progress_bar
+from semlex.terminal import messages, one_line, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.sync import SyncRetriever
+
+sources_app = typer.Typer(help="Show and move the folders that documents were read from.", invoke_without_command=True)
+Source = Annotated[str | None, typer.Option("--source", help="Only this source.")]
+
+
+@contextmanager
+def _opened(**arguments: Any) -> Iterator[SyncRetriever]:
+    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
+    from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
+
+    settings = load_settings(**arguments)
+    with SyncRetriever(**settings.retriever_options, create=False) as retriever:
+        yield retriever
+
+
+@sources_app.callback()
+def sources(
+    context: typer.Context,
+    *,
+    collection: CollectionName = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the sources of a collection: name, folder, documents, chunks."""
+    if context.invoked_subcommand is not None:
+        return
+    with _opened(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none") as retriever:
+        found = retriever.sources()
+    for entry in found:
+        if as_json:
+            print_json(entry)
+        else:
+            counts = f"{entry['documents']:,} documents, {entry['chunks']:,} chunks"
+            output.print(f"{escape(one_line(entry['name'])):24} {counts:36} {escape(one_line(entry['root']))}")
+    if not found and not as_json:
+        messages.print("no sources: semlex index FOLDER makes one")
+
+
+@sources_app.command()
+def move(
+    name: Annotated[str, typer.Argument(help="Name of the source.")],
+    root: Annotated[Path, typer.Argument(help="Where its folder is now.")],
+    *,
+    collection: CollectionName = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where the folder of a source is now; its documents stay what they are."""
+    with _opened(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none") as retriever:
+        retriever.move_source(name, root.expanduser())
+        moved = next(entry for entry in retriever.sources() if entry["name"] == name)
+    if as_json:
+        print_json(moved)
+    else:
+        messages.print(f"{escape(one_line(name))} is {escape(one_line(moved['root']))} now")
+
+
+def delete(
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of chunks.")] = None,
+    *,
+    document: Annotated[
+        str | None, typer.Option("--document", help="A document: its path below the folder of its source.")
+    ] = None,
+    source: Source = None,
+    filters: Annotated[list[str] | None, typer.Option("--filter", help="name=value; repeatable.")] = None,
+    vanished: Annotated[bool, typer.Option("--vanished", help="Only documents whose file is gone.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    collection: CollectionName = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete chunks with their vectors; what is given must all hold."""
+    given: dict[str, Any] = {
+        "ids": ids or None,
+        "document": document,
+        "source": source,
+        "filters": filter_mapping(filters),
+        "vanished": vanished,
+    }
+    with _opened(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none") as retriever:
+        report = retriever.delete(**given, dry_run=True)
+        if not dry_run and report.chunks + report.documents:
+            if not yes:
+                question = f"Delete {report.chunks:,} chunks ({report.documents:,} whole documents)?"
+                typer.confirm(question, abort=True, err=True)
+            report = retriever.delete(**given)
+    if as_json:
+        print_json(dataclasses.asdict(report))
+    else:
+        done = "would be deleted" if dry_run else "deleted"
+        messages.print(f"{report.chunks:,} chunks {done}, {report.documents:,} documents with nothing left")
+
+
+def rechunk(
+    *,
+    chunk_tokens: Annotated[
+        int | None, typer.Option("--chunk-tokens", help="Most tokens of a chunk from now on.")
+    ] = None,
+    overlap_tokens: Annotated[
+        int | None, typer.Option("--overlap-tokens", help="Most tokens that neighbours share from now on.")
+    ] = None,
+    source: Source = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+    collection: CollectionName = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    model: Model = None,
+    device: Device = None,
+    dimensions: Dimensions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cut documents anew from their files: those that an older version cut, or all of them with other settings."""
+    settings = {"embedding_model": model, "device": device, "dimensions": dimensions}
+    with (
+        _opened(database_url=database, data_dir=data_dir, collection=collection, **settings) as retriever,
+        progress_bar(shown=not as_json) as progress,
+    ):
+        report = retriever.rechunk(
+            chunk_tokens=chunk_tokens,
+            overlap_tokens=overlap_tokens,
+            source=source,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    if dry_run and not as_json:
+        messages.print(
+            f"{report.changed:,} documents would be cut into {report.chunks:,} chunks, {report.embedded:,} of them "
+            f"embedded; {report.unchanged:,} documents stay"
+        )
+    else:
+        print_report(report, as_json=as_json)
+
+
+def migrate(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be migrated.")] = False,
+    as_sql: Annotated[bool, typer.Option("--sql", help="Print the SQL, for a role that may change tables.")] = False,
+    database: Database = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the tables of all collections to the form that this version uses; opening one does that as well."""
+    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
+    from semlex.listing import migrate_all  # noqa: PLC0415 - loads the driver
+
+    settings = load_settings(database_url=database, data_dir=data_dir)
+    steps = migrate_all(settings.url, settings.schema_name, settings.server_folder, dry_run=dry_run or as_sql)
+    if as_sql:
+        for entry in steps:
+            sys.stdout.write(entry.script())
+        return
+    for entry in steps:
+        if as_json:
+            print_json({"name": entry.name, "version": entry.version, "wanted": entry.wanted, "done": not dry_run})
+        else:
+            done = "would be migrated" if dry_run else "migrated"
+            messages.print(f"{entry.name}: version {entry.version} {done} to {entry.wanted}")
+    if not steps and not as_json:
+        messages.print("nothing to migrate")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds these commands to the command line."""
+    app.add_typer(sources_app, name="sources")
+    for command in (delete, rechunk, migrate):
+        app.command()(command)
