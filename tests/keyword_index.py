@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import psycopg
 from psycopg import sql
 
@@ -51,20 +50,20 @@ def _check_generation(
     segments = _rows(connection, columns, names.segment, generation)
     columns = "SELECT tombstone_id, data FROM {} WHERE generation = {}"
     tombstones = _rows(connection, columns, names.tombstone, generation)
-    dead = np.unique([one for key, data in tombstones for one in _core.decode_tombstone(key.bytes, data).tolist()])
+    dead = _core.IdSet.union([_core.decode_tombstone(key.bytes, data) for key, data in tombstones])
     columns = "SELECT keyword_id, coalesce(language, {1}), context, chunk_text FROM {0}"
     texts = {keyword_id: rest for keyword_id, *rest in _rows(connection, columns, names.chunk, language)}
-    held = {key: _core.segment_ids(key.bytes, header).tolist() for key, _, _, header in segments}
+    held = {key: _core.segment_ids(key.bytes, header).to_array().tolist() for key, _, _, header in segments}
     counted = Counter(keyword_id for ids in held.values() for keyword_id in ids)
     assert set(counted.values()) <= {1}, "a chunk stands in two segments"
-    alive = set(counted) - set(dead.tolist())
+    alive = set(counted) - set(dead.to_array().tolist())
     assert alive == set(texts), f"missing {set(texts) - alive}, too many {alive - set(texts)}"
     for segment_id, own, count, header in segments:
         assert len(held[segment_id]) == count
         columns = "SELECT first_term, data FROM {} WHERE segment_id = {} ORDER BY first_term"
         rows = _rows(connection, columns, names.posting, segment_id)
         source = (segment_id.bytes, header, rows)
-        found = _core.merge_segments(bytes(16), [source], dead.astype(np.int64))
+        found = _core.merge_segments(bytes(16), [source], dead)
         expected = _plainly_built(own, stop_words, {one: texts[one] for one in held[segment_id] if one in texts})
         assert (found.chunks, found.header) == (expected.chunks, expected.header)
         assert (list(found.first_terms), list(found.data)) == (list(expected.first_terms), list(expected.data))

@@ -8,6 +8,8 @@ import re
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,9 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
     ("float8", 2**53 + 1, "out_of_range"),
     ("float8", False, "wrong_type"),
     ("float8", "1", "wrong_type"),
+    ("float8", Decimal("0.1"), "wrong_type"),
+    ("float4", Fraction(1, 3), "wrong_type"),
+    ("float8", np.int64(2**53 + 1), "out_of_range"),
     ("bool", 1, "wrong_type"),
     ("text", "a\0", "nul"),
     ("text", SURROGATE, "lone_surrogate"),
@@ -386,3 +391,18 @@ def test_no_message_holds_the_value() -> None:
     )
     assert secret not in messages
     assert "123456" not in messages
+
+
+def test_columns_that_do_not_fit_hide_no_other_error() -> None:
+    columns = [("id", "text", ["a", "b\0"]), ("size", "int4", [1]), ("when", "timestamptz", [NOW, "now"])]
+    found = refusals(CopyEncoder, columns)
+    assert {("id", "nul"), ("when", "wrong_type")} <= {(field, code) for _, field, code in found}
+    assert ("size", "length_differs") in {(field, code) for _, field, code in found}
+
+
+def test_numbers_of_numpy_are_floats() -> None:
+    values = [np.float32(0.5), np.float64(0.1), np.float16(2), np.int64(3), 4, 0.5]
+    encoder = CopyEncoder([("n", "float8", values)])
+    buffer = np.empty(4096, np.uint8)
+    _, written = encoder.encode_into(buffer, 0)
+    assert decode_copy(buffer[:written].tobytes(), ["float8"]) == [[0.5, 0.1, 2.0, 3.0, 4.0, 0.5]]

@@ -6,6 +6,7 @@ import bisect
 import math
 import threading
 import uuid
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -15,9 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.errors import DamagedSegmentError, StoreError
+from semlex.errors import AnalyzerVersionError, DamagedSegmentError, StoreError, ValidationError
 
 LANGUAGES = ("english", "german")
+
+
+def id_set(ids: list[int]) -> _core.IdSet:
+    return _core.IdSet(np.array(ids, np.int64))
 
 
 @dataclass
@@ -37,7 +42,7 @@ class Tables:
 
     def bury(self, ids: list[int]) -> None:
         tombstone_id = uuid.uuid4().bytes
-        self.tombstones.append((tombstone_id, _core.encode_tombstone(tombstone_id, np.array(ids, np.int64))))
+        self.tombstones.append((tombstone_id, _core.encode_tombstone(tombstone_id, id_set(ids))))
 
     def copy(self) -> Tables:
         return Tables(list(self.segments), list(self.tombstones))
@@ -161,7 +166,7 @@ def test_merging_equals_building_anew(chunks):
     dead = [at for at, (_, _, _, died) in enumerate(chunks) if died]
     merged_id = uuid.uuid4().bytes
     sources = [(of, part.header, [*zip(part.first_terms, part.data, strict=True)]) for of, _, part in tables.segments]
-    merged = _core.merge_segments(merged_id, sources, np.array(dead, np.int64))
+    merged = _core.merge_segments(merged_id, sources, id_set(dead))
     builder = _core.SegmentBuilder()
     for at, (_, terms, _, died) in reversed([*enumerate(chunks)]):
         if not died:
@@ -170,14 +175,14 @@ def test_merging_equals_building_anew(chunks):
     assert (merged.header, merged.first_terms, merged.data) == (built.header, built.first_terms, built.data)
     assert (merged.chunks, merged.postings, merged.total_length) == (built.chunks, built.postings, built.total_length)
     living = [at for at, (_, _, _, died) in enumerate(chunks) if not died]
-    assert _core.segment_ids(merged_id, merged.header).tolist() == living
+    assert _core.segment_ids(merged_id, merged.header).to_array().tolist() == living
 
 
 @given(ids=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 30)))
 def test_tombstones_come_back(ids):
     tombstone_id = uuid.uuid4().bytes
-    data = _core.encode_tombstone(tombstone_id, np.array(ids, np.int64))
-    assert _core.decode_tombstone(tombstone_id, data).tolist() == sorted(set(ids))
+    data = _core.encode_tombstone(tombstone_id, id_set(ids))
+    assert _core.decode_tombstone(tombstone_id, data).to_array().tolist() == sorted(set(ids))
 
 
 def test_a_language_that_was_not_planned_is_named():
@@ -283,7 +288,7 @@ def test_damage_is_an_error_that_names_the_segment(data):
     parts[number] = damaged
     source = (segment_id, parts[0], [*zip(segment.first_terms, parts[1:], strict=True)])
     with pytest.raises(DamagedSegmentError, match="semlex reindex --lexical") as caught:
-        _core.merge_segments(bytes(16), [source], np.array([], np.int64))
+        _core.merge_segments(bytes(16), [source], id_set([]))
     assert caught.value.segment_id == str(uuid.UUID(bytes=segment_id))
     assert isinstance(caught.value, StoreError)
 
@@ -303,7 +308,7 @@ def test_bytes_under_another_key_are_damage():
         cache.snapshot(plan, [(other, "english", segment.header)], [], [(other, b"term7", first, row)])
     with pytest.raises(DamagedSegmentError):
         _core.segment_ids(other, segment.header)
-    data = _core.encode_tombstone(other, np.array([1]))
+    data = _core.encode_tombstone(other, id_set([1]))
     with pytest.raises(DamagedSegmentError):
         _core.decode_tombstone(segment_id, data)
     with pytest.raises(DamagedSegmentError):
@@ -360,6 +365,79 @@ def test_the_share_of_a_query_that_chunks_hold():
     plan = cache.plan([("english", wanted, [], [])])
     with pytest.raises(ValueError, match="lacks languages"):
         tables.snapshot(cache, plan).coverage(np.array([1]))
+
+
+@given(one=st.lists(st.integers(-5, 30)), other=st.lists(st.integers(-5, 30)))
+def test_sets_of_ids(one, other):
+    left, right = id_set(one), id_set(other)
+    assert (left & right).to_array().tolist() == sorted(set(one) & set(other))
+    assert (left - right).to_array().tolist() == sorted(set(one) - set(other))
+    assert _core.IdSet.union([left, right]).to_array().tolist() == sorted({*one, *other})
+    assert (left.count, bool(left), repr(left)) == (len(set(one)), bool(one), f"IdSet({len(set(one))} ids)")
+    assert not _core.IdSet()
+
+
+def test_a_tombstone_that_names_billions_is_never_listed():
+    tombstone_id = bytes(16)
+    # One range: zigzag of 0, then 2**32 - 2 more ids.
+    content = b"\x01\x00\xfe\xff\xff\xff\x0f"
+    covered = b"\x02\x03" + tombstone_id + (0).to_bytes(8, "little") + content
+    ids = _core.decode_tombstone(tombstone_id, b"\x02" + zlib.crc32(covered).to_bytes(4, "little") + content)
+    assert ids.count == 2**32 - 1
+    tables = Tables()
+    tables.add("english", {of: ["a"] for of in (-1, 0, 7)})
+    segment_id, _, segment = tables.segments[0]
+    held = _core.segment_ids(segment_id, segment.header)
+    assert (held - ids).to_array().tolist() == [-1]
+    source = (segment_id, segment.header, [*zip(segment.first_terms, segment.data, strict=True)])
+    assert _core.merge_segments(bytes(16), [source], ids).chunks == 1
+    with pytest.raises(MemoryError, match="4294967295 ids"):
+        ids.to_array()
+
+
+def test_another_version_of_the_format_is_no_damage():
+    tables = Tables()
+    tables.add("english", {1: ["a"]})
+    segment_id, _, segment = tables.segments[0]
+    content = segment.header[5:]
+    covered = b"\x03\x01" + segment_id + (0).to_bytes(8, "little") + content
+    newer = b"\x03" + zlib.crc32(covered).to_bytes(4, "little") + content
+    with pytest.raises(AnalyzerVersionError, match="version 3 of its format, this semlex reads version 2"):
+        _core.segment_ids(segment_id, newer)
+
+
+def test_an_internal_error_is_an_ordinary_one_and_says_what_happened():
+    """A panic in Rust is none of Python's `BaseException`s; what it was in the midst of is not used any more."""
+    panic = _core._panic
+    for options in ({}, {"held": True}):
+        with pytest.raises(RuntimeError, match=r"internal error in semlex\._core: out of order; please report"):
+            panic("out of order", **options)
+    builder = _core.SegmentBuilder()
+    builder.add_terms(1, ["a"])
+    with pytest.raises(RuntimeError, match="in the midst"):
+        panic("in the midst", builder=builder)
+    for use in (lambda: builder.add_terms(2, ["a"]), lambda: builder.finish(bytes(16)), lambda: len(builder)):
+        with pytest.raises(RuntimeError, match="half-done; build the segment with a new one"):
+            use()
+
+
+def test_arrays_that_are_not_aligned_are_read():
+    tables = Tables()
+    tables.add("english", {of: ["a"] for of in range(5)})
+    cache = _core.PostingCache()
+    snapshot = tables.snapshot(cache, cache.plan([("english", [(0, "a")], [], [])]))
+    ids = np.arange(1, 4)
+    shifted = np.frombuffer(b"\0" + ids.tobytes(), np.uint8)[1:].view(np.int64)
+    assert not shifted.flags.aligned
+    assert snapshot.search(9, allowed=shifted)[0].tolist() == [1, 2, 3]
+    assert snapshot.coverage(shifted).tolist() == [1, 1, 1]
+    fused = _core.reciprocal_rank_fusion([shifted])
+    assert fused[0].tolist() == [1, 2, 3]
+    rows = np.frombuffer(b"\0" + np.ones((2, 3), np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 3)
+    assert not rows.flags.aligned
+    assert _core.unit_rows(rows, 2).shape == (2, 2)
+    with pytest.raises(ValidationError, match=r"aligned|wrong_layout"):
+        _core.CopyEncoder([("v", "vector", rows)])
 
 
 def test_misuse_is_refused():

@@ -17,6 +17,7 @@ __all__ = [
     "Chunks",
     "CopyEncoder",
     "EncodedSegment",
+    "IdSet",
     "PostingCache",
     "PostingPlan",
     "PostingSnapshot",
@@ -55,13 +56,15 @@ class CopyEncoder:
     """Columns of rows, written as Postgres' binary COPY in blocks of the caller's size.
 
     Format: "Binary Format" on the COPY page of the PostgreSQL manual, and the receive functions of pgvector. Every type
-    takes NULL: a list with None in it. Numbers take an array instead, which is borrowed, not copied.
+    takes NULL: a list with None in it. Numbers take an array instead, which is borrowed, not copied: until the last
+    block is written no other thread may write to it or resize it, nor to the buffer while `encode_into` runs. All other
+    functions but `validate_rows` copy the arrays that they are given before they release the interpreter.
 
     ==================  =======================================================  ==============================
     type                list of                                                  or C-contiguous array
     ==================  =======================================================  ==============================
     int2, int4, int8    int (not bool)                                           int64 (n,), range checked
-    float4, float8      float, or int up to 2**53                                float32 (n,), float64 (n,)
+    float4, float8      float or NumPy's, or int up to 2**53 (no Decimal)        float32 (n,), float64 (n,)
     bool                bool                                                     bool (n,)
     text                str
     jsonb               dict, list, str, int, float, bool (see `to_json`)
@@ -792,37 +795,73 @@ class SegmentBuilder:
 def merge_segments(
     segment_id: bytes,
     sources: Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, bytes]]]],
-    dead: NDArray[np.int64],
+    dead: IdSet,
 ) -> EncodedSegment:
     """Merges segments of one language: the same bytes as building a segment from the chunks that live.
 
     Args:
         segment_id: Id of the new segment.
         sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
-        dead: Lexical ids to leave out, in any order; int64 (n,).
+        dead: Lexical ids to leave out.
 
     Raises:
         ValueError: When more than 65,536 chunks live, or one of them in two sources.
         semlex.errors.DamagedSegmentError: When stored bytes are not those that were written, or rows are missing.
     """
 
-def segment_ids(segment_id: bytes, header: bytes) -> NDArray[np.int64]:
-    """The lexical ids in a segment, dead ones included, ascending: int64 (n,).
+@final
+class IdSet:
+    """A set of ids, kept as ranges: the few bytes of a tombstone may name billions. It never changes.
+
+    Args:
+        ids: In any order, repeated or not; int64 (n,). None: no ids.
+    """
+
+    def __new__(cls, ids: NDArray[np.int64] | None = None) -> Self: ...
+    @staticmethod
+    def union(sets: Sequence[IdSet]) -> IdSet:
+        """All ids that are in any of the sets."""
+
+    @property
+    def count(self) -> int:
+        """Number of ids."""
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+
+    def __and__(self, other: IdSet, /) -> IdSet:
+        """The ids that are in both."""
+
+    def __sub__(self, other: IdSet, /) -> IdSet:
+        """The ids that are not in the other."""
+
+    def to_array(self) -> NDArray[np.int64]:
+        """The ids, ascending: int64 (n,).
+
+        Raises:
+            MemoryError: For more than 2**30 ids, or than there is memory for.
+        """
+
+def segment_ids(segment_id: bytes, header: bytes) -> IdSet:
+    """The lexical ids in a segment, dead ones included.
 
     Raises:
         semlex.errors.DamagedSegmentError: When the header is damaged.
     """
 
-def encode_tombstone(tombstone_id: bytes, lexical_ids: NDArray[np.int64]) -> bytes:
-    """Encodes ids of deleted chunks, given in any order.
+def encode_tombstone(tombstone_id: bytes, lexical_ids: IdSet) -> bytes:
+    """Encodes ids of deleted chunks.
 
     Args:
         tombstone_id: 16 random bytes that are never used again. The data is bound to it.
-        lexical_ids: int64 (n,).
+        lexical_ids: Less than 2**32.
+
+    Raises:
+        ValueError: For more ids.
     """
 
-def decode_tombstone(tombstone_id: bytes, data: bytes) -> NDArray[np.int64]:
-    """The ids in a tombstone, ascending, each once: int64 (n,).
+def decode_tombstone(tombstone_id: bytes, data: bytes) -> IdSet:
+    """The ids in a tombstone.
 
     Raises:
         semlex.errors.DamagedSegmentError: When the data is damaged.

@@ -2,6 +2,14 @@
 //!
 //! Each stage is one module; each function takes a whole batch and returns arrays or bytes.
 #![forbid(unsafe_code)]
+// Tests may fail by a panic.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::string_slice))]
+
+// The packed blocks of posting lists are in the order of bytes of the machine: another one would read other numbers.
+#[cfg(target_endian = "big")]
+compile_error!(
+    "semlex stores posting lists in little-endian order; there is no build for big-endian machines"
+);
 
 pub mod batch;
 pub mod chunk;

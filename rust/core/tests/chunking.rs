@@ -72,8 +72,6 @@ fn is_blank(character: char) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn chunks_cover_fit_and_overlap_within_the_bound(text in text(), options in options(), words: bool) {
         let (tokens, found) = cut(&text, words, &options);

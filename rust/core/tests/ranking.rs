@@ -34,8 +34,6 @@ fn complete(candidates: &[(f64, f64)], spread: Spread, weight: f64) -> Completed
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn rank_fusion_is_its_twin(
         lists in prop::collection::vec((prop::collection::vec(-9_i64..30, 0..40), 0.0..9.0), 0..5),

@@ -278,7 +278,7 @@ fn tables(
         let ids = ids.iter().copied().chain([5_000, ids[0]]).collect();
         tables
             .tombstones
-            .push((id, encode_tombstone(&id, ids).unwrap()));
+            .push((id, encode_tombstone(&id, &IdSet::new(ids)).unwrap()));
     }
     tables
 }
@@ -324,7 +324,7 @@ proptest! {
         let dead: Vec<_> = chunks.iter().skip(shift.index(chunks.len())).step_by(share).map(|chunk| chunk.id).collect();
         let tables = tables(&chunks, segments, &BTreeSet::new(), 0);
         let sources = tables.segments.iter().map(|(id, _, segment)| source(*id, segment)).collect();
-        let merged = merge(&id_of(99), sources, dead.clone()).unwrap();
+        let merged = merge(&id_of(99), sources, &IdSet::new(dead.clone())).unwrap();
         let living: Vec<_> = chunks.into_iter().filter(|chunk| !dead.contains(&chunk.id)).collect();
         prop_assert_eq!(merged, build(&id_of(99), &living));
     }
@@ -347,7 +347,7 @@ proptest! {
     #[test]
     fn a_tombstone_comes_back(ids in prop::collection::vec(prop_oneof![any::<i64>(), 0..50_i64], 0..60)) {
         let id = id_of(3);
-        let data = encode_tombstone(&id, ids.clone()).unwrap();
+        let data = encode_tombstone(&id, &IdSet::new(ids.clone())).unwrap();
         let read = decode_tombstone(&id, &data).unwrap();
         prop_assert_eq!(read.iter().collect::<BTreeSet<_>>(), ids.iter().copied().collect::<BTreeSet<_>>());
         prop_assert!(decode_tombstone(&id_of(4), &data).is_err());
@@ -368,13 +368,13 @@ proptest! {
             3 => blob.insert(place, value),
             _ => drop(blob.remove(place)),
         }
-        let merged = merge(&id_of(2), vec![source(id, &damaged)], Vec::new());
+        let merged = merge(&id_of(2), vec![source(id, &damaged)], &IdSet::default());
         prop_assert_eq!(merged.is_ok(), damaged == segment);
         // Under another id or first term the same bytes are damaged as well.
-        prop_assert!(merge(&id_of(2), vec![source(id_of(5), &segment)], Vec::new()).is_err());
+        prop_assert!(merge(&id_of(2), vec![source(id_of(5), &segment)], &IdSet::default()).is_err());
         if let Some(row) = damaged.rows.first_mut() {
             row.first_term.insert(0, 1);
-            prop_assert!(merge(&id_of(2), vec![source(id, &damaged)], Vec::new()).is_err());
+            prop_assert!(merge(&id_of(2), vec![source(id, &damaged)], &IdSet::default()).is_err());
         }
     }
 }
@@ -441,7 +441,7 @@ fn long_lists_are_pruned_without_loss() {
             let id = id_of(50);
             tables.tombstones.push((
                 id,
-                encode_tombstone(&id, dead.iter().copied().collect()).unwrap(),
+                encode_tombstone(&id, &IdSet::new(dead.iter().copied().collect())).unwrap(),
             ));
         }
         let buried = round >= 20;
@@ -513,7 +513,7 @@ fn damage_is_found_in_long_lists() {
     let long = (0..segment.rows.len()).filter(|number| alone(&segment.rows[*number]));
     let long: Vec<_> = long.collect();
     assert!(long.len() > 10);
-    let merged = merge(&id_of(2), vec![source(id, &segment)], Vec::new());
+    let merged = merge(&id_of(2), vec![source(id, &segment)], &IdSet::default());
     assert_eq!(merged.unwrap(), build(&id_of(2), &chunks));
     for round in 0..400 {
         let mut damaged = segment.clone();
@@ -525,7 +525,7 @@ fn damage_is_found_in_long_lists() {
             _ => row.data.insert(place, numbers.next() as u8),
         }
         let term = String::from_utf8(row.first_term.clone()).unwrap();
-        let merged = merge(&id_of(2), vec![source(id, &damaged)], Vec::new());
+        let merged = merge(&id_of(2), vec![source(id, &damaged)], &IdSet::default());
         assert!(damaged == segment || matches!(merged, Err(SegmentError::Damaged { .. })));
         let tables = Tables {
             segments: vec![(id, "english".into(), damaged.clone())],
@@ -543,22 +543,57 @@ fn damage_is_found_in_long_lists() {
     }
 }
 
+/// Terms of segments that are gone are not kept, whatever was asked for in them.
 #[test]
-fn another_version_of_the_format_is_an_error() {
-    let id = id_of(1);
-    let segment = build(&id, &many(600, 5));
-    let refused = |segment: &EncodedSegment| {
-        let error = merge(&id_of(2), vec![source(id, segment)], Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("version"), "{error}");
+fn what_is_remembered_goes_with_its_segments() {
+    let cache = PostingCache::new(usize::MAX);
+    let query = |term: String| LanguageQuery {
+        language: "english".into(),
+        wanted: vec![(0, term)],
+        ..LanguageQuery::default()
     };
-    for number in 0..segment.rows.len() {
-        let mut other = segment.clone();
-        other.rows[number].data[0] = 1;
-        refused(&other);
+    for round in 0..50 {
+        // Another segment each time, as merges make them.
+        let id = id_of(round);
+        let tables = Tables {
+            segments: vec![(id, "english".into(), build(&id, &many(20, 1)))],
+            tombstones: Vec::new(),
+        };
+        for term in 0..20 {
+            let plan = cache
+                .plan(&[query(format!("asked{round}x{term}"))])
+                .unwrap();
+            tables.snapshot(&cache, &plan).unwrap();
+        }
+        assert!(cache.counters().terms <= 20, "{}", cache.counters().terms);
     }
-    let mut other = segment.clone();
-    other.header[0] = 1;
-    refused(&other);
+    let empty = Tables::default();
+    let plan = cache.plan(&[query("asked".into())]).unwrap();
+    empty.snapshot(&cache, &plan).unwrap();
+    assert_eq!((cache.counters().terms, cache.counters().bytes), (0, 0));
+}
+
+/// What a term costs that is in no list: maps and names, not the list alone.
+#[test]
+fn the_limit_counts_what_absences_cost() {
+    let limit = 100_000;
+    let cache = PostingCache::new(limit);
+    let id = id_of(1);
+    let tables = Tables {
+        segments: vec![(id, "english".into(), build(&id, &many(20, 1)))],
+        tombstones: Vec::new(),
+    };
+    for round in 0..30 {
+        let wanted = (0..64).map(|term| (term, format!("asked{round}x{term}")));
+        let query = LanguageQuery {
+            language: "english".into(),
+            wanted: wanted.collect(),
+            ..LanguageQuery::default()
+        };
+        let plan = cache.plan(&[query]).unwrap();
+        tables.snapshot(&cache, &plan).unwrap();
+    }
+    assert!(cache.counters().terms <= limit / 250);
 }
 
 #[test]
@@ -741,14 +776,19 @@ fn misuse_is_refused() {
     );
     let sources = || vec![source(id, &full), source(id_of(1), &other)];
     assert!(matches!(
-        merge(&id_of(2), sources(), vec![]),
+        merge(&id_of(2), sources(), &IdSet::default()),
         Err(SegmentError::Refused(_))
     ));
-    assert_eq!(merge(&id_of(2), sources(), vec![3]).unwrap().chunks, 65_536);
+    assert_eq!(
+        merge(&id_of(2), sources(), &IdSet::new(vec![3]))
+            .unwrap()
+            .chunks,
+        65_536
+    );
     let mut missing = full.clone();
     missing.rows.clear();
     assert!(matches!(
-        merge(&id_of(2), vec![source(id, &missing)], vec![]),
+        merge(&id_of(2), vec![source(id, &missing)], &IdSet::default()),
         Err(SegmentError::Damaged { .. })
     ));
 }

@@ -104,8 +104,6 @@ fn encode(tokenizer: &Tokenizer, texts: &[&str], most: usize) -> Vec<Vec<i64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     /// Letters alone are one piece; long ones take another way than short ones.
     #[test]
     fn a_piece_is_merged_as_its_twin(learnt in learnt(b"abc"), piece in "[abc]{1,14}|[abc]{80,260}|(ab){1,90}|a{1,200}") {

@@ -1,23 +1,24 @@
 //! `Analyzer` and `Query`.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use numpy::PyArray1;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use semlex_core::lexical::analyzer::{self, AnalyzerFault, QueryTerms, parse_query};
-use semlex_core::lexical::segment::Vocabulary;
 
 use crate::arguments::at_least;
 use crate::errors::detached;
 
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// Terms of texts and of queries; see the stub.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Analyzer {
-    pub(crate) inner: Arc<analyzer::Analyzer>,
-    /// What builders have learnt of it: one has it at a time, others begin with nothing.
-    pub(crate) vocabulary: Arc<Mutex<Vocabulary>>,
+    pub(crate) inner: analyzer::Analyzer,
+    /// Its number in this process: what builders have learnt of its words is kept by it.
+    pub(crate) number: u64,
 }
 
 /// The terms of a query.
@@ -43,8 +44,8 @@ impl Analyzer {
             AnalyzerFault::Tables => PyRuntimeError::new_err(fault.to_string()),
         })?;
         Ok(Self {
-            inner: Arc::new(inner),
-            vocabulary: Arc::default(),
+            inner,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
         })
     }
 

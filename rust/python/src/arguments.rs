@@ -62,6 +62,10 @@ fn values<T: Element + Copy, D: Dimension>(
     let array = value
         .cast::<PyArray<T, D>>()
         .map_err(|_| refused::<T>(name, value, shape))?;
+    if !array.is_aligned() {
+        // Rust reads only what is aligned; a copy is.
+        return values::<T, D>(name, &array.call_method0("copy")?, shape);
+    }
     let held = array.try_readonly().map_err(|_| {
         PyValueError::new_err(format!("{}: another thread is writing to it", name()))
     })?;

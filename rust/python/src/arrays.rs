@@ -150,7 +150,7 @@ impl ArraySource {
                 .actual(format!("{found:?}, changed since")));
         }
         let layout = |_| Fault::new(Code::WrongLayout).actual(described(array.as_untyped()));
-        if !array.is_c_contiguous() {
+        if !array.is_c_contiguous() || !array.is_aligned() {
             return Err(layout(()));
         }
         array.as_slice().map_err(|_| layout(()))

@@ -167,14 +167,18 @@ fn float(value: &Bound<'_, PyAny>) -> Result<f64, Fault> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(value, "float"));
     }
-    if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyFloat>() {
-        let exact = value
-            .extract::<i64>()
-            .is_ok_and(|integer| (-EXACT_INTEGER..=EXACT_INTEGER).contains(&integer));
-        if !exact {
-            return Err(
-                Fault::new(Code::OutOfRange).limit("-2**53 to 2**53 for an int in a float field")
-            );
+    if !value.is_instance_of::<PyFloat>() {
+        let integer = value.extract::<i64>();
+        if integer.is_ok() || value.is_instance_of::<PyInt>() {
+            let exact =
+                integer.is_ok_and(|integer| (-EXACT_INTEGER..=EXACT_INTEGER).contains(&integer));
+            if !exact {
+                return Err(Fault::new(Code::OutOfRange)
+                    .limit("-2**53 to 2**53 for an int in a float field"));
+            }
+        } else if !value.hasattr(intern!(value.py(), "dtype")).unwrap_or(false) {
+            // Decimal and Fraction would be rounded; the scalars of NumPy are floats already.
+            return Err(wrong_type(value, "float"));
         }
     }
     value

@@ -14,7 +14,7 @@ use crate::arrays::described;
 use crate::cells::{snapshot, type_name, wrong_type};
 use crate::columns::Source;
 use crate::decoded::to_list;
-use crate::errors::{detached, validation_error};
+use crate::errors::{caught, detached, validation_error};
 
 /// A batch of rows, ready to be written in blocks.
 #[pyclass(frozen, module = "semlex._core")]
@@ -32,6 +32,79 @@ impl CopyEncoder {
     #[new]
     #[pyo3(signature = (columns, ids = None))]
     fn new(
+        py: Python<'_>,
+        columns: Vec<(String, String, Bound<'_, PyAny>)>,
+        ids: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        caught(|| Self::taken(py, columns, ids))
+    }
+
+    /// Number of rows.
+    #[getter]
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes that a buffer must at least have.
+    #[getter]
+    fn largest_row(&self) -> usize {
+        self.largest_row
+    }
+
+    fn encode_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        position: i64,
+    ) -> PyResult<(usize, usize)> {
+        let expected = self.next.load(Ordering::Acquire);
+        let position = usize::try_from(position)
+            .ok()
+            .filter(|position| *position == 0 || *position == expected);
+        let Some(position) = position.filter(|position| *position <= self.rows) else {
+            let end = if expected > self.rows {
+                " (the stream is complete)"
+            } else {
+                ""
+            };
+            return Err(PyValueError::new_err(format!(
+                "position: expected 0 or {expected}{end}"
+            )));
+        };
+        let mut space = writable(buffer)?;
+        let bytes = space
+            .as_slice_mut()
+            .map_err(|_| PyValueError::new_err("buffer: expected a contiguous array"))?;
+        let encoded = self.with_batch(py, |batch| batch.encode_into(bytes, position))?;
+        match encoded.map_err(|faults| self.refused(py, faults))? {
+            Ok((next, written)) => {
+                self.next.store(next, Ordering::Release);
+                Ok((next, written))
+            }
+            Err(EncodeError::Value(fault)) => Err(self.refused(py, vec![fault])),
+            Err(EncodeError::BufferTooSmall { needed, available }) => {
+                Err(PyValueError::new_err(format!(
+                    "buffer: the next row needs {needed} bytes, the buffer has {available}; largest_row is always enough"
+                )))
+            }
+            Err(EncodeError::WrongPosition { last }) => Err(PyValueError::new_err(format!(
+                "position: expected at most {last}"
+            ))),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "CopyEncoder({} columns, {} rows)",
+            self.columns.len(),
+            self.rows
+        )
+    }
+}
+
+impl CopyEncoder {
+    /// Takes columns, and checks all of them.
+    fn taken(
         py: Python<'_>,
         columns: Vec<(String, String, Bound<'_, PyAny>)>,
         ids: Option<Bound<'_, PyAny>>,
@@ -83,109 +156,49 @@ impl CopyEncoder {
                 Err(found)
             }
         });
-        match largest {
-            Ok(Ok(largest_row)) if faults.is_empty() => Ok(Self {
+        match largest?.and_then(|checked| checked) {
+            Ok(largest_row) if faults.is_empty() => Ok(Self {
                 largest_row,
                 ..encoder
             }),
-            Ok(found) => {
+            found => {
                 faults.extend(found.err().unwrap_or_default());
-                faults.sort_by_key(|fault| names.iter().position(|name| *name == fault.field));
+                let place = |fault: &FieldFault| names.iter().position(|name| *name == fault.field);
+                faults.sort_by_cached_key(place);
                 sort_by_row(&mut faults);
                 Err(encoder.refused(py, faults))
             }
-            Err(error) => Err(error),
         }
     }
 
-    /// Number of rows.
-    #[getter]
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Bytes that a buffer must at least have.
-    #[getter]
-    fn largest_row(&self) -> usize {
-        self.largest_row
-    }
-
-    fn encode_into(
-        &self,
-        py: Python<'_>,
-        buffer: &Bound<'_, PyAny>,
-        position: i64,
-    ) -> PyResult<(usize, usize)> {
-        let expected = self.next.load(Ordering::Acquire);
-        let position = usize::try_from(position)
-            .ok()
-            .filter(|position| *position == 0 || *position == expected);
-        let Some(position) = position.filter(|position| *position <= self.rows) else {
-            let end = if expected > self.rows {
-                " (the stream is complete)"
-            } else {
-                ""
-            };
-            return Err(PyValueError::new_err(format!(
-                "position: expected 0 or {expected}{end}"
-            )));
-        };
-        let mut space = writable(buffer)?;
-        let bytes = space
-            .as_slice_mut()
-            .map_err(|_| PyValueError::new_err("buffer: expected a contiguous array"))?;
-        match self.with_batch(py, |batch| batch.encode_into(bytes, position))? {
-            Ok((next, written)) => {
-                self.next.store(next, Ordering::Release);
-                Ok((next, written))
-            }
-            Err(EncodeError::Value(fault)) => Err(self.refused(py, vec![fault])),
-            Err(EncodeError::BufferTooSmall { needed, available }) => {
-                Err(PyValueError::new_err(format!(
-                    "buffer: the next row needs {needed} bytes, the buffer has {available}; largest_row is always enough"
-                )))
-            }
-            Err(EncodeError::WrongPosition { last }) => Err(PyValueError::new_err(format!(
-                "position: expected at most {last}"
-            ))),
-        }
-    }
-
-    fn __repr__(&self) -> String {
-        format!(
-            "CopyEncoder({} columns, {} rows)",
-            self.columns.len(),
-            self.rows
-        )
-    }
-}
-
-impl CopyEncoder {
-    /// Runs `work` on the columns with the interpreter released.
+    /// Runs `work` on the columns with the interpreter released; or says which of them have changed, or do not fit.
     fn with_batch<T: Send>(
         &self,
         py: Python<'_>,
         work: impl Send + FnOnce(&Batch<'_>) -> T,
-    ) -> PyResult<T> {
-        let place = |fault: Fault, name: &str| self.refused(py, vec![fault.at(None, name)]);
-        let held = self
-            .columns
-            .iter()
-            .map(|(name, source)| source.borrow(py).map_err(|fault| place(fault, name)))
-            .collect::<PyResult<Vec<_>>>()?;
-        let columns = self
-            .columns
-            .iter()
-            .zip(&held)
-            .map(|((name, source), held)| {
-                source
-                    .column(held.as_ref())
-                    .map(|column| (name.as_str(), column))
-                    .map_err(|fault| place(fault, name))
-            })
-            .collect::<PyResult<Vec<_>>>()?;
-        let batch = Batch::new(columns).map_err(|fault| self.refused(py, vec![fault]))?;
-        detached(py, || work(&batch))
+    ) -> PyResult<Result<T, Vec<FieldFault>>> {
+        let mut faults = Vec::new();
+        let mut held = Vec::with_capacity(self.columns.len());
+        for (name, source) in &self.columns {
+            match source.borrow(py) {
+                Ok(borrowed) => held.push((name, source, borrowed)),
+                Err(fault) => faults.push(fault.at(None, name)),
+            }
+        }
+        let mut columns = Vec::with_capacity(held.len());
+        for (name, source, borrowed) in &held {
+            match source.column(borrowed.as_ref()) {
+                Ok(column) => columns.push((name.as_str(), column)),
+                Err(fault) => faults.push(fault.at(None, name)),
+            }
+        }
+        if !faults.is_empty() {
+            return Ok(Err(faults));
+        }
+        match Batch::new(columns) {
+            Ok(batch) => detached(py, || work(&batch)).map(Ok),
+            Err(fault) => Ok(Err(vec![fault])),
+        }
     }
 
     fn refused(&self, py: Python<'_>, faults: Vec<FieldFault>) -> PyErr {
@@ -226,13 +239,13 @@ pub(crate) fn decode_copy<'py>(
         .collect::<Result<Vec<_>, _>>();
     let types = types.map_err(|name| validation_error(py, vec![unknown(name)], None))?;
     match detached(py, || decode(&data, &types))? {
-        Ok(columns) => {
+        Ok(columns) => caught(|| {
             let lists = columns
                 .iter()
                 .map(|column| to_list(py, column))
                 .collect::<PyResult<Vec<_>>>()?;
             PyList::new(py, lists)
-        }
+        }),
         Err(Malformed {
             row,
             column,

@@ -1,6 +1,7 @@
 //! The one door into Rust: release the interpreter, run, turn a panic into an ordinary exception. And the one place
 //! where the core's faults become `semlex.errors.ValidationError`.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -30,11 +31,23 @@ where
     F: Send + FnOnce() -> T,
 {
     py.detach(|| catch_unwind(AssertUnwindSafe(work)))
-        .map_err(|_| {
-            PyRuntimeError::new_err(
-                "internal error in semlex._core; please report it with the inputs' shapes",
-            )
-        })
+        .map_err(internal_error)
+}
+
+/// Runs `work` with the interpreter held; a panic in it becomes an ordinary exception as well.
+pub(crate) fn caught<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(internal_error)?
+}
+
+/// What a panic said, as an exception.
+#[allow(clippy::needless_pass_by_value, reason = "a panic is handed over")]
+fn internal_error(panic: Box<dyn Any + Send>) -> PyErr {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    PyRuntimeError::new_err(format!(
+        "internal error in semlex._core: {}; please report it with the inputs' shapes",
+        said.unwrap_or("unknown")
+    ))
 }
 
 /// The fault as Python sees it, with the id of its row.

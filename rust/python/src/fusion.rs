@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use semlex_core::fusion::{self, FusionFault, Spread};
 
 use crate::arguments::{self, at_least};
-use crate::errors::detached;
+use crate::errors::{caught, detached};
 
 // Fusing costs about 20 ns an id. Below 50 us of work, handing the interpreter over costs more than it gives: another
 // thread that takes it keeps it for up to 5 ms.
@@ -98,7 +98,7 @@ fn run<T: Send>(
     work: impl Send + FnOnce() -> Result<T, FusionFault>,
 ) -> PyResult<T> {
     let fused = if ids < IDS_WORTH_RELEASING {
-        work()
+        caught(|| Ok(work()))?
     } else {
         detached(py, work)?
     };

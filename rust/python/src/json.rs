@@ -6,7 +6,7 @@ use semlex_core::fault::{Code, Fault};
 use semlex_core::json::{JsonWriter, MAX_DIGITS};
 
 use crate::cells::{snapshot, type_name, utf8};
-use crate::errors::validation_error;
+use crate::errors::{caught, validation_error};
 
 /// An integer of more bits has more than [`MAX_DIGITS`] digits (4300 / log10(2), rounded up).
 const MAX_BITS: u64 = 14_285;
@@ -85,9 +85,11 @@ fn write_integer(writer: &mut JsonWriter, integer: &Bound<'_, PyInt>) -> Result<
 #[pyfunction]
 pub(crate) fn to_json<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let py = value.py();
-    let mut writer = JsonWriter::default();
-    match write_json(&mut writer, value) {
-        Ok(()) => Ok(PyBytes::new(py, &writer.into_bytes())),
-        Err(fault) => Err(validation_error(py, vec![fault.at(None, "value")], None)),
-    }
+    caught(|| {
+        let mut writer = JsonWriter::default();
+        match write_json(&mut writer, value) {
+            Ok(()) => Ok(PyBytes::new(py, &writer.into_bytes())),
+            Err(fault) => Err(validation_error(py, vec![fault.at(None, "value")], None)),
+        }
+    })
 }

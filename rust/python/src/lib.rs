@@ -1,4 +1,5 @@
 //! `semlex._core`: arguments in, detach, call core, wrap. The module file lists names and nothing else.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::string_slice))]
 
 mod analyzing;
 mod arguments;
@@ -21,7 +22,8 @@ mod validation;
 
 use pyo3::prelude::*;
 
-#[pymodule]
+// Arrays of the caller are read while other threads of Python run: a build without its lock is not claimed to be safe.
+#[pymodule(gil_used = true)]
 mod _core {
     use pyo3::prelude::*;
     use pyo3::types::PyDict;
@@ -48,8 +50,8 @@ mod _core {
     use crate::scoring::{PostingCache, PostingPlan, PostingSnapshot};
     #[pymodule_export]
     use crate::segments::{
-        EncodedSegment, SegmentBuilder, decode_tombstone, encode_tombstone, merge_segments,
-        segment_ids,
+        _panic, EncodedSegment, IdSet, SegmentBuilder, decode_tombstone, encode_tombstone,
+        merge_segments, segment_ids,
     };
     #[pymodule_export]
     use crate::tokenizing::BpeTokenizer;
@@ -63,6 +65,8 @@ mod _core {
         for code in semlex_core::fault::Code::ALL {
             codes.set_item(code.name(), code.meaning())?;
         }
+        // An attribute, and no name that is exported.
+        module.setattr("_panic", wrap_pyfunction!(crate::segments::_panic, module)?)?;
         module.add("ERROR_CODES", codes)?;
         module.add("ANALYZER_VERSION", ANALYZER_VERSION)?;
         module.add("ANALYZER_LANGUAGES", LANGUAGES.to_vec())?;

@@ -10,7 +10,7 @@ use semlex_core::lexical::segment::{
 };
 
 use crate::arguments::{at_least, vector};
-use crate::errors::detached;
+use crate::errors::{caught, detached};
 use crate::segments::{id, segment_error};
 
 type Query = (
@@ -166,6 +166,7 @@ pub(crate) struct PostingPlan {
     core: segment::Plan,
 }
 
+type Missing<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
 type Terms<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>;
 
 impl PostingPlan {
@@ -186,30 +187,33 @@ impl PostingPlan {
 impl PostingPlan {
     #[getter]
     fn known_segments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        ids(py, self.core.known_segments())
+        caught(|| ids(py, self.core.known_segments()))
     }
 
     #[getter]
     fn known_tombstones<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        ids(py, self.core.known_tombstones())
+        caught(|| ids(py, self.core.known_tombstones()))
     }
 
     #[getter]
-    fn missing<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let missing = self.core.missing();
-        let pairs = missing
-            .map(|(segment, term)| (PyBytes::new(py, segment), PyBytes::new(py, term.as_bytes())));
-        pairs.collect()
+    fn missing<'py>(&self, py: Python<'py>) -> PyResult<Missing<'py>> {
+        caught(|| {
+            let missing = self.core.missing();
+            let pairs = missing.map(|(segment, term)| {
+                (PyBytes::new(py, segment), PyBytes::new(py, term.as_bytes()))
+            });
+            Ok(pairs.collect())
+        })
     }
 
     #[getter]
-    fn cold<'py>(&self, py: Python<'py>) -> Terms<'py> {
-        self.terms(py, true)
+    fn cold<'py>(&self, py: Python<'py>) -> PyResult<Terms<'py>> {
+        caught(|| Ok(self.terms(py, true)))
     }
 
     #[getter]
-    fn warm<'py>(&self, py: Python<'py>) -> Terms<'py> {
-        self.terms(py, false)
+    fn warm<'py>(&self, py: Python<'py>) -> PyResult<Terms<'py>> {
+        caught(|| Ok(self.terms(py, false)))
     }
 }
 

@@ -1,19 +1,19 @@
 //! Posting segments in: `SegmentBuilder`, `EncodedSegment`, `merge_segments`, tombstones.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use numpy::PyArray1;
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList};
 use semlex_core::lexical::segment::{
-    self, Header, IdRanges, SegmentError, SegmentId, Source, Vocabulary,
+    self, FORMAT_VERSION, Header, IdSet as Ids, SegmentError, SegmentId, Source, Vocabularies,
 };
 
 use crate::analyzing::Analyzer;
 use crate::arguments::vector;
-use crate::errors::detached;
+use crate::errors::{caught, detached};
 
 /// Either misuse, or `semlex.errors.DamagedSegmentError`.
 pub(crate) fn segment_error(py: Python<'_>, error: SegmentError) -> PyErr {
@@ -24,6 +24,22 @@ pub(crate) fn segment_error(py: Python<'_>, error: SegmentError) -> PyErr {
                 let uuid = py.import("uuid")?.getattr("UUID")?.call1((py.None(), id))?;
                 let class = py.import("semlex.errors")?.getattr("DamagedSegmentError")?;
                 Ok(PyErr::from_value(class.call1((uuid.str()?, what))?))
+            };
+            build().unwrap_or_else(|error| error)
+        }
+        SegmentError::OtherVersion { id, found } => {
+            let build = || -> PyResult<PyErr> {
+                let uuid = py.import("uuid")?.getattr("UUID")?.call1((py.None(), id))?;
+                let class = py
+                    .import("semlex.errors")?
+                    .getattr("AnalyzerVersionError")?;
+                let message = format!(
+                    "segment {} of the keyword index is stored in version {found} of its format, this semlex reads \
+                     version {FORMAT_VERSION}; use the semlex that wrote it, or rebuild the index from the texts with: \
+                     semlex reindex --lexical",
+                    uuid.str()?
+                );
+                Ok(PyErr::from_value(class.call1((message,))?))
             };
             build().unwrap_or_else(|error| error)
         }
@@ -91,38 +107,43 @@ pub(crate) struct SegmentBuilder {
 #[derive(Default)]
 struct Building {
     core: segment::SegmentBuilder,
-    /// Where the vocabulary of the analyzer that was used last goes back to.
-    home: Option<Arc<Mutex<Vocabulary>>>,
+    /// The analyzer that was used last.
+    source: Option<u64>,
+}
+
+/// Bytes of what builders have learnt of the words of all analyzers.
+const MOST_KEPT_BYTES: usize = 64 << 20;
+
+/// What builders have learnt: one has an analyzer's at a time, others begin with nothing.
+fn kept() -> MutexGuard<'static, Vocabularies> {
+    static KEPT: Mutex<Vocabularies> = Mutex::new(Vocabularies::new(MOST_KEPT_BYTES));
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Building {
     /// Makes ready for texts of an analyzer.
     fn use_analyzer(&mut self, analyzer: &Analyzer) {
-        let home = &analyzer.vocabulary;
-        match &self.home {
-            Some(known) if Arc::ptr_eq(known, home) => return,
+        match self.source {
+            Some(known) if known == analyzer.number => return,
             Some(_) => self.core.forget_source(),
-            None => {
-                let mut kept = home.lock().unwrap_or_else(PoisonError::into_inner);
-                self.core.adopt(&mut kept);
-            }
+            None => self.core.adopt(&mut kept().take(analyzer.number)),
         }
-        self.home = Some(Arc::clone(home));
+        self.source = Some(analyzer.number);
     }
 
     /// Makes the segment, and gives the vocabulary back.
     fn finish(&mut self, id: &SegmentId) -> Result<segment::EncodedSegment, SegmentError> {
         let encoded = self.core.finish(id);
-        if let (Some(home), Some(vocabulary)) = (self.home.take(), self.core.release()) {
-            let mut kept = home.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another builder may have learnt more meanwhile.
-            if vocabulary.memory() > kept.memory() {
-                *kept = vocabulary;
-            }
+        if let (Some(source), Some(vocabulary)) = (self.source.take(), self.core.release()) {
+            kept().put(source, vocabulary);
         }
         encoded
     }
 }
+
+/// Why a builder is not used any more.
+const HALF_DONE: &str =
+    "an internal error left this builder half-done; build the segment with a new one";
 
 impl SegmentBuilder {
     /// Runs `work` on the builder, with the interpreter released.
@@ -131,10 +152,12 @@ impl SegmentBuilder {
         py: Python<'_>,
         work: impl FnOnce(&mut Building) -> Result<T, SegmentError> + Send,
     ) -> PyResult<T> {
-        detached(py, || {
-            work(&mut self.building.lock().unwrap_or_else(PoisonError::into_inner))
-        })?
-        .map_err(|error| segment_error(py, error))
+        let done = detached(py, || {
+            let mut building = self.building.lock().map_err(|_| HALF_DONE)?;
+            Ok(work(&mut building))
+        })?;
+        done.map_err(|why: &str| PyRuntimeError::new_err(why))?
+            .map_err(|error| segment_error(py, error))
     }
 }
 
@@ -185,7 +208,7 @@ impl SegmentBuilder {
             for (row, id) in ids.iter().enumerate() {
                 let texts = columns.iter().filter_map(|column| column.get(row));
                 let texts: Vec<&str> = texts.map(|text| &**text).collect();
-                building.core.add(*id, &*analyzer.inner, &texts)?;
+                building.core.add(*id, &analyzer.inner, &texts)?;
             }
             Ok(())
         })
@@ -212,10 +235,9 @@ pub(crate) fn merge_segments(
     py: Python<'_>,
     segment_id: &[u8],
     sources: Vec<StoredSegment>,
-    dead: &Bound<'_, PyAny>,
+    dead: &IdSet,
 ) -> PyResult<EncodedSegment> {
     let segment_id = id("segment_id", segment_id)?;
-    let dead = vector::<i64>(&|| "dead".to_owned(), dead)?;
     let sources = sources.iter().map(|(source, header, rows)| {
         Ok(Source {
             id: id("sources", source)?,
@@ -227,7 +249,7 @@ pub(crate) fn merge_segments(
         })
     });
     let sources = sources.collect::<PyResult<Vec<_>>>()?;
-    let encoded = detached(py, || segment::merge(&segment_id, sources, dead))?;
+    let encoded = detached(py, || segment::merge(&segment_id, sources, &dead.core))?;
     wrapped(py, encoded)
 }
 
@@ -236,11 +258,12 @@ pub(crate) fn merge_segments(
 pub(crate) fn encode_tombstone<'py>(
     py: Python<'py>,
     tombstone_id: &[u8],
-    lexical_ids: &Bound<'py, PyAny>,
+    lexical_ids: &IdSet,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let tombstone_id = id("tombstone_id", tombstone_id)?;
-    let ids = vector::<i64>(&|| "lexical_ids".to_owned(), lexical_ids)?;
-    let data = detached(py, || segment::encode_tombstone(&tombstone_id, ids))?;
+    let data = detached(py, || {
+        segment::encode_tombstone(&tombstone_id, &lexical_ids.core)
+    })?;
     Ok(PyBytes::new(
         py,
         &data.map_err(|error| segment_error(py, error))?,
@@ -249,33 +272,115 @@ pub(crate) fn encode_tombstone<'py>(
 
 /// The ids in a tombstone; see the stub.
 #[pyfunction]
-pub(crate) fn decode_tombstone<'py>(
-    py: Python<'py>,
+pub(crate) fn decode_tombstone(
+    py: Python<'_>,
     tombstone_id: &[u8],
     data: &[u8],
-) -> PyResult<Bound<'py, PyArray1<i64>>> {
+) -> PyResult<IdSet> {
     let tombstone_id = id("tombstone_id", tombstone_id)?;
-    let ids =
-        segment::decode_tombstone(&tombstone_id, data).map_err(|error| segment_error(py, error))?;
-    array(py, &ids)
+    let ids = detached(py, || {
+        segment::decode_tombstone(&tombstone_id, data).map(|ids| Ids::from(&ids))
+    })?;
+    let core = ids.map_err(|error| segment_error(py, error))?;
+    Ok(IdSet { core })
 }
 
 /// The ids in a segment; see the stub.
 #[pyfunction]
-pub(crate) fn segment_ids<'py>(
-    py: Python<'py>,
-    segment_id: &[u8],
-    header: &[u8],
-) -> PyResult<Bound<'py, PyArray1<i64>>> {
+pub(crate) fn segment_ids(py: Python<'_>, segment_id: &[u8], header: &[u8]) -> PyResult<IdSet> {
     let segment_id = id("segment_id", segment_id)?;
-    let header = Header::decode(&segment_id, header).map_err(|error| segment_error(py, error))?;
-    array(py, &header.ids)
+    let ids = detached(py, || {
+        Header::decode(&segment_id, header).map(|header| Ids::from(&header.ids))
+    })?;
+    let core = ids.map_err(|error| segment_error(py, error))?;
+    Ok(IdSet { core })
 }
 
-fn array<'py>(py: Python<'py>, ids: &IdRanges) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    let mut all = Vec::new();
-    all.try_reserve_exact(ids.len() as usize)
-        .map_err(|_| PyMemoryError::new_err(format!("no memory for {} ids", ids.len())))?;
-    all.extend(ids.iter());
-    Ok(PyArray1::from_vec(py, all))
+/// A set of ids; see the stub.
+#[pyclass(frozen, module = "semlex._core")]
+pub(crate) struct IdSet {
+    core: Ids,
+}
+
+/// Ids that an array may have: 8 GiB.
+const MOST_LISTED: u64 = 1 << 30;
+
+#[pymethods]
+impl IdSet {
+    #[new]
+    #[pyo3(signature = (ids = None))]
+    fn new(py: Python<'_>, ids: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let ids = ids.map(|ids| vector::<i64>(&|| "ids".to_owned(), ids));
+        let ids = ids.transpose()?.unwrap_or_default();
+        let core = detached(py, || Ids::new(ids))?;
+        Ok(Self { core })
+    }
+
+    /// All that are in any of the sets.
+    #[staticmethod]
+    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
+    fn union(py: Python<'_>, sets: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
+        let sets: Vec<&Ids> = sets.iter().map(|set| &set.core).collect();
+        let core = detached(py, || Ids::union(sets))?;
+        Ok(Self { core })
+    }
+
+    #[getter]
+    fn count(&self) -> u64 {
+        self.core.len()
+    }
+
+    fn __bool__(&self) -> bool {
+        !self.core.is_empty()
+    }
+
+    fn __and__(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
+        let core = detached(py, || self.core.intersection(&other.core))?;
+        Ok(Self { core })
+    }
+
+    fn __sub__(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
+        let core = detached(py, || self.core.difference(&other.core))?;
+        Ok(Self { core })
+    }
+
+    /// The ids, ascending.
+    fn to_array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let count = self.core.len();
+        let refused = || PyMemoryError::new_err(format!("no memory for {count} ids"));
+        if count > MOST_LISTED {
+            return Err(refused());
+        }
+        let ids = detached(py, || {
+            let mut all = Vec::new();
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            all.try_reserve_exact(count).ok()?;
+            all.extend(self.core.iter());
+            Some(all)
+        })?;
+        Ok(PyArray1::from_vec(py, ids.ok_or_else(refused)?))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("IdSet({} ids)", self.core.len())
+    }
+}
+
+/// Panics on purpose, in the midst of a builder's work where one is given: a test sees what becomes of it.
+#[pyfunction]
+#[pyo3(signature = (message, *, builder = None, held = false))]
+#[allow(clippy::panic, reason = "on purpose")]
+pub(crate) fn _panic(
+    py: Python<'_>,
+    message: &str,
+    builder: Option<&SegmentBuilder>,
+    held: bool,
+) -> PyResult<()> {
+    if held {
+        return caught(|| panic!("{message}"));
+    }
+    match builder {
+        Some(builder) => builder.with(py, |_| panic!("{message}")),
+        None => detached(py, || panic!("{message}")),
+    }
 }

@@ -11,7 +11,7 @@ use semlex_core::validate::{TextLimits, VectorLimits, id, identifier, text, time
 
 use crate::cells::{snapshot, utf8, wrong_type};
 use crate::columns::Source;
-use crate::errors::{FaultTuple, detached, fault_tuple};
+use crate::errors::{FaultTuple, caught, detached, fault_tuple};
 use crate::json::write_json;
 
 /// What a field must be.
@@ -42,6 +42,14 @@ type Field<'py> = (
 #[pyfunction]
 #[pyo3(signature = (fields, ids = None))]
 pub(crate) fn validate_rows(
+    py: Python<'_>,
+    fields: Vec<Field<'_>>,
+    ids: Option<Bound<'_, PyAny>>,
+) -> PyResult<Vec<FaultTuple>> {
+    caught(|| checked(py, fields, ids))
+}
+
+fn checked(
     py: Python<'_>,
     fields: Vec<Field<'_>>,
     ids: Option<Bound<'_, PyAny>>,
@@ -95,7 +103,7 @@ pub(crate) fn validate_rows(
     })?);
     // Fields were taken in order, but refusals of the walk came before those of the rules.
     let order = |fault: &FieldFault| taken.iter().position(|(name, ..)| *name == fault.field);
-    faults.sort_by_key(order);
+    faults.sort_by_cached_key(order);
     sort_by_row(&mut faults);
     Ok(faults
         .into_iter()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from psycopg import sql
 
-from semlex.errors import DamagedSegmentError
+from semlex import _core
+from semlex.errors import AnalyzerVersionError, DamagedSegmentError
 from semlex.store.lexical.generations import read_state
 from semlex.store.lexical.segments import chunk_ids, live_ids
 
@@ -37,20 +37,27 @@ async def index_figures(connection: Connection, collection: Collection, *, count
         sql.SQL(
             "SELECT count(*), coalesce(sum(postings), 0)::bigint, "
             "(SELECT count(*) FROM {tombstone} WHERE generation = %(generation)s), "
-            "(SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%(tables)s::text[]) AS name) "
-            "FROM {segment} WHERE generation = %(generation)s"
-        ).format(segment=names.segment, tombstone=names.tombstone),
+            "(SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%(tables)s::text[]) AS name), "
+            "count(*) FILTER (WHERE postings > 0 "
+            "AND NOT EXISTS (SELECT FROM {posting} AS p WHERE p.segment_id = s.segment_id)) "
+            "FROM {segment} AS s WHERE generation = %(generation)s"
+        ).format(segment=names.segment, tombstone=names.tombstone, posting=names.posting),
         {"generation": state.generation, "tables": [table.as_string(connection) for table in tables]},
     )
     row = await cursor.fetchone()
-    segments, postings, tombstones, size = row or (0, 0, 0, 0)
+    segments, postings, tombstones, size, empty = row or (0, 0, 0, 0, 0)
     problem, missing = None, None
     try:
         if counted:
-            held, _ = await live_ids(connection, names, state.generation)
-            missing = len(np.setdiff1d(await chunk_ids(connection, names), held))
-    except DamagedSegmentError as error:
+            held = await live_ids(connection, names, state.generation)
+            missing = (_core.IdSet(await chunk_ids(connection, names)) - held).count
+    except (AnalyzerVersionError, DamagedSegmentError) as error:
         problem = str(error)
+    if empty and problem is None:
+        problem = (
+            f"{empty} of {segments} segments have lost their posting rows; rebuild the index from the texts with: "
+            "semlex reindex --lexical"
+        )
     return {
         "index_generation": state.generation,
         "index_building": state.building,

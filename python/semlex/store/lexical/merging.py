@@ -11,7 +11,6 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import psycopg
 from psycopg import sql
 
@@ -22,7 +21,6 @@ from semlex.store.lexical.generations import merging_lock, read_state
 from semlex.store.lexical.segments import (
     SEGMENT_CHUNKS,
     NewSegment,
-    joined,
     posting_rows,
     segment_headers,
     segment_sizes,
@@ -33,8 +31,6 @@ from semlex.store.lexical.segments import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
-
-    from numpy.typing import NDArray
 
     from semlex.store.connection import Connection, Database
     from semlex.store.lexical.segments import Source
@@ -287,14 +283,14 @@ class _Merge:
     async def run(self) -> MergeStep:
         segments = await segment_sizes(self._connection, self._names, self._generation)
         tombstones = await tombstone_ids(self._connection, self._names, self._generation)
-        dead = np.unique(joined(tombstones.values()))
+        dead = _core.IdSet.union(list(tombstones.values()))
         # Which dead stand in which segment is known from the headers alone: all are read now and then.
         counted = self._thoroughly or len(tombstones) >= MOST_TOMBSTONES
-        held: dict[UUID, NDArray[np.int64]] = {}
+        held: dict[UUID, _core.IdSet] = {}
         if counted:
             held = await self._ids([segment_id for segment_id, *_ in segments])
         sizes = {
-            segment_id: chunks - (int(np.isin(held[segment_id], dead).sum()) if counted else 0)
+            segment_id: chunks - ((held[segment_id] & dead).count if counted else 0)
             for segment_id, _, chunks in segments
         }
         chunks_of = {segment_id: chunks for segment_id, _, chunks in segments}
@@ -302,10 +298,10 @@ class _Merge:
         if not chosen and not (counted and len(tombstones) > 1) and not (self._thoroughly and tombstones):
             return MergeStep(done=False)
         merged = held if counted else await self._ids(chosen)
-        absorbed = joined(merged[segment_id] for segment_id in chosen)
+        absorbed = _core.IdSet.union([merged[segment_id] for segment_id in chosen])
         rows = await self._replace_segments(chosen, language, dead)
-        kept = {segment_id: ids for segment_id, ids in held.items() if segment_id not in chosen} if counted else None
-        await self._replace_tombstones(tombstones, absorbed, None if kept is None else joined(kept.values()))
+        kept = [ids for segment_id, ids in held.items() if segment_id not in chosen] if counted else None
+        await self._replace_tombstones(tombstones, absorbed, None if kept is None else _core.IdSet.union(kept))
         return MergeStep(done=True, merged=len(chosen), left=len(segments) - len(chosen), rows=rows)
 
     def _chosen(
@@ -325,11 +321,11 @@ class _Merge:
                 return language, chosen
         return "", []
 
-    async def _ids(self, segments: Sequence[UUID]) -> dict[UUID, NDArray[np.int64]]:
+    async def _ids(self, segments: Sequence[UUID]) -> dict[UUID, _core.IdSet]:
         headers = await segment_headers(self._connection, self._names, segments)
         return {segment_id: _core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()}
 
-    async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: NDArray[np.int64]) -> int:
+    async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: _core.IdSet) -> int:
         """Gives the number of posting rows that are no more."""
         if not chosen:
             return 0
@@ -347,9 +343,9 @@ class _Merge:
 
     async def _replace_tombstones(
         self,
-        tombstones: dict[UUID, NDArray[np.int64]],
-        absorbed: NDArray[np.int64],
-        kept: NDArray[np.int64] | None,
+        tombstones: dict[UUID, _core.IdSet],
+        absorbed: _core.IdSet,
+        kept: _core.IdSet | None,
     ) -> None:
         """Drops ids that no segment holds any more.
 
@@ -359,17 +355,16 @@ class _Merge:
             kept: Ids of all other segments, when they are known: then all tombstones become one.
         """
         left = {
-            tombstone_id: ids[~np.isin(ids, absorbed)] if kept is None else ids[np.isin(ids, kept)]
-            for tombstone_id, ids in tombstones.items()
+            tombstone_id: ids - absorbed if kept is None else ids & kept for tombstone_id, ids in tombstones.items()
         }
         if kept is not None and len(tombstones) > 1:
             done = list(tombstones)
         else:
-            done = [tombstone_id for tombstone_id, ids in left.items() if len(ids) < len(tombstones[tombstone_id])]
+            done = [tombstone_id for tombstone_id, ids in left.items() if ids.count < tombstones[tombstone_id].count]
         if not done:
             return
         await self._delete(self._names.tombstone, "tombstone_id", done, len(done))
-        rest = np.unique(joined(left[tombstone_id] for tombstone_id in done))
+        rest = _core.IdSet.union([left[tombstone_id] for tombstone_id in done])
         await write_segments(self._connection, self._names, [], [(self._generation, rest)])
 
     async def _delete(self, table: sql.Identifier, key: str, ids: Sequence[UUID], rows: int) -> None:

@@ -211,12 +211,10 @@ class _Rebuild:
         if state.generation == self._generation:
             return  # an earlier attempt was committed and the answer to it was lost
         await self._check_mine(connection)
-        held, _ = await live_ids(connection, self._names, self._generation)
-        chunks = await chunk_ids(connection, self._names)
-        missing = np.setdiff1d(chunks, held)
-        segments = await self._missing(connection, missing)
-        gone = np.setdiff1d(held, chunks)
-        await write_segments(connection, self._names, segments, [(self._generation, gone)])
+        held = await live_ids(connection, self._names, self._generation)
+        chunks = _core.IdSet(await chunk_ids(connection, self._names))
+        segments = await self._missing(connection, (chunks - held).to_array())
+        await write_segments(connection, self._names, segments, [(self._generation, held - chunks)])
         self._segments += len(segments)
         await connection.execute(
             sql.SQL(

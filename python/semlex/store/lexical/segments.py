@@ -60,12 +60,12 @@ class NewSegment:
         return cls(segment_id, generation, language, builder.finish(segment_id.bytes))
 
     @classmethod
-    def merged(cls, sources: Sequence[Source], dead: NDArray[np.int64], generation: int, language: str) -> NewSegment:
+    def merged(cls, sources: Sequence[Source], dead: _core.IdSet, generation: int, language: str) -> NewSegment:
         """The segment of what is alive in others."""
         segment_id = uuid4()
         return cls(segment_id, generation, language, _core.merge_segments(segment_id.bytes, sources, dead))
 
-    def without(self, dead: NDArray[np.int64], generation: int) -> NewSegment:
+    def without(self, dead: _core.IdSet, generation: int) -> NewSegment:
         """The same chunks but those, as another segment."""
         rows = list(zip(self.encoded.first_terms, self.encoded.data, strict=True))
         source = (self.segment_id.bytes, self.encoded.header, rows)
@@ -76,7 +76,7 @@ async def write_segments(
     connection: Connection,
     names: Names,
     segments: Iterable[NewSegment],
-    tombstones: Iterable[tuple[int, NDArray[np.int64]]] = (),
+    tombstones: Iterable[tuple[int, _core.IdSet]] = (),
 ) -> None:
     """Writes segments and tombstones.
 
@@ -87,7 +87,7 @@ async def write_segments(
         tombstones: Generation and ids of each; those without an id are left out.
     """
     new = [segment for segment in segments if segment.encoded.chunks]
-    dead = [(uuid4(), generation, ids) for generation, ids in tombstones if len(ids)]
+    dead = [(uuid4(), generation, ids) for generation, ids in tombstones if ids]
     if not new and not dead:
         return
     rows = [
@@ -162,8 +162,8 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
     return await cursor.fetchall()
 
 
-async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, NDArray[np.int64]]:
-    """What each tombstone names, ascending."""
+async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
+    """What each tombstone names."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
@@ -173,15 +173,13 @@ async def tombstone_ids(connection: Connection, names: Names, generation: int) -
     }
 
 
-async def live_ids(
-    connection: Connection, names: Names, generation: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ids that a generation's segments hold, ascending: those that are alive, and those that a tombstone names."""
+async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
+    """Ids that a generation's segments hold and no tombstone names."""
     segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
     headers = await segment_headers(connection, names, segments)
-    held = joined(_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items())
-    is_dead = np.isin(held, joined((await tombstone_ids(connection, names, generation)).values()))
-    return np.sort(held[~is_dead]), np.sort(held[is_dead])
+    held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
+    tombstones = await tombstone_ids(connection, names, generation)
+    return held - _core.IdSet.union(list(tombstones.values()))
 
 
 async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:

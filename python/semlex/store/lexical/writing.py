@@ -145,7 +145,8 @@ class BatchIndex:
             gone: Ids that chunks had before.
         """
         segments = await asyncio.get_running_loop().run_in_executor(self._worker, self._segments, stored)
-        tombstones = [(generation, gone) for generation in self._generations]
+        dead = _core.IdSet(gone)
+        tombstones = [(generation, dead) for generation in self._generations]
         await write_segments(connection, self._collection.names, segments, tombstones)
 
     def _segments(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
@@ -162,9 +163,9 @@ class BatchIndex:
         for language, builder in self._texts.take():
             segment = NewSegment.built(builder, first, language)
             if len(unused):
-                segment = segment.without(unused, first)
+                segment = segment.without(_core.IdSet(unused), first)
             segments.append(segment)
-            segments += [segment.without(NO_IDS, generation) for generation in others]
+            segments += [segment.without(_core.IdSet(), generation) for generation in others]
         return segments
 
 
@@ -233,4 +234,5 @@ async def write_tombstones(
     connection: Connection, collection: Collection, generations: Sequence[int], gone: NDArray[np.int64]
 ) -> None:
     """Tells every generation that these ids are gone."""
-    await write_segments(connection, collection.names, [], [(generation, gone) for generation in generations])
+    dead = _core.IdSet(gone)
+    await write_segments(connection, collection.names, [], [(generation, dead) for generation in generations])

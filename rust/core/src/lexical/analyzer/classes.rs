@@ -14,6 +14,7 @@ pub(super) const OTHER: u8 = 64;
 pub(super) const FOREIGN: u8 = 128;
 
 /// The class of each byte.
+#[allow(clippy::indexing_slicing, reason = "done by the compiler")]
 static CLASSES: [u8; 256] = {
     let mut classes = [FOREIGN; 256];
     let mut byte = 0;

@@ -86,6 +86,7 @@ const TABLE: &[Language] = &[
 ///
 /// `simple` and the languages without a stemmer (Burmese, Chinese, Japanese, Khmer, Korean, Lao, Thai, Vietnamese) have
 /// neither stems nor stop words; n-grams follow from the script, in every language.
+#[allow(clippy::indexing_slicing, reason = "done by the compiler")]
 pub static LANGUAGES: [&str; TABLE.len()] = {
     let mut names = [""; TABLE.len()];
     let mut place = 0;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::hashing::{halves, table_hash};
+use crate::hashing::{FIXED_SEED, halves, table_hash};
 
 /// Longest word that is remembered, and longest stem.
 const LONGEST: usize = 14;
@@ -20,7 +20,7 @@ struct Word(u128);
 
 impl Word {
     fn new(word: &str, language: u8) -> Option<Self> {
-        if word.is_empty() || word.len() > LONGEST || !word.is_ascii() {
+        if word.is_empty() || word.len() > LONGEST {
             return None;
         }
         let mut bytes = [0; 16];
@@ -45,7 +45,7 @@ impl Word {
 
     /// Where it may stand.
     fn place(self) -> usize {
-        usize::try_from(table_hash(halves(self.0)) % PLACES).unwrap_or(0)
+        usize::try_from(table_hash(halves(self.0), FIXED_SEED) % PLACES).unwrap_or(0)
     }
 }
 

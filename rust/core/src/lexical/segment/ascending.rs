@@ -179,6 +179,7 @@ impl<'a> Ascending<'a> {
 }
 
 /// For each byte where its ones stand, and how many there are; as wide as they are needed.
+#[allow(clippy::indexing_slicing, reason = "done by the compiler")]
 static ONES: [([u32; 8], usize); 256] = {
     let mut all = [([0; 8], 0); 256];
     let mut byte = 0;

@@ -3,7 +3,7 @@
 //! Keys carry the segment's id, which is never used again, so nothing in here can grow stale.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 
@@ -15,9 +15,13 @@ use super::score::{SegmentLists, Snapshot};
 use super::tombstone::decode_tombstone;
 use super::view::View;
 use super::{SegmentError, SegmentId};
+use crate::hashing::WordMap;
 
-/// Bytes that an entry costs besides its list.
+/// Bytes that a list, or the absence of one, costs besides itself.
 const ENTRY_BYTES: usize = 64;
+
+/// Bytes that a term costs besides its name and lists: entries of two maps, and the least map of lists.
+const TERM_BYTES: usize = size_of::<Entry>() + 160;
 
 /// A segment that a snapshot lists: id, language, header unless the plan knew it.
 pub type GivenSegment<'a> = (SegmentId, &'a str, Option<&'a [u8]>);
@@ -45,6 +49,8 @@ pub struct Counters {
     pub misses: u64,
     /// Bytes of the lists at hand.
     pub bytes: usize,
+    /// Terms with a list, or an absence, at hand.
+    pub terms: usize,
 }
 
 /// Immutable rows of one collection that queries have read. All methods may be called from many threads.
@@ -59,7 +65,7 @@ struct State {
     segments: FxHashMap<SegmentId, (Arc<str>, Arc<Header>)>,
     tombstones: FxHashMap<SegmentId, Arc<IdRanges>>,
     /// By language, NUL, term.
-    terms: FxHashMap<Arc<[u8]>, Entry>,
+    terms: WordMap<Arc<[u8]>, Entry>,
     /// When each term was last used, the longest unused first.
     used: BTreeMap<u64, Arc<[u8]>>,
     clock: u64,
@@ -95,7 +101,11 @@ impl PostingCache {
     /// Hits, misses, bytes.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.state().counters
+        let state = self.state();
+        Counters {
+            terms: state.terms.len(),
+            ..state.counters
+        }
     }
 
     /// Forgets all posting lists; headers and tombstones stay.
@@ -107,7 +117,13 @@ impl PostingCache {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(|poisoned| {
+            // What a panic left half-done is read again.
+            let mut state = poisoned.into_inner();
+            *state = State::default();
+            self.state.clear_poison();
+            state
+        })
     }
 
     /// What the query needs, and what of it is at hand.
@@ -284,7 +300,7 @@ impl ReadRows {
         if headers.len() < listed.len() {
             return Err(SegmentError::refused("segments: one is listed twice"));
         }
-        let mut places = FxHashMap::default();
+        let mut places = WordMap::default();
         for (language, planned) in plan.languages.iter().enumerate() {
             for (term, text) in planned.terms.iter().enumerate() {
                 places.insert(
@@ -387,12 +403,19 @@ impl State {
             .map(|(id, ids)| (*id, Arc::clone(ids)))
             .collect();
         if gone {
-            for entry in self.terms.values_mut() {
-                let before = entry.bytes;
-                entry.lists.retain(|id, _| self.segments.contains_key(id));
-                entry.bytes = entry.lists.values().map(bytes_of).sum();
-                self.counters.bytes -= before - entry.bytes;
-            }
+            let (segments, used, counters) = (&self.segments, &mut self.used, &mut self.counters);
+            self.terms.retain(|name, entry| {
+                counters.bytes -= entry.bytes;
+                entry.lists.retain(|id, _| segments.contains_key(id));
+                if entry.lists.is_empty() {
+                    used.remove(&entry.used);
+                    return false;
+                }
+                let lists: usize = entry.lists.values().map(bytes_of).sum();
+                entry.bytes = TERM_BYTES + name.len() + lists;
+                counters.bytes += entry.bytes;
+                true
+            });
         }
     }
 
@@ -410,9 +433,11 @@ impl State {
                 name,
                 Entry {
                     used: self.clock,
+                    bytes: TERM_BYTES + key.len(),
                     ..Entry::default()
                 },
             );
+            self.counters.bytes += TERM_BYTES + key.len();
         }
         let Some(entry) = self.terms.get_mut(key) else {
             return;

@@ -3,9 +3,8 @@
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
 
-use crate::hashing::{halves, table_hash};
+use crate::hashing::{WordState, halves, process_seed, table_hash};
 
 /// Longest word whose bytes and length fit 16 bytes.
 const LONGEST_SHORT: usize = 15;
@@ -17,8 +16,10 @@ pub(crate) const UNSEEN: u32 = u32::MAX;
 const FEWEST_PLACES: usize = 256;
 
 /// A number for each of many byte strings.
-#[derive(Default)]
 pub(crate) struct Dictionary {
+    /// Random: who writes the texts must not be able to choose words that collide.
+    seed: (u64, u64),
+    state: WordState,
     /// Short words: open addressing, places a power of two, at most half of them taken. One look at memory finds one.
     short: Vec<(Short, u32)>,
     shorts: usize,
@@ -71,8 +72,25 @@ impl Short {
 
     /// Where to look first in a table of so many places.
     #[inline]
-    fn place(self, mask: usize) -> usize {
-        usize::try_from(table_hash((self.first, self.last))).unwrap_or(0) & mask
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "it is below the number of places"
+    )]
+    fn place(self, seed: (u64, u64), mask: usize) -> usize {
+        (table_hash((self.first, self.last), seed) & mask as u64) as usize
+    }
+}
+
+impl Default for Dictionary {
+    fn default() -> Self {
+        Self {
+            seed: process_seed(),
+            state: WordState::default(),
+            short: Vec::new(),
+            shorts: 0,
+            long: HashTable::default(),
+            bytes: Vec::new(),
+        }
     }
 }
 
@@ -93,7 +111,7 @@ impl Dictionary {
         let Some(short) = Short::inside(text, start, end) else {
             return UNSEEN;
         };
-        let place = short.place(self.short.len().wrapping_sub(1));
+        let place = short.place(self.seed, self.short.len().wrapping_sub(1));
         match self.short.get(place) {
             Some((found, number)) => {
                 let same = ((found.first ^ short.first) | (found.last ^ short.last)) == 0;
@@ -105,7 +123,7 @@ impl Dictionary {
 
     fn find_short(&self, short: Short) -> Option<u32> {
         let mask = self.short.len().wrapping_sub(1);
-        let mut place = short.place(mask);
+        let mut place = short.place(self.seed, mask);
         loop {
             let (found, number) = self.short.get(place)?;
             if *found == short {
@@ -121,7 +139,7 @@ impl Dictionary {
     fn find_long(&self, word: &[u8]) -> Option<u32> {
         let same = |entry: &Long| self.bytes(entry.start, entry.end) == word;
         self.long
-            .find(FxBuildHasher.hash_one(word), same)
+            .find(self.state.hash_one(word), same)
             .map(|entry| entry.number)
     }
 
@@ -135,12 +153,13 @@ impl Dictionary {
                 self.grow();
             }
             self.shorts += 1;
-            put(&mut self.short, (short, number));
+            put(&mut self.short, self.seed, (short, number));
         } else {
             let entry = Long { start, end, number };
             self.long
-                .insert_unique(FxBuildHasher.hash_one(word), entry, |entry| {
-                    FxBuildHasher.hash_one(stored(&self.bytes, entry.start, entry.end))
+                .insert_unique(self.state.hash_one(word), entry, |entry| {
+                    self.state
+                        .hash_one(stored(&self.bytes, entry.start, entry.end))
                 });
         }
         Some((start, end))
@@ -151,7 +170,7 @@ impl Dictionary {
         let before = std::mem::replace(&mut self.short, vec![Default::default(); places]);
         for entry in before {
             if entry.0 != Short::default() {
-                put(&mut self.short, entry);
+                put(&mut self.short, self.seed, entry);
             }
         }
     }
@@ -170,9 +189,9 @@ impl Dictionary {
 }
 
 /// Writes an entry to the first free place; there is one.
-fn put(table: &mut [(Short, u32)], entry: (Short, u32)) {
+fn put(table: &mut [(Short, u32)], seed: (u64, u64), entry: (Short, u32)) {
     let mask = table.len().wrapping_sub(1);
-    let mut place = entry.0.place(mask);
+    let mut place = entry.0.place(seed, mask);
     while let Some(found) = table.get_mut(place) {
         if found.0 == Short::default() {
             *found = entry;
@@ -190,11 +209,12 @@ fn stored(bytes: &[u8], start: u32, end: u32) -> &[u8] {
 mod tests {
     #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
 
-    use super::{Dictionary, UNSEEN};
+    use super::{Dictionary, Short, UNSEEN};
+    use crate::hashing::table_hash;
 
     proptest! {
         #[test]
@@ -228,5 +248,24 @@ mod tests {
             let seen = dictionary.glance(text.as_bytes(), 0, word.len()) == 7;
             prop_assert_eq!(seen, word.len() <= 15 && text.len() >= 16);
         }
+    }
+
+    /// Words that were chosen to collide under a seed that is known do not under that of a process.
+    #[test]
+    fn places_cannot_be_chosen() {
+        let known = (0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03);
+        let short = |number: u32| Short::new(format!("w{number}").as_bytes()).unwrap();
+        let chosen = |it: &Short| table_hash((it.first, it.last), known).trailing_zeros() >= 10;
+        let chosen: Vec<_> = (0..400_000).map(short).filter(chosen).collect();
+        assert!(chosen.len() > 200);
+        let seed = Dictionary::default().seed;
+        assert_eq!(seed, Dictionary::default().seed);
+        let places: HashSet<_> = chosen.iter().map(|it| it.place(seed, 1023)).collect();
+        assert!(places.len() > 100, "{} places", places.len());
+        // Nor does a table of 32-bit places put all words into the first.
+        let folded: HashSet<_> = (0..1_000)
+            .map(|number| short(number).place(seed, 15))
+            .collect();
+        assert_eq!(folded.len(), 16);
     }
 }

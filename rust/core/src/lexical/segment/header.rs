@@ -6,8 +6,11 @@ use super::rows::TermCodes;
 use super::sealed::{Kind, Reader, open, seal, write_varint};
 use super::{MOST_CHUNKS, SegmentError, SegmentId};
 
-/// Lengths below this are numbered through a table, longer ones (rare) by search.
+/// Lengths below this are numbered through a table, longer ones (rare) by search, as are those of few chunks.
 const TABLE_LENGTHS: usize = 1 << 16;
+
+/// From so many chunks on a table is worth its making.
+const WORTH_A_TABLE: usize = 1 << 10;
 
 /// Ids and lengths of a segment's chunks.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,7 +104,12 @@ impl Header {
 
 /// The values that occur, ascending, and which of them each one is.
 fn numbered(values: &[u32]) -> (Vec<u32>, Vec<u16>) {
-    let mut table = vec![0_u16; TABLE_LENGTHS];
+    let places = if values.len() < WORTH_A_TABLE {
+        0
+    } else {
+        TABLE_LENGTHS
+    };
+    let mut table = vec![0_u16; places];
     let mut distinct = Vec::new();
     for value in values {
         match table.get_mut(*value as usize) {

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::encoding::EncodedSegment;
 use super::header::Header;
+use super::id_set::IdSet;
 use super::rows::{RowReader, RowWriter};
 use super::{MOST_CHUNKS, Posting, SegmentError, SegmentId};
 
@@ -77,7 +78,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Merges segments of one language. `dead` are the ids to leave out, in any order; others than the sources' do no harm.
+/// Merges segments of one language. `dead` are the ids to leave out; others than the sources' do no harm.
 ///
 /// # Errors
 ///
@@ -85,15 +86,14 @@ impl<'a> Walk<'a> {
 pub fn merge(
     id: &SegmentId,
     sources: Vec<Source<'_>>,
-    mut dead: Vec<i64>,
+    dead: &IdSet,
 ) -> Result<EncodedSegment, SegmentError> {
-    dead.sort_unstable();
     let mut walks = Vec::with_capacity(sources.len());
     let mut living = Vec::new();
     for (number, source) in sources.into_iter().enumerate() {
         let header = Header::decode(&source.id, source.header)?;
         for (ordinal, chunk) in (0_usize..).zip(header.ids.iter()) {
-            if dead.binary_search(&chunk).is_err() {
+            if !dead.contains(chunk) {
                 living.push((chunk, number, ordinal));
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! A segment numbers its chunks 0, 1, 2 … in ascending order of their lexical ids; these numbers are its ordinals. Every
 //! blob that leaves this module is sealed: version, checksum over all that it belongs to, content. What is read back is
-//! checked in full before it is used, so a damaged blob is an error and never a wrong answer.
+//! checked before it is used, so a damaged blob is an error and never a wrong answer. A blob that was sealed over other
+//! contents (by who may write to the tables) is at worst a wrong answer: every step of its reading is bounded.
 
 mod ascending;
 mod bitmap;
@@ -14,6 +15,7 @@ mod dictionary;
 mod encoding;
 mod extremes;
 mod header;
+mod id_set;
 mod ids;
 mod list;
 mod long_postings;
@@ -21,6 +23,8 @@ mod merge;
 mod plan;
 mod postings;
 mod prefix_code;
+#[cfg(test)]
+mod resealed;
 mod rows;
 mod saturation;
 mod score;
@@ -37,13 +41,15 @@ pub use builder::SegmentBuilder;
 pub use cache::{Counters, GivenRow, GivenSegment, GivenTombstone, PostingCache};
 pub use encoding::{EncodedRow, EncodedSegment};
 pub use header::Header;
+pub use id_set::IdSet;
 pub use ids::IdRanges;
 pub use merge::{Source, merge};
 pub use plan::{LanguageQuery, Plan};
 pub use saturation::Parameters;
 pub use score::{Found, Snapshot};
+pub use sealed::FORMAT_VERSION;
 pub use tombstone::{decode_tombstone, encode_tombstone};
-pub use vocabulary::Vocabulary;
+pub use vocabulary::{Vocabularies, Vocabulary};
 
 /// Identity of a segment or tombstone: 128 random bits, never used again.
 pub type SegmentId = [u8; 16];
@@ -73,6 +79,13 @@ pub enum SegmentError {
         /// What does not fit.
         what: &'static str,
     },
+    /// The bytes are whole, and of another version of the format.
+    OtherVersion {
+        /// The segment or tombstone.
+        id: SegmentId,
+        /// The version.
+        found: u8,
+    },
     /// The caller gave something that cannot be done.
     Refused(Cow<'static, str>),
 }
@@ -93,14 +106,23 @@ impl fmt::Display for SegmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged { id, what } => {
-                for byte in id {
-                    write!(f, "{byte:02x}")?;
-                }
+                write_id(f, id)?;
                 write!(f, ": {what}")
+            }
+            Self::OtherVersion { id, found } => {
+                write_id(f, id)?;
+                write!(
+                    f,
+                    ": version {found} of the format, expected {FORMAT_VERSION}"
+                )
             }
             Self::Refused(message) => f.write_str(message),
         }
     }
+}
+
+fn write_id(f: &mut fmt::Formatter<'_>, id: &SegmentId) -> fmt::Result {
+    id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
 impl std::error::Error for SegmentError {}

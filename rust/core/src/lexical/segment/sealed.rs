@@ -3,7 +3,7 @@
 use super::{SegmentError, SegmentId};
 
 /// Version of the format of every blob.
-const VERSION: u8 = 2;
+pub const FORMAT_VERSION: u8 = 2;
 
 /// Version and checksum.
 pub(crate) const FRONT_BYTES: usize = 5;
@@ -20,9 +20,9 @@ pub(crate) enum Kind {
 }
 
 /// The checksum covers where a blob belongs as well, so that a row under another's key is found out.
-fn checksum(kind: Kind, id: &SegmentId, key: &[u8], content: &[u8]) -> [u8; 4] {
+fn checksum(version: u8, kind: Kind, id: &SegmentId, key: &[u8], content: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&[VERSION, kind as u8]);
+    hasher.update(&[version, kind as u8]);
     hasher.update(id);
     hasher.update(&u64::try_from(key.len()).unwrap_or(u64::MAX).to_le_bytes());
     hasher.update(key);
@@ -33,8 +33,8 @@ fn checksum(kind: Kind, id: &SegmentId, key: &[u8], content: &[u8]) -> [u8; 4] {
 /// The blob that holds `content`.
 pub(crate) fn seal(kind: Kind, id: &SegmentId, key: &[u8], content: &[u8]) -> Vec<u8> {
     let mut blob = Vec::with_capacity(FRONT_BYTES + content.len());
-    blob.push(VERSION);
-    blob.extend_from_slice(&checksum(kind, id, key, content));
+    blob.push(FORMAT_VERSION);
+    blob.extend_from_slice(&checksum(FORMAT_VERSION, kind, id, key, content));
     blob.extend_from_slice(content);
     blob
 }
@@ -51,11 +51,14 @@ pub(crate) fn open<'a>(
         .split_first_chunk::<FRONT_BYTES>()
         .ok_or_else(|| damaged("a blob is too short"))?;
     let [version, found @ ..] = *front;
-    if version != VERSION {
-        return Err(damaged("a blob has another version of the format"));
-    }
-    if found != checksum(kind, id, key, content) {
+    if found != checksum(version, kind, id, key, content) {
         return Err(damaged("a checksum differs"));
+    }
+    if version != FORMAT_VERSION {
+        return Err(SegmentError::OtherVersion {
+            id: *id,
+            found: version,
+        });
     }
     Ok(content)
 }
@@ -158,7 +161,8 @@ pub(crate) fn write_varint(mut value: u64, out: &mut Vec<u8>) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Reader, write_varint};
+    use super::{FORMAT_VERSION, Kind, Reader, checksum, open, seal, write_varint};
+    use crate::lexical::segment::SegmentError;
 
     proptest! {
         #[test]
@@ -180,5 +184,19 @@ mod tests {
                 prop_assert_eq!(&again[..], &bytes[..bytes.len() - reader.left()]);
             }
         }
+    }
+
+    #[test]
+    fn another_version_of_the_format_is_told_from_damage() {
+        let (id, key, content) = ([7; 16], b"key", b"content");
+        let mut blob = seal(Kind::Row, &id, key, content);
+        assert_eq!(open(Kind::Row, &id, key, &blob), Ok(&content[..]));
+        let found = FORMAT_VERSION + 1;
+        blob[0] = found;
+        let damaged = open(Kind::Row, &id, key, &blob);
+        assert!(matches!(damaged, Err(SegmentError::Damaged { .. })));
+        blob[1..5].copy_from_slice(&checksum(found, Kind::Row, &id, key, content));
+        let other = open(Kind::Row, &id, key, &blob);
+        assert_eq!(other, Err(SegmentError::OtherVersion { id, found }));
     }
 }

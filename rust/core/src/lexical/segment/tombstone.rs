@@ -1,19 +1,21 @@
 //! Tombstones: ids of chunks that were deleted, written by the transaction that deleted them.
 
+use super::id_set::IdSet;
 use super::ids::IdRanges;
 use super::sealed::{Kind, Reader, open, seal};
 use super::{SegmentError, SegmentId};
 
-/// The blob that holds the ids, in any order, repeated or not.
+/// The blob that holds the ids.
 ///
 /// # Errors
 ///
 /// Refuses more ids than 32 bits can count.
-pub fn encode_tombstone(id: &SegmentId, mut ids: Vec<i64>) -> Result<Vec<u8>, SegmentError> {
-    ids.sort_unstable();
-    ids.dedup();
-    let ranges = IdRanges::new(ids)
-        .ok_or_else(|| SegmentError::refused("ids: too many for one tombstone"))?;
+pub fn encode_tombstone(id: &SegmentId, ids: &IdSet) -> Result<Vec<u8>, SegmentError> {
+    let too_many = || SegmentError::refused("ids: too many for one tombstone");
+    if ids.len() > u64::from(u32::MAX) {
+        return Err(too_many());
+    }
+    let ranges = IdRanges::new(ids.iter()).ok_or_else(too_many)?;
     let mut content = Vec::new();
     ranges.write(&mut content);
     Ok(seal(Kind::Tombstone, id, &[], &content))

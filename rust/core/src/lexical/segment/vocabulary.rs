@@ -28,6 +28,51 @@ impl TooMuch {
     }
 }
 
+/// What builders have learnt of several sources, within one budget: those that were used last.
+pub struct Vocabularies {
+    budget: usize,
+    /// By the number of the source, the longest unused first.
+    kept: Vec<(u64, Vocabulary)>,
+}
+
+impl Vocabularies {
+    /// None yet, and never more than so many bytes.
+    #[must_use]
+    pub const fn new(budget: usize) -> Self {
+        Self {
+            budget,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Takes that of a source out; an empty one where there is none, or another builder has it.
+    pub fn take(&mut self, source: u64) -> Vocabulary {
+        let place = self.kept.iter().position(|(own, _)| *own == source);
+        place.map_or_else(Vocabulary::default, |place| self.kept.remove(place).1)
+    }
+
+    /// Keeps that of a source, unless another builder has learnt more of it meanwhile.
+    pub fn put(&mut self, source: u64, vocabulary: Vocabulary) {
+        let known = self.take(source);
+        let more = if known.memory() > vocabulary.memory() {
+            known
+        } else {
+            vocabulary
+        };
+        self.kept.push((source, more));
+        while self.memory() > self.budget {
+            self.kept.remove(0);
+        }
+    }
+
+    /// Bytes of memory, about.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let memories = self.kept.iter().map(|(_, vocabulary)| vocabulary.memory());
+        memories.sum()
+    }
+}
+
 /// Terms of the tokens of one source, which a builder learns and the next one need not learn again.
 ///
 /// It changes no segment, only the time that it takes to build one.
@@ -194,5 +239,40 @@ impl Vocabulary {
             .ok_or_else(|| TooMuch.refused())?;
         self.spelled.push(place);
         Ok(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test fails by panicking
+
+    use super::{Vocabularies, Vocabulary};
+
+    fn learnt(terms: usize) -> Vocabulary {
+        let mut vocabulary = Vocabulary::default();
+        for number in 0..terms {
+            assert!(vocabulary.number(&format!("term{number}")).is_ok());
+        }
+        vocabulary
+    }
+
+    #[test]
+    fn those_used_last_are_kept_within_the_budget() {
+        let each = learnt(1_000).memory();
+        let mut kept = Vocabularies::new(3 * each);
+        for source in 0..20 {
+            kept.put(source, learnt(1_000));
+            assert!(kept.memory() <= 3 * each);
+        }
+        assert_eq!(kept.take(5).memory(), 0);
+        let taken = kept.take(17);
+        assert_eq!(taken.memory(), each);
+        assert_eq!(kept.take(17).memory(), 0);
+        kept.put(17, learnt(10));
+        kept.put(17, taken);
+        kept.put(17, learnt(10));
+        assert_eq!(kept.take(17).memory(), each);
+        kept.put(99, learnt(100_000));
+        assert_eq!(kept.memory(), 0);
     }
 }

@@ -1,0 +1,157 @@
+//! Blobs whose contents are damaged and whose checksums fit: what who may write to the tables can make of them. Reading
+//! them ends, within bounds, in an answer or in an error.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "tests")]
+
+use proptest::prelude::*;
+
+use super::sealed::{FRONT_BYTES, Kind, seal};
+use super::*;
+
+const ID: SegmentId = [3; 16];
+
+/// How a content is changed: the place, how, and with which byte.
+type Change = (prop::sample::Index, u8, u8);
+
+fn changed(kind: Kind, key: &[u8], blob: &[u8], changes: &[Change]) -> Vec<u8> {
+    let mut content = blob[FRONT_BYTES..].to_vec();
+    for (place, how, value) in changes {
+        let place = place.index(content.len() + 1);
+        match how {
+            0 => content.insert(place, *value),
+            1 => content.truncate(place),
+            2 if place < content.len() => drop(content.remove(place)),
+            3 if place < content.len() => content[place] ^= 1 << (value % 8),
+            4 => content.extend(std::iter::repeat_n(*value, place)),
+            // The fronts of contents hold their counts.
+            _ if !content.is_empty() => {
+                let place = place.min(usize::from(value % 12)).min(content.len() - 1);
+                content[place] = *value;
+            }
+            _ => {}
+        }
+    }
+    seal(kind, &ID, key, &content)
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let value = prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(0x80)];
+    prop::collection::vec((any::<prop::sample::Index>(), 0..8_u8, value), 1..5)
+}
+
+/// A segment with lists of all forms: some thousand chunks with common words, and rare ones.
+fn segment() -> EncodedSegment {
+    let mut builder = SegmentBuilder::new();
+    for id in 0..1_500_i64 {
+        let mut terms = vec![
+            "common".to_owned(),
+            format!("rare{}", id % 97),
+            format!("once{id}"),
+        ];
+        terms.extend((0..id % 5).map(|_| "often".to_owned()));
+        // Now and then a gap, so that there are several ranges of ids.
+        let id = id + id / 100 * 3;
+        builder
+            .add_terms(id, terms.iter().map(String::as_str))
+            .unwrap();
+    }
+    builder.finish(&ID).unwrap()
+}
+
+fn is_damage<T: fmt::Debug>(result: Result<T, SegmentError>) -> Option<T> {
+    match result {
+        Ok(found) => Some(found),
+        Err(SegmentError::Damaged { .. }) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Searches with a header and one row, the others as they were.
+fn read(
+    segment: &EncodedSegment,
+    header: &[u8],
+    row: usize,
+    data: &[u8],
+    term: &str,
+    tombstone: &[u8],
+) {
+    let cache = PostingCache::new(usize::MAX);
+    let query = LanguageQuery {
+        language: "english".into(),
+        wanted: vec![(0, term.to_owned())],
+        ..LanguageQuery::default()
+    };
+    let plan = cache.plan(&[query]).unwrap();
+    let key = segment.rows[row].first_term.as_slice();
+    let rows = [GivenRow {
+        segment: ID,
+        term: term.as_bytes(),
+        row: Some((key, data)),
+    }];
+    let tombstones = [([9; 16], Some(tombstone))];
+    let snapshot = cache.snapshot(&plan, &[(ID, "english", Some(header))], &tombstones, &rows);
+    let Some(snapshot) = is_damage(snapshot) else {
+        return;
+    };
+    assert!(snapshot.chunks() <= MOST_CHUNKS as u64 && snapshot.postings() <= MOST_CHUNKS as u64);
+    assert!(cache.counters().bytes < 10_000_000);
+    let ids = [0, 1, 700, 1_544, i64::MAX];
+    let found = snapshot
+        .search(10, Parameters { k1: 1.2, b: 0.75 }, None, &ids)
+        .unwrap();
+    assert!(found.best.len() <= 1_010);
+    assert!(
+        snapshot
+            .coverage(&ids)
+            .unwrap()
+            .iter()
+            .all(|share| share.is_nan() || (0.0..=1.0).contains(share))
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 200 } else { 20_000 }))]
+
+    #[test]
+    fn reading_ends_within_bounds(
+        row: prop::sample::Index, of_header in changes(), of_row in changes(), of_tombstone in changes(), which in 1..8_u8,
+    ) {
+        thread_local! {
+            static SEGMENT: EncodedSegment = segment();
+        }
+        SEGMENT.with(|segment| {
+            let row = row.index(segment.rows.len());
+            let key = segment.rows[row].first_term.clone();
+            let mut bytes = segment.clone();
+            if which & 1 > 0 {
+                bytes.header = changed(Kind::Header, &[], &segment.header, &of_header);
+            }
+            if which & 2 > 0 {
+                bytes.rows[row].data = changed(Kind::Row, &key, &segment.rows[row].data, &of_row);
+            }
+            let dead = encode_tombstone(&[9; 16], &IdSet::new(vec![1, 2, 3, 900])).unwrap();
+            let dead = if which & 4 > 0 {
+                let content = changed(Kind::Tombstone, &[], &dead, &of_tombstone);
+                seal(Kind::Tombstone, &[9; 16], &[], &content[FRONT_BYTES..])
+            } else {
+                dead
+            };
+            if let Some(header) = is_damage(Header::decode(&ID, &bytes.header)) {
+                assert!(header.chunks() as usize <= MOST_CHUNKS.min(bytes.header.len()));
+            }
+            let first = String::from_utf8_lossy(&key).into_owned();
+            for term in [&*first, "common", "often", "rare5", "once7", "zzz"] {
+                if term.as_bytes() >= key.as_slice() {
+                    read(segment, &bytes.header, row, &bytes.rows[row].data, term, &dead);
+                }
+            }
+            let ids = is_damage(decode_tombstone(&[9; 16], &dead));
+            let ids = ids.map_or_else(IdSet::default, |ids| IdSet::from(&ids));
+            let rows = bytes.rows.iter().map(|row| (&*row.first_term, &*row.data)).collect();
+            match merge(&[4; 16], vec![Source { id: ID, header: &bytes.header, rows }], &ids) {
+                // A term that is moved in front of the row before looks like rows in another order.
+                Ok(_) | Err(SegmentError::Damaged { .. } | SegmentError::Refused(_)) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        });
+    }
+}

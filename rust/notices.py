@@ -1,0 +1,68 @@
+"""Writes THIRD-PARTY-NOTICES: the licences of the crates that the compiled core is made of. Run by ``./x notices``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+NOTICES = ROOT / "THIRD-PARTY-NOTICES"
+BEGINNING = """semlex contains compiled code of the crates below, and of the Rust standard library
+(https://github.com/rust-lang/rust, MIT OR Apache-2.0). Where a crate is offered under several licences, semlex uses
+it under the one whose text stands here. Made by `./x notices`.
+"""
+# On Linux, macOS and Windows the same crates are linked.
+PLATFORM = "x86_64-unknown-linux-gnu"
+BEGINNINGS_OF_LICENCES = ("LICEN", "UNLICENSE", "COPYING", "COPYRIGHT", "NOTICE")
+
+
+def linked(*options: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The crates that are linked into the extension module: by name and version, as cargo tells of them.
+
+    Args:
+        options: More of ``cargo metadata``.
+    """
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM, *options]
+    found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+    packages = {package["id"]: package for package in found["packages"]}
+    nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
+    waiting = [key for key, package in packages.items() if package["name"] == "semlex-python"]
+    seen: set[str] = set()
+    while waiting:
+        key = waiting.pop()
+        if key in seen or any("proc-macro" in target["kind"] for target in packages[key]["targets"]):
+            continue
+        seen.add(key)
+        normal = (d["pkg"] for d in nodes[key]["deps"] if any(kind["kind"] is None for kind in d["dep_kinds"]))
+        waiting += normal
+    own = (packages[key] for key in seen if packages[key]["source"] is not None)
+    return {(package["name"], package["version"]): package for package in own}
+
+
+def licence_texts(package: dict[str, Any]) -> list[str]:
+    """The texts that a crate brings; of several licences the shortest that it may be used under."""
+    folder = Path(package["manifest_path"]).parent
+    files = sorted(path for path in folder.iterdir() if path.name.upper().startswith(BEGINNINGS_OF_LICENCES))
+    plain = [path for path in files if "MIT" in path.name.upper()]
+    others = [path for path in files if "APACHE" not in path.name.upper()]
+    chosen = plain or others or files
+    if not chosen:
+        raise SystemExit(f"error: {package['name']} {package['version']} has no text of its licence in {folder}")
+    return [path.read_text("utf-8").strip() for path in chosen]
+
+
+def notices() -> str:
+    """The whole file."""
+    parts = [BEGINNING]
+    for (name, version), package in sorted(linked().items()):
+        parts.append(f"{'=' * 80}\n{name} {version} ({package['license']})\n{package['repository'] or ''}\n")
+        parts += [text + "\n" for text in licence_texts(package)]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    NOTICES.write_text(notices(), "utf-8")
+    sys.stdout.write(f"{NOTICES}\n")
