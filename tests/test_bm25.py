@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+import zlib
 from typing import Any
 
 import psycopg
@@ -10,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plain_bm25 import plain_bm25
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
 from semlex.searching import Search
 from semlex.store import legs
@@ -342,6 +344,43 @@ async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: st
         assert [hit.id for hit in await retriever.search(quoted, mode="keyword")] == ["1"]
         # Who asks by vector alone asks for no words.
         assert len(await retriever.search(" ".join(f"-{word}" for word in words), mode="vector")) == 2
+
+
+async def test_status_notices_segments_without_rows(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        assert (await retriever.status())["index_problem"] is None
+        with psycopg.connect(database_url) as connection:
+            connection.execute("DELETE FROM semlex.words_posting")
+        problem = (await retriever.status())["index_problem"]
+        assert "1 of 1 segments have lost their posting rows" in problem
+        assert "semlex reindex --lexical" in problem
+        await retriever.reindex_lexical()
+        assert (await retriever.status())["index_problem"] is None
+
+
+async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str) -> None:
+    """Twenty bytes that name every id from 2**40 on: none of them is listed, whoever reads them."""
+    tombstone_id = uuid.UUID(int=7)
+    content = b"\x01\x80\x80\x80\x80\x80\x40\xfe\xff\xff\xff\x0f"
+    covered = b"\x02\x03" + tombstone_id.bytes + (0).to_bytes(8, "little") + content
+    data = b"\x02" + zlib.crc32(covered).to_bytes(4, "little") + content
+    assert _core.decode_tombstone(tombstone_id.bytes, data).count == 2**32 - 1
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "INSERT INTO semlex.words_tombstone (tombstone_id, generation, data) "
+                "SELECT %s, generation, %s FROM semlex.words_segment LIMIT 1",
+                [tombstone_id, data],
+            )
+        assert (await retriever.status())["chunks_not_indexed"] == 0
+        await retriever.add_documents([Document("a bird", id="2")])
+        await retriever.optimize()
+        assert set(await scores(retriever, "cat dog bird")) == {"1", "2"}
+        assert await scores(retriever, "dog") == {}
+        with psycopg.connect(database_url) as connection:
+            assert connection.execute("SELECT count(*) FROM semlex.words_tombstone").fetchone() == (0,)
 
 
 async def test_another_analyzers_index_is_not_searched(database_url: str) -> None:

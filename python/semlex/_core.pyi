@@ -26,6 +26,7 @@ __all__ = [
     "TokenBatch",
     "TokenPlan",
     "__version__",
+    "_panic",
     "common_prefix",
     "completed_fusion",
     "decode_copy",
@@ -832,9 +833,11 @@ class IdSet:
     def __and__(self, other: IdSet, /) -> IdSet:
         """The ids that are in both."""
 
+    def __rand__(self, value: IdSet, /) -> IdSet: ...
     def __sub__(self, other: IdSet, /) -> IdSet:
         """The ids that are not in the other."""
 
+    def __rsub__(self, value: IdSet, /) -> IdSet: ...
     def to_array(self) -> NDArray[np.int64]:
         """The ids, ascending: int64 (n,).
 
@@ -1040,3 +1043,6 @@ class PostingSnapshot:
         Raises:
             ValueError: For arguments out of range, or when languages are missing.
         """
+
+def _panic(message: str, *, builder: SegmentBuilder | None = None, held: bool = False) -> None:
+    """Panics on purpose, in the midst of a builder's work where one is given: for tests of what becomes of it."""
