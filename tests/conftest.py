@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import uuid
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEMPLATE = "semlex_test_template"
+# Commands that tests run leave no server behind; test_keep_alive has its own.
+os.environ["SEMLEX_KEEP_ALIVE"] = "0"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

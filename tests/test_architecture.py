@@ -58,6 +58,7 @@ LAYERS = {
     "doctor": 7,
     "evaluation": 7,
     "model_commands": 8,
+    "postgres_commands": 8,
     "source_commands": 8,
     "evaluation_commands": 8,
     "config_commands": 8,

@@ -161,6 +161,7 @@ server = EmbeddedServer(Path(sys.argv[1]))
 server.start()
 child = os.fork()
 if not child:
+    os.close(1)
     time.sleep(600)
 print(child, flush=True)
 time.sleep(600)

@@ -26,12 +26,14 @@ from semlex.options import (
     Device,
     Dimensions,
     HelpGroup,
+    KeepAlive,
     Language,
     Model,
     QuestionCommand,
     Reranker,
     filter_mapping,
 )
+from semlex.postgres_commands import postgres_app
 from semlex.presentation import print_json, print_report, print_results
 from semlex.progress_display import progress_bar
 from semlex.terminal import messages, output
@@ -56,6 +58,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(doctor_app, name="doctor")
 app.add_typer(evaluation_app, name="eval")
 app.add_typer(config_app, name="config")
+app.add_typer(postgres_app, name="postgres")
 source_commands.register(app)
 
 Question = Annotated[
@@ -97,7 +100,10 @@ def _retriever(settings: Settings, *, create: bool) -> SyncRetriever:
 def _only_collection(settings: Settings) -> str | None:
     from semlex.listing import list_all  # noqa: PLC0415 - loads the driver
 
-    names = [entry["name"] for entry in list_all(settings.url, settings.schema_name, settings.server_folder)]
+    names = [
+        entry["name"]
+        for entry in list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
+    ]
     return names[0] if len(names) == 1 else None
 
 
@@ -158,6 +164,7 @@ def try_folder(
     mode: Mode = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     model: Model = None,
     device: Device = None,
     dimensions: Dimensions = None,
@@ -175,6 +182,7 @@ def try_folder(
     settings = _settings(
         database_url=database,
         data_dir=data_dir,
+        keep_alive=keep_alive,
         collection=collection,
         embedding_model=model,
         device=device,
@@ -219,6 +227,7 @@ def index(
     ] = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     model: Model = None,
     device: Device = None,
     dimensions: Dimensions = None,
@@ -234,6 +243,7 @@ def index(
     settings = _settings(
         database_url=database,
         data_dir=data_dir,
+        keep_alive=keep_alive,
         collection=collection,
         embedding_model=model,
         device=device,
@@ -279,6 +289,7 @@ def search(
     ] = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     model: Model = None,
     device: Device = None,
     reranker: Reranker = None,
@@ -288,6 +299,7 @@ def search(
     settings = _settings(
         database_url=database,
         data_dir=data_dir,
+        keep_alive=keep_alive,
         collection=collection,
         embedding_model=model,
         reranker_model=reranker,
@@ -305,6 +317,7 @@ def embed(
     collection: CollectionName = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     model: Model = None,
     device: Device = None,
     dimensions: Dimensions = None,
@@ -314,6 +327,7 @@ def embed(
     settings = _settings(
         database_url=database,
         data_dir=data_dir,
+        keep_alive=keep_alive,
         collection=collection,
         embedding_model=model,
         device=device,
@@ -329,10 +343,17 @@ def embed(
 
 @app.command()
 def optimize(
-    *, collection: CollectionName = None, database: Database = None, data_dir: DataDir = None, as_json: AsJson = False
+    *,
+    collection: CollectionName = None,
+    database: Database = None,
+    data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
+    as_json: AsJson = False,
 ) -> None:
     """Merge a collection's keyword index to few, full segments; worth its time after a large load."""
-    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    settings = _settings(
+        database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
+    )
     with _opened(settings, create=False, quiet=True) as retriever, progress_bar(shown=not as_json) as progress:
         merged = retriever.optimize(progress=progress)
     if as_json:
@@ -348,12 +369,15 @@ def reindex(
     collection: CollectionName = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild an index from the stored texts, while the collection is searched and written."""
     if not lexical:
         raise ConfigurationError("say which index: --lexical")
-    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    settings = _settings(
+        database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
+    )
     with _opened(settings, create=False, quiet=True) as retriever, progress_bar(shown=not as_json) as progress:
         rebuilt = retriever.reindex_lexical(progress=progress)
     if as_json:
@@ -369,10 +393,13 @@ def status(
     exact: Annotated[bool, typer.Option("--exact", help="Count large tables, too, instead of estimating.")] = False,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a collection's figures: counts, model, server, the last run."""
-    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    settings = _settings(
+        database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
+    )
     with _opened(settings, create=False, quiet=True) as retriever:
         figures = retriever.status(exact=exact)
     if as_json:
@@ -389,12 +416,14 @@ def status(
 
 
 @app.command()
-def collections(*, database: Database = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def collections(
+    *, database: Database = None, data_dir: DataDir = None, keep_alive: KeepAlive = None, as_json: AsJson = False
+) -> None:
     """List the collections."""
     from semlex.listing import list_all  # noqa: PLC0415 - loads the driver; `--help` should not
 
-    settings = _settings(database_url=database, data_dir=data_dir)
-    for entry in list_all(settings.url, settings.schema_name, settings.server_folder):
+    settings = _settings(database_url=database, data_dir=data_dir, keep_alive=keep_alive)
+    for entry in list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive):
         if as_json:
             print_json(entry)
         else:
@@ -409,10 +438,13 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     as_json: AsJson = False,
 ) -> None:
     """Drop a collection with everything in it."""
-    settings = _settings(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none")
+    settings = _settings(
+        database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
+    )
     if not yes:
         typer.confirm(f"Drop {collection} with everything in it?", abort=True, err=True)
     from semlex.listing import drop_one  # noqa: PLC0415 - loads the driver; `--help` should not

@@ -44,6 +44,7 @@ class Settings:
     Attributes:
         database_url: Server to use, with its secrets; none means the embedded Postgres.
         data_dir: Folder for semlex's data on this machine; the embedded Postgres lives in ``postgres`` below it.
+        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         schema_name: Schema that holds semlex's tables; the setting is called ``schema``.
         collection: Collection to work on.
         embedding_model: Name or folder of a model, ``static``, ``none``, or nothing for the best at hand.
@@ -63,6 +64,7 @@ class Settings:
 
     database_url: str | None = field(default=None, repr=False)
     data_dir: Path | None = None
+    keep_alive: float = Field(default=300.0, ge=0)
     schema_name: str = "semlex"
     collection: str = "default_collection"
     embedding_model: str | None = None

@@ -22,6 +22,7 @@ from semlex.options import (
     Device,
     Dimensions,
     HelpGroup,
+    KeepAlive,
     Language,
     Model,
     Reranker,
@@ -80,6 +81,7 @@ def _settings(
     *,
     database: str | None,
     data_dir: Path | None,
+    keep_alive: float | None,
     model: str | None,
     device: str | None,
     dimensions: int | None,
@@ -89,6 +91,7 @@ def _settings(
     return {
         "database_url": database,
         "data_dir": data_dir,
+        "keep_alive": keep_alive,
         "embedding_model": model,
         "use_reranking": False,
         "device": device,
@@ -187,6 +190,7 @@ def measure(
     keep: Keep = False,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     model: Model = None,
     device: Device = None,
     dimensions: Dimensions = None,
@@ -208,7 +212,13 @@ def measure(
         raise ConfigurationError(f"--run: there is no folder {run.parent}")
     fusions = [name for name in FUSIONS if not fusion or name in fusion]
     settings = _settings(
-        database=database, data_dir=data_dir, model=model, device=device, dimensions=dimensions, language=language
+        database=database,
+        data_dir=data_dir,
+        keep_alive=keep_alive,
+        model=model,
+        device=device,
+        dimensions=dimensions,
+        language=language,
     )
     settings |= {"reranker_model": reranker, "use_reranking": rerank}
     target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings)
@@ -238,6 +248,7 @@ def tune_weight(
     keep: Keep = False,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     model: Model = None,
     device: Device = None,
     dimensions: Dimensions = None,
@@ -252,7 +263,13 @@ def tune_weight(
     from semlex.evaluation import tune  # noqa: PLC0415 - `--help` should not load it
 
     settings = _settings(
-        database=database, data_dir=data_dir, model=model, device=device, dimensions=dimensions, language=language
+        database=database,
+        data_dir=data_dir,
+        keep_alive=keep_alive,
+        model=model,
+        device=device,
+        dimensions=dimensions,
+        language=language,
     )
     target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings, both_legs=True)
     judged = target.judged_set()

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def list_all(db_url: str | None, schema: str, data_folder: Path | None = None) -> list[dict[str, Any]]:
+def list_all(
+    db_url: str | None, schema: str, data_folder: Path | None = None, keep_alive: float = 0
+) -> list[dict[str, Any]]:
     """Every collection of a schema, by name.
 
     Args:
         db_url: libpq connection string, or None for the embedded Postgres.
         schema: Schema that holds semlex's tables.
         data_folder: Folder of the embedded Postgres.
+        keep_alive: Seconds for which it stays after its last user.
     """
     found = _with_database(db_url, data_folder, lambda database: list_collections(database, schema))
     return [dict(zip(LISTED, row, strict=True)) for row in found]
@@ -81,5 +84,5 @@ def _with_database(db_url: str | None, data_folder: Path | None, work: Callable[
 
     if db_url is not None:
         return asyncio.run(run(db_url))
-    with EmbeddedServer(data_folder) as server:
+    with EmbeddedServer(data_folder, keep_alive=keep_alive) as server:
         return asyncio.run(run(server.url))

@@ -122,7 +122,7 @@ def doctor_server(
     if settings.url is not None:
         examination = examine_server(settings.url)
     else:
-        with EmbeddedServer(settings.server_folder) as server:
+        with EmbeddedServer(settings.server_folder, keep_alive=settings.keep_alive) as server:
             examination = examine_server(server.url)
     if as_json:
         print_json(dataclasses.asdict(examination))

@@ -74,6 +74,14 @@ Database = Annotated[
     str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
 ]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
+KeepAlive = Annotated[
+    float | None,
+    typer.Option(
+        "--keep-alive",
+        min=0,
+        help="Seconds for which the embedded Postgres stays after its last user; default: 300; 0 stops it at once.",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option(

@@ -90,6 +90,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
         data_folder: Folder of the embedded Postgres.
+        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
@@ -122,6 +123,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         pool: AsyncConnectionPool[Any] | None = None,
         connection: Connection | None = None,
         data_folder: Path | None = None,
+        keep_alive: float = 0,
         bulk: BulkIngestConfig = DEFAULT_BULK,
         max_connections: int = 8,
         timeout: float = 10.0,
@@ -139,6 +141,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         said = (language, lexical, stop_words, distance, vector_storage, with_context, chunk_tokens, overlap_tokens)
         self._wanted = CollectionOptions.checked(dict(zip(KINDS, said, strict=True)), defaults)
         self._bm25 = bm25
+        self._keep_alive = keep_alive
         self._create, self._bulk = create, bulk
         self._max_connections, self._timeout = max_connections, timeout
         self._query_cache = QueryEmbeddingCache(cached_queries)
@@ -172,7 +175,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
     async def _open_database(self) -> Database:
         url = self._db_url
         if url is None and self._pool is None and self._connection is None:
-            self._server = EmbeddedServer(self._data_folder)
+            self._server = EmbeddedServer(self._data_folder, keep_alive=self._keep_alive)
             url = await asyncio.to_thread(self._server.start)
         database = Database(
             url, pool=self._pool, connection=self._connection, max_size=self._max_connections, timeout=self._timeout

@@ -14,10 +14,10 @@ import logging
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from semlex.errors import EmbeddedServerError
+from semlex.errors import ConfigurationError, EmbeddedServerError
 from semlex.forks import new_lock, renew_after_fork
 from semlex.store.embedded_folder import (
     POLL_SECONDS,
@@ -28,6 +28,7 @@ from semlex.store.embedded_folder import (
     resolved_folder,
     start_lock,
 )
+from semlex.store.embedded_keeper import has_keeper, keep_server, tell_keeper
 from semlex.store.embedded_launch import DATABASE, USER, failure, launch
 from semlex.store.embedded_process import PORT, process_mark, running_server, stop_server
 
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from semlex.store.embedded_process import Postmaster
+
 CONNECT_SECONDS = 2  # a server that has been halted takes a connection and never answers
+STATUS_SECONDS = 60.0
 LAUNCHES = 3  # a server that ended while we attached is started again, but not for ever
 
 _log = logging.getLogger("semlex")
@@ -58,6 +62,7 @@ class EmbeddedServer:
         major: Postgres version for a new database, 16 or 18. An existing one is opened with its own version.
         start_timeout: Seconds to wait for a start, which includes recovery after a crash, and for the start or stop of
             another process.
+        keep_alive: Seconds for which the server stays after its last user, if that is this one; 0 stops it then.
 
     Attributes:
         folder: The absolute path, without links.
@@ -65,12 +70,18 @@ class EmbeddedServer:
 
     Raises:
         EmbeddedServerError: The folder's name has control characters.
+        ConfigurationError: `keep_alive` is negative.
     """
 
-    def __init__(self, folder: Path | None = None, *, major: int = 18, start_timeout: float = 600) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, major: int = 18, start_timeout: float = 600, keep_alive: float = 0
+    ) -> None:
+        if not keep_alive >= 0:
+            raise ConfigurationError(f"keep_alive must be 0 seconds or more; got {keep_alive}")
         self.folder = resolved_folder(default_folder() if folder is None else folder)
         self.major = major
         self._timeout = start_timeout
+        self._keep_alive = keep_alive
         self._users: int | None = None
         self._url = ""
         self._lock = new_lock()
@@ -128,7 +139,7 @@ class EmbeddedServer:
             return self._url
 
     def close(self) -> None:
-        """Lets the server go and stops it when no one else uses it. Calling it again does nothing.
+        """Lets the server go; when no one else uses it, it stops, at once or after `keep_alive`. Again: does nothing.
 
         Raises:
             EmbeddedServerError: It does not stop.
@@ -144,11 +155,15 @@ class EmbeddedServer:
                 with contextlib.suppress(FileNotFoundError), start_lock(self.folder, self._timeout):
                     # Let go by name: a child that was forked and not told so holds a copy of the descriptor.
                     fcntl.flock(users, fcntl.LOCK_UN)
-                    if not is_in_use(self.folder):
-                        stop_server(self.folder, self._timeout)
+                    if not is_in_use(self.folder) and not self._is_kept():
+                        _stop(self.folder, self._timeout)
             finally:
                 fcntl.flock(users, fcntl.LOCK_UN)
                 os.close(users)
+
+    def _is_kept(self) -> bool:
+        running = self._keep_alive > 0 and running_server(self.folder) is not None
+        return running and keep_server(self.folder, self._keep_alive)
 
     def _after_fork(self) -> None:
         # Closing the child's copy of the descriptor leaves the lock to its parent alone.
@@ -179,8 +194,7 @@ class EmbeddedServer:
                 launch(self.folder, self.major, self._timeout, lock)
                 launches += 1
                 continue
-            host = quote(os.fsencode(server.socket_folder), safe="")
-            self._url = f"postgresql://{USER}@/{DATABASE}?host={host}&port={PORT}"
+            self._url = _url_of(server)
             if self._is_ready():
                 self.major = database_major(self.folder)
                 return
@@ -214,6 +228,66 @@ class EmbeddedServer:
                 self.folder, f"the server at its socket serves another folder, {os.fsdecode(data)}: stop that one first"
             )
         return True
+
+
+def server_status(folder: Path | None = None) -> dict[str, Any]:
+    """What is known of a folder's server; nothing is started.
+
+    Args:
+        folder: The server's; None = `default_folder`.
+
+    Returns:
+        ``folder``, ``running``, and, None where it does not run: ``process``, ``postgres`` (its major version),
+        ``url``, ``in_use`` (whether anyone uses it), ``kept`` (whether it stops by itself).
+    """
+    place = resolved_folder(default_folder() if folder is None else folder)
+    status: dict[str, Any] = {"folder": str(place), "running": False}
+    status |= dict.fromkeys(("process", "postgres", "url", "in_use", "kept"))
+    if not (place / "start.lock").exists():
+        return status
+    with start_lock(place, STATUS_SECONDS):
+        server = running_server(place)
+        if server is not None:
+            status |= {"running": True, "process": server.pid, "postgres": database_major(place)}
+            status |= {"url": _url_of(server), "in_use": is_in_use(place), "kept": has_keeper(place)}
+    return status
+
+
+def stop_unused(folder: Path | None = None) -> bool:
+    """Stops a folder's server now, instead of after its time.
+
+    Args:
+        folder: The server's; None = `default_folder`.
+
+    Returns:
+        Whether it ran.
+
+    Raises:
+        EmbeddedServerError: Someone uses it, or it does not stop.
+    """
+    place = resolved_folder(default_folder() if folder is None else folder)
+    if not (place / "start.lock").exists():
+        return False
+    with start_lock(place, STATUS_SECONDS):
+        if running_server(place) is None:
+            return False
+        if is_in_use(place):
+            raise EmbeddedServerError(
+                f"the server of {place} is in use: end the processes that use it (lsof {place / 'users.lock'}); the "
+                "last one stops it"
+            )
+        _stop(place, STATUS_SECONDS)
+    return True
+
+
+def _stop(folder: Path, timeout: float) -> None:
+    stop_server(folder, timeout)
+    tell_keeper(folder, 0)  # there is nothing to keep any more
+
+
+def _url_of(server: Postmaster) -> str:
+    host = quote(os.fsencode(server.socket_folder), safe="")
+    return f"postgresql://{USER}@/{DATABASE}?host={host}&port={PORT}"
 
 
 @atexit.register

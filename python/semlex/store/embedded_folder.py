@@ -7,6 +7,7 @@
     <folder>/log          what the server says
     <folder>/start.lock   held while someone starts or stops the server
     <folder>/users.lock   held, shared, by everyone who uses it
+    <folder>/keeper       a named pipe, on which who keeps the server for a while is spoken to
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-OUR_NAMES = frozenset({"data", "data.new", "socket", "log", "start.lock", "users.lock"})
+OUR_NAMES = frozenset({"data", "data.new", "socket", "log", "start.lock", "users.lock", "keeper"})
 POLL_SECONDS = 0.05
 
 

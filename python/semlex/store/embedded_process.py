@@ -88,6 +88,16 @@ def running_server(folder: Path) -> Postmaster | None:
     return None
 
 
+def program_of(folder: Path) -> str | None:
+    """Path of the program that the folder's server runs, or None."""
+    postmaster = read_postmaster(folder)
+    process = None if postmaster is None else _process(postmaster.pid)
+    try:
+        return None if process is None or not _is_ours(process, folder) else str(process.exe())
+    except _psutil().Error:
+        return None
+
+
 def stop_server(folder: Path, timeout: float) -> None:
     """Ends the folder's server, without waiting for its sessions, and waits for its end.
 

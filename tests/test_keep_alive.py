@@ -1,0 +1,279 @@
+"""The embedded server stays for a while: nobody waits for its keeper, and in the end nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import psycopg
+import pytest
+
+import semlex
+from semlex.errors import ConfigurationError, EmbeddedServerError
+from semlex.store import embedded_keeper
+from semlex.store.embedded import EmbeddedServer, server_status, stop_unused
+from semlex.store.embedded_folder import start_lock
+from semlex.store.embedded_process import read_postmaster, running_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG = 600.0
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Path]:
+    """A folder with a database, so that not every test makes one."""
+    base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir="/tmp")).resolve()
+    base.chmod(0o711)
+    with EmbeddedServer(base / "postgres"):
+        pass
+    yield base / "postgres"
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def folder(made: Path) -> Iterator[Path]:
+    yield made
+    for keeper in keepers(made):
+        keeper.kill()
+    if running_server(made):
+        stop_unused(made)
+
+
+def keepers(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            if embedded_keeper.PROGRAM in command and str(folder) in command and command[0] != "/bin/sh":
+                found.append(process)
+    return found
+
+
+def eventually(condition: object) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def use(folder: Path, keep_alive: float) -> int:
+    """Uses the server once; returns its process."""
+    with EmbeddedServer(folder, keep_alive=keep_alive) as server:
+        with psycopg.connect(server.url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        return read_postmaster(folder).pid
+
+
+def is_gone(folder: Path) -> bool:
+    return running_server(folder) is None and not keepers(folder)
+
+
+def shell(command: str, folder: Path, keep_alive: float) -> subprocess.CompletedProcess[str]:
+    """Runs a line of the shell in which ``semlex`` is the command."""
+    line = f'semlex() {{ "{sys.executable}" -m semlex "$@"; }}; {command}'
+    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    environment |= {"SEMLEX_DATA_DIR": str(folder.parent), "SEMLEX_KEEP_ALIVE": str(keep_alive)}
+    return subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_the_server_stays_and_stops_after_its_time(folder: Path) -> None:
+    first = use(folder, LONG)
+    assert use(folder, LONG) == first
+    eventually(lambda: server_status(folder)["kept"])
+    assert use(folder, 1) == first
+    eventually(lambda: is_gone(folder))
+    assert not (folder / "keeper").exists()
+    assert use(folder, 0) != first
+    assert is_gone(folder)
+
+
+def test_who_keeps_nothing_stops_it_at_once(folder: Path) -> None:
+    use(folder, LONG)
+    use(folder, 0)
+    assert running_server(folder) is None
+    eventually(lambda: is_gone(folder))
+
+
+def test_a_user_is_not_disturbed(folder: Path) -> None:
+    pid = use(folder, 0.3)
+    with EmbeddedServer(folder, keep_alive=0.3) as server:
+        time.sleep(2)
+        with psycopg.connect(server.url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert read_postmaster(folder).pid == pid
+    eventually(lambda: is_gone(folder))
+
+
+def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://user:secret@host/database")
+    use(folder, LONG)
+    eventually(lambda: server_status(folder)["kept"])
+    (keeper,) = keepers(folder)
+    assert os.getsid(keeper.pid) != os.getsid(0)
+    assert keeper.ppid() != os.getpid()
+    assert "secret" not in str(keeper.environ())
+    assert keeper.cwd() == "/"
+    if sys.platform == "linux":
+        files = {path.readlink() for path in Path(f"/proc/{keeper.pid}/fd").iterdir()}
+        assert files == {Path("/dev/null"), folder / "log", folder / "keeper"}
+        assert str(keeper.pid) not in [line.split()[4] for line in Path("/proc/locks").read_text().splitlines()]
+
+
+def test_a_killed_keeper_is_replaced(folder: Path) -> None:
+    pid = use(folder, LONG)
+    eventually(lambda: server_status(folder)["kept"])
+    (keeper,) = keepers(folder)
+    keeper.kill()
+    eventually(lambda: not server_status(folder)["kept"])
+    assert use(folder, 1) == pid
+    eventually(lambda: is_gone(folder))
+
+
+def test_of_several_keepers_one_stays(folder: Path) -> None:
+    use(folder, LONG)
+    with start_lock(folder, PATIENCE):
+        for _ in range(3):
+            assert embedded_keeper._start_keeper(folder, LONG, time.monotonic())
+    eventually(lambda: len(keepers(folder)) == 1)
+    use(folder, 0)
+    eventually(lambda: is_gone(folder))
+
+
+def test_of_several_orders_the_youngest_holds(folder: Path) -> None:
+    """A keeper that was started before, and finds another one when it runs at last, has nothing to say."""
+    use(folder, LONG)
+    eventually(lambda: server_status(folder)["kept"])
+    before = time.monotonic()
+    assert use(folder, 1)
+    assert embedded_keeper._start_keeper(folder, LONG, before)
+    eventually(lambda: is_gone(folder))
+
+
+def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
+    use(folder, 1)
+    eventually(lambda: server_status(folder)["kept"])
+    moved = folder.with_name("moved")
+    folder.rename(moved)
+    try:
+        eventually(lambda: not keepers(folder))
+        assert not folder.exists()
+    finally:
+        moved.rename(folder)
+    use(folder, 0)
+
+
+def test_a_copy_has_no_keeper(folder: Path, open_folder: Path) -> None:
+    pid = use(folder, LONG)
+    eventually(lambda: server_status(folder)["kept"])
+    copy = open_folder / "copy"
+    subprocess.run(["cp", "-a", folder, copy], check=True)
+    assert not server_status(copy)["running"]
+    use(copy, 1)
+    eventually(lambda: is_gone(copy))
+    assert read_postmaster(folder).pid == pid
+    assert server_status(folder)["kept"]
+
+
+def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) -> None:
+    package = Path(semlex.__file__).parent
+    shutil.copytree(package, tmp_path / "semlex", ignore=shutil.ignore_patterns("__pycache__"))
+    program = (
+        "import sys; from pathlib import Path; from semlex.store.embedded import EmbeddedServer\n"
+        f"with EmbeddedServer(Path(sys.argv[1]), keep_alive={LONG}): pass"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-P", "-c", program, str(folder)], env=environment, check=True)
+    eventually(lambda: server_status(folder)["kept"])
+    changed = tmp_path / "semlex" / "store" / "embedded_keeper.py"
+    (tmp_path / "new").write_text(changed.read_text())
+    (tmp_path / "new").replace(changed)
+    eventually(lambda: is_gone(folder))
+
+
+def test_kills_at_any_moment_leave_nothing(folder: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from semlex.store.embedded import EmbeddedServer\n"
+        "while True:\n"
+        "    with EmbeddedServer(Path(sys.argv[1]), keep_alive=0.2): pass"
+    )
+    for _ in range(5):
+        clients = [subprocess.Popen([sys.executable, "-c", program, str(folder)]) for _ in range(2)]
+        time.sleep(random.uniform(0.2, 1.5))
+        for process in [*clients, *random.sample(found := keepers(folder), len(found) // 2)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        for client in clients:
+            client.wait()
+    use(folder, 0.2)
+    eventually(lambda: is_gone(folder))
+
+
+def test_nobody_waits_for_the_keeper(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# Keys\n\nRotate a key every ninety days.\n")
+    done = shell(f'semlex index --model none "{tmp_path}"', folder, LONG)
+    assert done.returncode == 0, done.stderr
+    pid = read_postmaster(folder).pid
+    for command in (
+        'found=$(semlex search --model none "rotate" 2>&1); echo "$found"',
+        'semlex search --model none "rotate" | head -1',
+        'semlex search --model none --json "rotate" | head -1 | cat',
+        'semlex search --model none "rotate" 2>&1 >/dev/null | cat; semlex search --model none "rotate"',
+    ):
+        done = shell(command, folder, LONG)
+        assert "page.md" in done.stdout, done.stderr
+        # It has returned while both are there.
+        assert read_postmaster(folder).pid == pid
+        assert keepers(folder)
+    done = shell("semlex postgres status --json; semlex postgres stop; semlex postgres stop --json", folder, LONG)
+    status, stopped, again = done.stdout.splitlines()
+    assert json.loads(status) == {
+        "folder": str(folder),
+        "running": True,
+        "process": pid,
+        "postgres": 18,
+        "url": json.loads(status)["url"],
+        "in_use": False,
+        "kept": True,
+    }
+    assert stopped == "stopped"
+    assert json.loads(again) == {"stopped": False}
+    eventually(lambda: is_gone(folder))
+    assert shell("semlex search --model none --keep-alive 0 rotate", folder, LONG).returncode == 0
+    assert is_gone(folder)
+
+
+def test_a_server_in_use_is_not_stopped(folder: Path) -> None:
+    with EmbeddedServer(folder):
+        assert server_status(folder)["in_use"]
+        with pytest.raises(EmbeddedServerError, match="is in use"):
+            stop_unused(folder)
+        done = shell("semlex postgres stop", folder, 0)
+        assert done.returncode == 3
+        assert "is in use" in done.stderr
+        assert running_server(folder)
+    assert server_status(folder)["running"] is False
+
+
+def test_status_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    assert server_status(tmp_path / "none")["running"] is False
+    assert stop_unused(tmp_path / "none") is False
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_a_time_that_is_none(tmp_path: Path, seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match="keep_alive must be 0 seconds or more"):
+        EmbeddedServer(tmp_path, keep_alive=seconds)
