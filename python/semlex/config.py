@@ -7,6 +7,7 @@ directory only when its user has trusted it (see `semlex.settings_files`).
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from dataclasses import dataclass, field
@@ -29,7 +30,6 @@ OTHER_VARIABLES = {
     "SEMLEX_EMBEDDING_API_KEY": "key of an embedding model behind an address",
     "SEMLEX_RERANKER_API_KEY": "key of a reranker behind an address",
     "SEMLEX_LLM_MODEL": "language model for the reranker 'auto'",
-    "SEMLEX_KEEP_ALIVE": "seconds that the embedded server waits for its next client",
     OWN_FILE_VARIABLE: "your own settings file",
 }
 # Of programs that develop semlex.
@@ -64,7 +64,7 @@ class Settings:
 
     database_url: str | None = field(default=None, repr=False)
     data_dir: Path | None = None
-    keep_alive: float = Field(default=300.0, ge=0)
+    keep_alive: float = 300.0
     schema_name: str = "semlex"
     collection: str = "default_collection"
     embedding_model: str | None = None
@@ -115,6 +115,7 @@ class Settings:
                 "defaults": defaults,
                 "db_url": self.url,
                 "data_folder": self.server_folder if self.url is None else None,
+                "keep_alive": self.keep_alive,
                 "schema": self.schema_name,
                 "collection": self.collection,
             }
@@ -294,6 +295,16 @@ def _whole(value: Any) -> int:
     raise ValueError(f"must be a whole number; got {_shown(value)}")
 
 
+def _seconds(value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if isinstance(value, bool) or not 0 <= seconds < math.inf:
+        raise ValueError(f"must be seconds, 0 or more; got {_shown(value)}")
+    return seconds
+
+
 def _switch(value: Any) -> bool:
     if isinstance(value, bool):
         return value
@@ -338,6 +349,7 @@ def _elsewhere(name: str) -> bool:
 SETTINGS = (
     Setting("database_url", _text, "server to use; none: the embedded Postgres", leads_away=_always),
     Setting("data_dir", _folder, "folder of the embedded Postgres's data", leads_away=_always),
+    Setting("keep_alive", _seconds, "seconds for which the embedded Postgres stays after its last user"),
     Setting("schema", _text, "schema of semlex's tables", attribute="schema_name"),
     Setting("collection", _text, "collection to work on"),
     Setting("embedding_model", _text, "model for vectors", leads_away=_elsewhere),
