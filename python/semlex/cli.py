@@ -449,7 +449,7 @@ def drop(
         typer.confirm(f"Drop {collection} with everything in it?", abort=True, err=True)
     from semlex.listing import drop_one  # noqa: PLC0415 - loads the driver; `--help` should not
 
-    drop_one(settings.url, settings.schema_name, collection, settings.server_folder)
+    drop_one(settings.url, settings.schema_name, collection, settings.server_folder, settings.keep_alive)
     if as_json:
         print_json({"collection": collection, "dropped": True})
 

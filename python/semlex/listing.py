@@ -32,11 +32,13 @@ def list_all(
         data_folder: Folder of the embedded Postgres.
         keep_alive: Seconds for which it stays after its last user.
     """
-    found = _with_database(db_url, data_folder, lambda database: list_collections(database, schema))
+    found = _with_database(db_url, data_folder, keep_alive, lambda database: list_collections(database, schema))
     return [dict(zip(LISTED, row, strict=True)) for row in found]
 
 
-def drop_one(db_url: str | None, schema: str, collection: str, data_folder: Path | None = None) -> None:
+def drop_one(
+    db_url: str | None, schema: str, collection: str, data_folder: Path | None = None, keep_alive: float = 0
+) -> None:
     """Drops a collection, whatever its version.
 
     Args:
@@ -44,6 +46,7 @@ def drop_one(db_url: str | None, schema: str, collection: str, data_folder: Path
         schema: Schema that holds semlex's tables.
         collection: Its name.
         data_folder: Folder of the embedded Postgres.
+        keep_alive: Seconds for which it stays after its last user.
 
     Raises:
         CollectionNotFoundError: There is none of that name.
@@ -55,11 +58,11 @@ def drop_one(db_url: str | None, schema: str, collection: str, data_folder: Path
             known = [row[0] for row in await list_collections(database, names.schema)]
             raise no_such_collection(names.collection, known)
 
-    _with_database(db_url, data_folder, drop)
+    _with_database(db_url, data_folder, keep_alive, drop)
 
 
 def migrate_all(
-    db_url: str | None, schema: str, data_folder: Path | None = None, *, dry_run: bool = False
+    db_url: str | None, schema: str, data_folder: Path | None = None, keep_alive: float = 0, *, dry_run: bool = False
 ) -> list[Step]:
     """Migrates every collection of a schema; with `dry_run` it only says what there is to do.
 
@@ -70,10 +73,12 @@ def migrate_all(
         dry_run: Whether nothing is done.
     """
     work = pending_steps if dry_run else migrate
-    return _with_database(db_url, data_folder, lambda database: work(database, schema))
+    return _with_database(db_url, data_folder, keep_alive, lambda database: work(database, schema))
 
 
-def _with_database(db_url: str | None, data_folder: Path | None, work: Callable[[Database], Awaitable[T]]) -> T:
+def _with_database(
+    db_url: str | None, data_folder: Path | None, keep_alive: float, work: Callable[[Database], Awaitable[T]]
+) -> T:
     async def run(url: str) -> T:
         database = Database(url)
         await database.open()

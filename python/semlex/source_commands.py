@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.options import AsJson, CollectionName, Database, DataDir, Device, Dimensions, Model, filter_mapping
+from semlex.options import (
+    AsJson,
+    CollectionName,
+    Database,
+    DataDir,
+    Device,
+    Dimensions,
+    KeepAlive,
+    Model,
+    filter_mapping,
+)
 from semlex.presentation import print_json, print_report
 from semlex.progress_display import progress_bar
 from semlex.terminal import messages, one_line, output
@@ -42,12 +52,15 @@ def sources(
     collection: CollectionName = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the sources of a collection: name, folder, documents, chunks."""
     if context.invoked_subcommand is not None:
         return
-    with _opened(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none") as retriever:
+    with _opened(
+        database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
+    ) as retriever:
         found = retriever.sources()
     for entry in found:
         if as_json:
@@ -67,10 +80,13 @@ def move(
     collection: CollectionName = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     as_json: AsJson = False,
 ) -> None:
     """Say where the folder of a source is now; its documents stay what they are."""
-    with _opened(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none") as retriever:
+    with _opened(
+        database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
+    ) as retriever:
         retriever.move_source(name, root.expanduser())
         moved = next(entry for entry in retriever.sources() if entry["name"] == name)
     if as_json:
@@ -93,6 +109,7 @@ def delete(
     collection: CollectionName = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete chunks with their vectors; what is given must all hold."""
@@ -103,7 +120,9 @@ def delete(
         "filters": filter_mapping(filters),
         "vanished": vanished,
     }
-    with _opened(database_url=database, data_dir=data_dir, collection=collection, embedding_model="none") as retriever:
+    with _opened(
+        database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
+    ) as retriever:
         report = retriever.delete(**given, dry_run=True)
         if not dry_run and report.chunks + report.documents:
             if not yes:
@@ -130,6 +149,7 @@ def rechunk(
     collection: CollectionName = None,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     model: Model = None,
     device: Device = None,
     dimensions: Dimensions = None,
@@ -138,7 +158,9 @@ def rechunk(
     """Cut documents anew from their files: those that an older version cut, or all of them with other settings."""
     settings = {"embedding_model": model, "device": device, "dimensions": dimensions}
     with (
-        _opened(database_url=database, data_dir=data_dir, collection=collection, **settings) as retriever,
+        _opened(
+            database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, **settings
+        ) as retriever,
         progress_bar(shown=not as_json) as progress,
     ):
         report = retriever.rechunk(
@@ -163,14 +185,17 @@ def migrate(
     as_sql: Annotated[bool, typer.Option("--sql", help="Print the SQL, for a role that may change tables.")] = False,
     database: Database = None,
     data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring the tables of all collections to the form that this version uses; opening one does that as well."""
     from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
     from semlex.listing import migrate_all  # noqa: PLC0415 - loads the driver
 
-    settings = load_settings(database_url=database, data_dir=data_dir)
-    steps = migrate_all(settings.url, settings.schema_name, settings.server_folder, dry_run=dry_run or as_sql)
+    settings = load_settings(database_url=database, data_dir=data_dir, keep_alive=keep_alive)
+    steps = migrate_all(
+        settings.url, settings.schema_name, settings.server_folder, settings.keep_alive, dry_run=dry_run or as_sql
+    )
     if as_sql:
         for entry in steps:
             sys.stdout.write(entry.script())
