@@ -70,6 +70,7 @@ def migrate_all(
         db_url: libpq connection string, or None for the embedded Postgres.
         schema: Schema that holds semlex's tables.
         data_folder: Folder of the embedded Postgres.
+        keep_alive: Seconds for which it stays after its last user.
         dry_run: Whether nothing is done.
     """
     work = pending_steps if dry_run else migrate
