@@ -106,7 +106,7 @@ async def test_a_refused_addition_leaves_the_users_transaction_usable(database_u
     ):
         async with connection.transaction():
             await retriever.add_documents(many(2))
-            with pytest.raises(ValueError, match="nul"):
+            with pytest.raises(ValueError, match="NUL"):
                 await retriever.add_documents([Document("bad\0", id="bad")])
             with pytest.raises(ValueError, match="dimensions"):
                 await retriever.add_documents([Document("bad", id="bad")], np.ones((1, 9), np.float32))
@@ -114,6 +114,26 @@ async def test_a_refused_addition_leaves_the_users_transaction_usable(database_u
                 await retriever.search(vector=np.ones(9, np.float32))
             await retriever.add_documents(many(1, start=2))
         assert await retriever.count() == 3
+
+
+async def test_a_rollback_takes_back_the_first_vectors_and_the_retriever_goes_on(database_url: str) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        retriever_of(connection=connection) as retriever,
+    ):
+        for attempt in range(2):
+            async with connection.transaction() as transaction:
+                await retriever.add_documents(many(3))
+                assert len(await retriever.search("text 1", 3)) == 3
+                raise psycopg.Rollback(transaction)
+            found = await retriever.search("text 1", 3)
+            assert (list(found), found.warnings) == ([], [])
+            assert (await retriever.count(), await retriever.delete_documents(["d1"]), attempt) == (0, 0, attempt)
+            assert (await retriever.status())["embedding_model"] is None
+        await retriever.add_documents(many(3))
+        found = await retriever.search("text 1", 3, mode="vector")
+        assert (found[0].id, found.warnings) == ("d1", [])
+    assert len(rows_of(database_url)) == 3
 
 
 async def test_many_searches_share_one_connection(database_url: str) -> None:

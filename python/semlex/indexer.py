@@ -34,7 +34,7 @@ from semlex.store.lexical.merging import BULK_LOAD_CHUNKS, merge_wanted, merge_w
 from semlex.store.lexical.rebuilding import Rebuilt, rebuild
 from semlex.store.rows import cut_contexts
 from semlex.store.sampling import VectorSample
-from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version
+from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version, find_collection
 
 if TYPE_CHECKING:
     import uuid
@@ -90,6 +90,7 @@ class Indexer:
         self._storage = storage
         self._vectors = DocumentVectors(self.embedder, caller)
         self.sample = VectorSample()
+        self._may_be_undone = False
 
     async def add_documents(
         self,
@@ -222,6 +223,11 @@ class Indexer:
         await merge_where_wanted(self.database, self.collection)
         return rebuilt
 
+    async def renew(self) -> None:
+        """Looks again what there is, where the caller's rollback may have undone what was made in his transaction."""
+        if self._may_be_undone and (found := await find_collection(self.database, self.collection.names)):
+            self.collection = replace(found, lexical=self.collection.lexical)
+
     # --- what runs over files need ------------------------------------------------------------------------------------
 
     def refuse_write(self) -> None:
@@ -265,6 +271,8 @@ class Indexer:
         """Makes sure that the collection can hold the given vectors, or those of the open model."""
         wanted = given or self._models.version
         if wanted is not None:
+            # Whether the caller's transaction will be committed is not known yet.
+            self._may_be_undone |= self.database.joins_transaction and self.collection.embedding is None
             self.collection = await ensure_embedding_version(
                 self.database, self.collection, replace(wanted, storage=self._storage)
             )

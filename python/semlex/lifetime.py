@@ -70,7 +70,9 @@ class Lifetime(ABC):
             if self._ran_on_torch:
                 torch_process.check()
             await self.initialize()
-        return self._opened
+        indexer = self._opened
+        await indexer.renew()
+        return indexer
 
     def _after_fork(self) -> None:
         drop(self._indexer, self._models, self._database, self._server, self._caller)
