@@ -210,6 +210,37 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
     assert generations(database_url) == [3]
 
 
+async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_the_making() -> int:
+        with psycopg.connect(database_url) as connection:
+            row = connection.execute(f"SELECT count(*) FROM {SEGMENT} WHERE generation = 2").fetchone()  # noqa: S608
+        return int(row[0]) if row else 0
+
+    async def kill(_: str) -> None:
+        raise asyncio.CancelledError
+
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(3))
+        with monkeypatch.context() as patched:
+            between(patched, kill)
+            with pytest.raises(asyncio.CancelledError):
+                await retriever.reindex_lexical()
+        for number in range(40):
+            await retriever.add_documents([Document(f"a dog {number}", id=f"e{number}")])
+            # Writers feed it, and merge it as they merge the one that answers.
+            assert in_the_making() < 2 * 8
+            if number % 4 == 0:
+                await retriever.delete([f"e{number}"])
+        await retriever.optimize()
+        assert in_the_making() == 1
+        check_index(database_url)
+        assert (await retriever.reindex_lexical()).generation == 3
+        assert check_index(database_url)["building"] == 0
+    assert generations(database_url) == [3]
+
+
 async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bm25(database_url) as retriever, bm25(database_url) as other:
         await retriever.add_documents(many(100))

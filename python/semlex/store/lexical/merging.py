@@ -124,10 +124,11 @@ async def merge_wanted(connection: Connection, collection: Collection) -> bool:
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(
-            "WITH live AS (SELECT keyword_generation FROM {registry} WHERE name = %(name)s) "
-            "SELECT language, array_agg(chunks) FROM {segment}, live WHERE generation = keyword_generation "
-            "GROUP BY language UNION ALL "
-            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live WHERE generation = keyword_generation"
+            "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
+            "SELECT language, array_agg(chunks) FROM {segment}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation, language UNION ALL "
+            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation"
         ).format(registry=names.registry, segment=names.segment, tombstone=names.tombstone),
         {"name": names.collection},
     )
@@ -236,7 +237,10 @@ class MergeStep:
 
 
 async def merge_once(database: Database, collection: Collection, *, thoroughly: bool = False) -> MergeStep:
-    """Merges one group of segments of the generation that answers.
+    """Merges one group of segments: of the generation that answers, else of one in the making.
+
+    Writers feed that one, too, and a rebuild that was killed leaves it to them. What a merge there drops too early is
+    put right when a rebuild lets it answer.
 
     Args:
         database: An open database.
@@ -250,9 +254,12 @@ async def merge_once(database: Database, collection: Collection, *, thoroughly: 
         if row is None or not row[0]:
             return MergeStep(done=False, busy=True)
         state = await read_state(connection, collection)
-        if state.version != _core.ANALYZER_VERSION:
-            return MergeStep(done=False)
-        return await _Merge(connection, collection, state.generation, thoroughly=thoroughly).run()
+        for generation, version in zip(state.live, state.versions, strict=True):
+            if version == _core.ANALYZER_VERSION:
+                step = await _Merge(connection, collection, generation, thoroughly=thoroughly).run()
+                if step.done:
+                    return step
+        return MergeStep(done=False)
 
     try:
         return await database.write("merge the keyword index", work, one_snapshot=True)
