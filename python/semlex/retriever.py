@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from os import PathLike
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
@@ -32,6 +34,14 @@ from semlex.store.names import Names
 from semlex.store.schema import Collection, check_same_model
 from semlex.types import DEFAULT_TOP_K, DocumentRetriever
 from semlex.upkeep import CollectionUpkeep
+from semlex.value_checks import (
+    callable_errors,
+    check_parameters,
+    kind_errors,
+    model_errors,
+    strings_errors,
+    text_parameter,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -133,6 +143,15 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         if sum(given is not None for given in (db_url, pool, connection, data_folder)) > 1:
             raise ConfigurationError("give at most one of db_url, pool, connection and data_folder")
         # What cannot be used is told now, not at the first use.
+        check_parameters(
+            kind_errors("bm25", bm25, Bm25Options),
+            kind_errors("bulk", bulk, BulkIngestConfig),
+            kind_errors("data_folder", data_folder, str, PathLike, NoneType),
+            model_errors("embedding_model", embedding_model, "identity", "embed_documents", "embed_query"),
+            model_errors("reranker_model", reranker_model, "identity"),
+            kind_errors("use_reranking", use_reranking, bool, str),
+            kind_errors("device", device, str, NoneType),
+        )
         check_access(db_url, pool=pool, connection=connection, max_connections=max_connections, timeout=timeout)
         self.names = Names(schema, collection)
         self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
@@ -273,6 +292,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
             ValidationError: With every error of every row; nothing was written.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
+        check_parameters(callable_errors("progress", progress))
         given = GivenDocuments.taken(documents)
         own = given.vectors_or(embeddings)
         vectors = None if own is None else checked_array(own)
@@ -329,6 +349,12 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
                 or a number is out of bounds.
             CollectionSettingsError: The files of this collection are cut in another way.
         """
+        check_parameters(
+            text_parameter("source", source),
+            [] if include is None else strings_errors("include", include),
+            strings_errors("exclude", exclude),
+            callable_errors("progress", progress),
+        )
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         run = FileRun(await self._ready(), wanted, progress)
         return await run.index(
@@ -337,6 +363,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
+        check_parameters(callable_errors("progress", progress))
         return await (await self._ready()).embed_missing(progress)
 
     async def drop_collection(self) -> bool:

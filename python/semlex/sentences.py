@@ -154,7 +154,7 @@ def _with_article(word: str) -> str:
     """``datetime`` as "a datetime", ``NoneType`` as "None"; what is more than a word stays."""
     if word == "NoneType":
         return "None"
-    if not _BARE_WORD.fullmatch(word.split(" of ", maxsplit=1)[0]):
+    if word.endswith("s") or not _BARE_WORD.fullmatch(word.split(" of ", maxsplit=1)[0]):
         return readable(word)
     return f"{'an' if word[0] in 'aeioAEIO' else 'a'} {word}"
 

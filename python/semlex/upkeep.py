@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from semlex.deletion import Deletion
@@ -13,16 +15,17 @@ from semlex.file_indexing import FileRun
 from semlex.request import check_ids
 from semlex.store import sources as stored_sources
 from semlex.store.filters import parse_filters
+from semlex.store.indexes import HnswIndex
 from semlex.types import utc_now
+from semlex.value_checks import callable_errors, check_parameters, kind_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from semlex.collection_options import CollectionOptions
     from semlex.indexer import Indexer
     from semlex.progress import DeleteReport, IndexReport, Progress
-    from semlex.store.indexes import HnswIndex, IndexesBuilt
+    from semlex.store.indexes import IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
 
 
@@ -61,6 +64,12 @@ class CollectionUpkeep(ABC):
         Raises:
             ConfigurationError: Nothing is given, there is no such source, or the folder of a source is not there.
         """
+        check_parameters(
+            text_parameter("document", document),
+            text_parameter("source", source),
+            kind_errors("vanished", vanished, bool),
+            kind_errors("dry_run", dry_run, bool),
+        )
         deletion = Deletion(None if ids is None else check_ids(ids), document, source, parse_filters(filters), vanished)
         return await (await self._ready()).delete(deletion, dry_run=dry_run)
 
@@ -82,6 +91,7 @@ class CollectionUpkeep(ABC):
             ConfigurationError: There is no such source, `root` is no folder, or it contains or lies in the folder of
                 another source.
         """
+        check_parameters(text_errors("name", name, blank=False), kind_errors("root", root, str, Path))
         indexer = await self._ready()
         collection = indexer.collection
         known = await indexer.database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))
@@ -118,6 +128,11 @@ class CollectionUpkeep(ABC):
         Raises:
             ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
         """
+        check_parameters(
+            text_parameter("source", source),
+            kind_errors("dry_run", dry_run, bool),
+            callable_errors("progress", progress),
+        )
         given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens}
         if source is not None and any(value is not None for value in given.values()):
             raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
@@ -133,6 +148,7 @@ class CollectionUpkeep(ABC):
         Returns:
             Names of the indexes that were made; its `busy` names those that another process is building.
         """
+        check_parameters(kind_errors("hnsw", hnsw, HnswIndex, NoneType))
         return await (await self._ready()).create_index(hnsw)
 
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
@@ -140,6 +156,7 @@ class CollectionUpkeep(ABC):
 
         Writers merge a little after each write. This goes on to the end, for example after a large load.
         """
+        check_parameters(callable_errors("progress", progress))
         return await (await self._ready()).optimize(progress)
 
     async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
@@ -150,4 +167,5 @@ class CollectionUpkeep(ABC):
         Raises:
             ConfigurationError: The collection has another keyword engine.
         """
+        check_parameters(callable_errors("progress", progress))
         return await (await self._ready()).reindex_lexical(progress)

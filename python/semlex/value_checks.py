@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
+from types import NoneType
 from typing import Any
 
-from semlex.errors import FieldError
+from semlex.errors import ConfigurationError, FieldError
 
 Errors = list[FieldError]
+# A whole number beyond is not spelled out: it may have thousands of digits.
+HUGE = 2**63
 
 
 def refuse(field: str, code: str, limit: str | None = None, actual: str | None = None) -> Errors:
@@ -57,8 +61,8 @@ def whole_number_errors(field: str, value: object, least: int, most: int | None 
     if isinstance(value, bool) or not isinstance(value, int):
         return wrong_type(field, "int", value)
     if value < least or (most is not None and value > most):
-        limit = f">= {least}" if most is None else f"{least} to {most}"
-        return refuse(field, "out_of_range", limit, str(value) if abs(value) < 2**63 else "huge")
+        limit = f"{least} or more" if most is None else f"{least} to {most}"
+        return refuse(field, "out_of_range", limit, str(value) if abs(value) < HUGE else "huge")
     return []
 
 
@@ -66,9 +70,54 @@ def number_errors(field: str, value: object, least: float = -math.inf, most: flo
     """What is wrong with a finite number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return wrong_type(field, "float", value)
+    if abs(value) >= HUGE and isinstance(value, int):
+        return refuse(field, "out_of_range", f"{least:g} to {most:g}", "huge")
     if not math.isfinite(value):
         return refuse(field, "not_finite")
     return [] if least <= value <= most else refuse(field, "out_of_range", f"{least:g} to {most:g}", f"{value:g}")
+
+
+def callable_errors(field: str, value: object) -> Errors:
+    """What is wrong with a function that is to be called; None is none."""
+    return [] if value is None or callable(value) else wrong_type(field, "function", value)
+
+
+def kind_errors(field: str, value: object, *kinds: type) -> Errors:
+    """What is wrong with a value that must be of one of some classes."""
+    limit = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+    return [] if isinstance(value, kinds) else wrong_type(field, limit, value)
+
+
+def text_parameter(field: str, value: object) -> Errors:
+    """What is wrong with a name that may be None."""
+    return [] if value is None else text_errors(field, value, blank=False)
+
+
+def model_errors(field: str, value: object, *calls: str) -> Errors:
+    """What is wrong with a model: None, a name, or an object with these methods or attributes."""
+    if value is None or isinstance(value, str):
+        return []
+    fits = not isinstance(value, type) and all(hasattr(value, call) for call in calls)
+    return [] if fits else wrong_type(field, f"str, None or an object with {' and '.join(calls)}", value)
+
+
+def strings_errors(field: str, value: object) -> Errors:
+    """What is wrong with several strings: a single one is no list of them."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | AbstractSet):
+        return wrong_type(field, "list of str", value)
+    wrong = [item for item in value if not isinstance(item, str)]
+    return refuse(field, "wrong_type", "list of str", f"{type(wrong[0]).__name__} in it") if wrong else []
+
+
+def check_parameters(*found: Errors) -> None:
+    """Refuses parameters with all that is wrong with them.
+
+    Raises:
+        ConfigurationError: Something is.
+    """
+    errors = [str(error) for each in found for error in each]
+    if errors:
+        raise ConfigurationError("; ".join(errors))
 
 
 def time_errors(field: str, value: object) -> Errors:

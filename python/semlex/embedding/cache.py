@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.errors import ConfigurationError
 from semlex.forks import new_lock
+from semlex.value_checks import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,8 +60,7 @@ class QueryEmbeddingCache:
     """
 
     def __init__(self, capacity: int = DEFAULT_QUERIES) -> None:
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 0:
-            raise ConfigurationError(f"the cache of queries must hold 0 or more of them; found {capacity!r}")
+        check_parameters(whole_number_errors("cached_queries", capacity, 0))
         self._capacity = capacity
         self._vectors: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
         self._hits = self._misses = 0

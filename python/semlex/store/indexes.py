@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from semlex.errors import ConfigurationError, SemlexError
+from semlex.errors import SemlexError
 from semlex.store.distance import MAX_INDEXED_DIMENSIONS
 from semlex.store.settings import set_local
+from semlex.value_checks import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,12 +43,11 @@ class HnswIndex:
     ef_construction: int = 64
 
     def __post_init__(self) -> None:
-        if not 2 <= self.m <= 100:  # noqa: PLR2004 - pgvector's bounds, as documented above
-            raise ConfigurationError(f"m must be 2 to 100; got {self.m}")
-        if not max(4, 2 * self.m) <= self.ef_construction <= 1000:  # noqa: PLR2004 - as above
-            raise ConfigurationError(
-                f"ef_construction must be {max(4, 2 * self.m)} to 1000; got {self.ef_construction}"
-            )
+        # pgvector's bounds, as documented above
+        check_parameters(whole_number_errors("m", self.m, 2, 100))
+        check_parameters(
+            whole_number_errors("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000),
+        )
 
 
 class IndexesBuilt(list[str]):

@@ -21,7 +21,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import AnalyzerVersionError, ConfigurationError, FieldError, ValidationError
+from semlex.errors import AnalyzerVersionError, FieldError, ValidationError
 from semlex.store.filters import Filter
 from semlex.store.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays
 from semlex.store.lexical.base import MAX_TERMS, match_lines, terms_cut
@@ -35,6 +35,7 @@ from semlex.store.lexical.reading import (
 )
 from semlex.store.lexical.tables import create_tables
 from semlex.store.lexical.writing import analyzer_of
+from semlex.value_checks import check_parameters, number_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,12 +79,11 @@ class Bm25Options:
     cache_bytes: int = DEFAULT_CACHE_BYTES
 
     def __post_init__(self) -> None:
-        if not 0 <= self.k1 <= 1000:  # noqa: PLR2004 - beyond, it is the plain number of occurrences
-            raise ConfigurationError(f"k1 must be 0 to 1000; got {self.k1!r}")
-        if not 0 <= self.b <= 1:
-            raise ConfigurationError(f"b must be 0 to 1; got {self.b!r}")
-        if not 0 <= self.cache_bytes <= 2**40:
-            raise ConfigurationError(f"cache_bytes must be 0 to 2**40; got {self.cache_bytes!r}")
+        check_parameters(
+            number_errors("k1", self.k1, 0, 1000),  # beyond, it is the plain number of occurrences
+            number_errors("b", self.b, 0, 1),
+            whole_number_errors("cache_bytes", self.cache_bytes, 0, 2**40),
+        )
 
 
 DEFAULT_BM25 = Bm25Options()

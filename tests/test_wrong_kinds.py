@@ -1,0 +1,217 @@
+"""Arguments of wrong kinds: every public call refuses them with an error of ours that names the argument, or works."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from typing import TYPE_CHECKING, Any
+
+import semlex
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.errors import SemlexError
+from semlex.testing import HashEmbedder
+from semlex.types import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DEFAULT_SHARE = 200
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "True": lambda: True,
+    "5": lambda: 5,
+    "-1": lambda: -1,
+    "huge": lambda: 10**30,
+    "1.5": lambda: 1.5,
+    "nan": lambda: math.nan,
+    "inf": lambda: math.inf,
+    "empty str": lambda: "",
+    "str": lambda: "zebra",
+    "surrogate": lambda: "zebra\udcff",
+    "nul": lambda: "zebra\0",
+    "bytes": lambda: b"zebra",
+    "list": list,
+    "list of ints": lambda: [1, 2],
+    "list of str": lambda: ["zebra"],
+    "list of lists": lambda: [["zebra"], [1]],
+    "dict": dict,
+    "dict of ints": lambda: {1: 2},
+    "dict of str": lambda: {"zebra": object()},
+    "set": lambda: {1},
+    "object": object,
+    "class": lambda: Document,
+    "document": lambda: Document("zebra"),
+    "generator": lambda: (letter for letter in "zebra"),
+}
+# One good call of every method; each argument is then replaced by each wrong value.
+GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "add_documents": lambda _: {"documents": [Document("good", id="good")]},
+    "upsert": lambda _: {"documents": [Document("good", id="good")]},
+    "add_texts": lambda _: {"texts": ["good"]},
+    "index": lambda folder: {"paths": folder},
+    "embed_missing": lambda _: {},
+    "create_index": lambda _: {},
+    "delete": lambda _: {"ids": ["missing"]},
+    "delete_documents": lambda _: {"ids": ["missing"]},
+    "optimize": lambda _: {},
+    "rechunk": lambda _: {"dry_run": True},
+    "reindex_lexical": lambda _: {},
+    "search": lambda _: {"query": "good"},
+    "get": lambda _: {"ids": ["good"]},
+    "count": lambda _: {},
+    "status": lambda _: {},
+    "collections": lambda _: {},
+    "sources": lambda _: {},
+    "move_source": lambda folder: {"name": "good", "root": str(folder)},
+    "health_check": lambda _: {},
+}
+# Other words for an argument in a message; what its elements are called.
+OTHER_NAMES = {
+    "query_text": ("query",),
+    "query_embedding": ("vector",),
+    "texts": ("content",),
+    "documents": ("document",),
+    "metadata": ("metadata",),
+    "ids": ("id",),
+    "paths": ("file or folder",),
+    "db_url": ("database URL",),
+    "embedding_model": ("model",),
+    "reranker_model": ("reranker",),
+    "data_folder": ("folder",),
+}
+# Arguments whose content no message may hold.
+SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query", "query_text", "filters", "db_url"}
+# What ends or begins a retriever, and what needs another test's world.
+APART = {"initialize", "close", "drop_collection", "open_reranker"}
+STRINGS = {"data_folder": ("empty str", "str", "nul", "surrogate"), "db_url": ("empty str",)} | dict.fromkeys(
+    ("pool", "connection"), ()
+)
+CLASSES = ("SearchQuery", "ChunkMetadata", "VectorDocument", "BulkIngestConfig", "HnswIndex", "Bm25Options")
+GOOD_FIELDS: dict[str, dict[str, Any]] = {
+    "SearchQuery": {"query_text": "good"},
+    "ChunkMetadata": {"chunk_id": "a", "source_document": "b", "chunk_text": "c", "token_count": 1},
+    "VectorDocument": {
+        "chunk_id": "a",
+        "source_document": "b",
+        "chunk_text": "c",
+        "token_count": 1,
+        "embedding": (1.0, 0.0),
+    },
+}
+
+
+def public_methods() -> dict[str, inspect.Signature]:
+    found = inspect.getmembers(PostgreSQLRetriever, inspect.iscoroutinefunction)
+    return {name: inspect.signature(member) for name, member in found if not name.startswith("_")}
+
+
+def cases(of: Callable[[], Iterator[tuple[str, str, str]]], *, full: bool) -> list[tuple[str, str, str]]:
+    found = list(of())
+    return found if full else random.sample(found, min(DEFAULT_SHARE, len(found)))
+
+
+def of_methods() -> Iterator[tuple[str, str, str]]:
+    for name, signature in public_methods().items():
+        for argument in signature.parameters:
+            yield from ((name, argument, kind) for kind in WRONG if argument != "self" and name not in APART)
+
+
+def of_classes() -> Iterator[tuple[str, str, str]]:
+    for name in CLASSES:
+        for argument in inspect.signature(getattr(semlex, name)).parameters:
+            yield from ((name, argument, kind) for kind in WRONG)
+
+
+def of_documents() -> Iterator[tuple[str, str, str]]:
+    for argument in inspect.signature(Document).parameters:
+        yield from (("Document", argument, kind) for kind in WRONG)
+
+
+def of_constructor() -> Iterator[tuple[str, str, str]]:
+    for argument in inspect.signature(PostgreSQLRetriever).parameters:
+        yield from (("PostgreSQLRetriever", argument, kind) for kind in WRONG)
+
+
+def unexpected(call: Callable[[], object], argument: str) -> str | None:
+    """What is wrong with how a call ended; None when it worked, or an error of ours named the argument."""
+    names = (argument, *OTHER_NAMES.get(argument, ()))
+    try:
+        call()
+    except SemlexError as error:
+        text = str(error)
+        if argument in SAYS_NOTHING and "zebra" in text:
+            return f"quotes: {text[:200]}"
+        return None if any(name in text for name in names) else f"unnamed: {type(error).__name__}: {text[:200]}"
+    except Exception as error:  # noqa: BLE001 - that is the question
+        return f"{type(error).__name__}: {str(error)[:160]}"
+    return None
+
+
+def report(wrong: dict[tuple[str, str, str], str | None]) -> str:
+    return "\n".join(f"{'.'.join(case)}: {text}" for case, text in sorted(wrong.items()) if text)
+
+
+def test_every_public_method_is_asked() -> None:
+    assert set(public_methods()) <= set(GOOD) | APART
+    found = [*of_methods(), *of_classes(), *of_documents(), *of_constructor()]
+    assert len(found) >= 2_000
+
+
+def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
+    (tmp_path / "page.md").write_text("# Good\n\nA good page.\n", encoding="utf-8")
+    wrong = {}
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        retriever.index(tmp_path, source="good")
+        for method, argument, kind in cases(of_methods, full=full):
+            arguments = GOOD[method](tmp_path) | {argument: WRONG[kind]()}
+            paths = [arguments.pop("paths")] if method == "index" else []
+            call = getattr(retriever, method)
+            wrong[method, argument, kind] = unexpected(lambda: call(*paths, **arguments), argument)  # noqa: B023
+        # What was refused left nothing; the retriever works.
+        retriever.add_documents([Document("the last row", id="last")])
+        assert "last" in {hit.id for hit in retriever.search("last row", 1000)}
+    assert not report(wrong), "\n" + report(wrong)
+
+
+def test_documents(database_url: str, full: bool) -> None:
+    wrong = {}
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        for _, argument, kind in cases(of_documents, full=full):
+            before = retriever.count()
+            fields = {"content": "good", "id": "good"} | {argument: WRONG[kind]()}
+            text = unexpected(lambda: retriever.add_documents([Document(**fields)]), argument)  # noqa: B023
+            if text is None or retriever.count() not in (before, before + 1):
+                wrong["Document", argument, kind] = text
+            wrong["Document", argument, kind] = text
+    assert not report(wrong), "\n" + report(wrong)
+
+
+def test_value_classes(full: bool) -> None:
+    wrong = {}
+    for name, argument, kind in cases(of_classes, full=full):
+        fields = GOOD_FIELDS.get(name, {}) | {argument: WRONG[kind]()}
+        wrong[name, argument, kind] = unexpected(lambda: getattr(semlex, name)(**fields), argument)  # noqa: B023
+    assert not report(wrong), "\n" + report(wrong)
+
+
+def test_constructors(database_url: str, full: bool) -> None:
+    wrong = {}
+    for name, argument, kind in cases(of_constructor, full=full):
+        # A collection of its own for each, so that what it is made with counts.
+        arguments = {"db_url": database_url, "embedding_model": "none", "use_reranking": False}
+        arguments["collection"] = f"c{len(wrong)}"
+        value = WRONG[kind]()
+        if argument in ("pool", "connection", "data_folder"):
+            del arguments["db_url"]
+        if argument in ("db_url", "data_folder", "pool", "connection") and (value is None or kind in STRINGS[argument]):
+            continue  # it says "the embedded server", or makes a folder
+
+        def opened(given: dict[str, Any] = arguments | {argument: value}) -> None:
+            with SyncRetriever(**given) as retriever:
+                retriever.count()
+
+        wrong[name, argument, kind] = unexpected(opened, argument)
+    assert not report(wrong), "\n" + report(wrong)
