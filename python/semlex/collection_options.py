@@ -145,6 +145,10 @@ def stored_option(collection: Collection, name: str) -> Any:
     return getattr(collection.settings, "lexical_engine" if name == "lexical" else name)
 
 
+# Bytes of a name in Postgres.
+MAX_NAME = 63
+
+
 def _same(name: str, one: Any, other: Any) -> bool:
     if name != "language":
         return bool(one == other)
@@ -164,6 +168,10 @@ def _check(values: dict[str, Any]) -> None:
         kind = KINDS[name]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ConfigurationError(f"{name} must be {_KIND_NAMES[kind]}; got {type(value).__name__}")
+        if isinstance(value, str) and not (value.isascii() and value.isprintable() and len(value) <= MAX_NAME):
+            raise ConfigurationError(
+                f"{name} must be a name of at most {MAX_NAME} ASCII characters; got {len(value):,}"
+            )
     if "distance" in values:
         distance_named(values["distance"])
     if "vector_storage" in values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from types import NoneType
@@ -44,7 +45,7 @@ from semlex.value_checks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -151,6 +152,8 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
             model_errors("reranker_model", reranker_model, "identity"),
             kind_errors("use_reranking", use_reranking, bool, str),
             kind_errors("device", device, str, NoneType),
+            kind_errors("create", create, bool),
+            kind_errors("defaults", defaults, Mapping, NoneType),
         )
         check_access(db_url, pool=pool, connection=connection, max_connections=max_connections, timeout=timeout)
         self.names = Names(schema, collection)
