@@ -77,6 +77,8 @@ OTHER_NAMES = {
     "metadata": ("metadata",),
     "ids": ("id",),
     "paths": ("file or folder",),
+    "name": ("source",),
+    "root": ("folder",),
     "db_url": ("database URL",),
     "embedding_model": ("model",),
     "reranker_model": ("reranker",),

@@ -92,6 +92,7 @@ class CollectionUpkeep(ABC):
                 another source.
         """
         check_parameters(text_errors("name", name, blank=False), kind_errors("root", root, str, Path))
+        check_parameters(text_errors("root", str(root), blank=False))
         indexer = await self._ready()
         collection = indexer.collection
         known = await indexer.database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))

@@ -133,6 +133,8 @@ def checked_paths(paths: Iterable[object]) -> list[Path]:
         for row, path in enumerate(given)
         if not isinstance(path, str | Path)
     ]
+    # `Path` takes an empty one for the working directory.
+    errors += [FieldError(row, None, "paths", "blank", "1 character") for row, path in enumerate(given) if path == ""]
     if not given:
         errors.append(FieldError(-1, None, "paths", "missing", "at least one file or folder"))
     if errors:
