@@ -59,7 +59,9 @@ def test_no_text_steers_a_terminal(text: str) -> None:
         streams = Streams(monkeypatch, is_terminal=False)
         problem = FileProblem(uri=text, code="failed", message=text)
         results = SearchResults(
-            [hit(text, source=text, heading_path=(text,), excerpt=text)], warnings=[text], embedding_model=text
+            [hit(text, source=text, source_document=text, heading_path=(text,), excerpt=text)],
+            warnings=[text],
+            embedding_model=text,
         )
         print_results(results, as_json=False)
         print_report(IndexReport(failed=1, problems=[problem]), as_json=False)
@@ -71,7 +73,7 @@ def test_no_text_steers_a_terminal(text: str) -> None:
 def test_the_styles_of_ours_are_all_that_a_terminal_gets(text: str) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         streams = Streams(monkeypatch, is_terminal=True)
-        print_results(SearchResults([hit(text, source=text)], warnings=[text]), as_json=False)
+        print_results(SearchResults([hit(text, source_document=text)], warnings=[text]), as_json=False)
     assert not STEERING.search(re.sub(r"\x1b\[[\d;]*m", "", streams.text))
 
 
@@ -138,25 +140,14 @@ def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_the_colours(monkeypatch:
 # --- places and figures ---------------------------------------------------------------------------------------------
 
 
-def placed(**fields: Any) -> SearchResult:
-    result = hit(source="docs", line=7)
-
-    class Placed(type(result)):  # type: ignore[misc]
-        root = fields.pop("root", "")
-        source_document = fields.pop("source_document", "")
-        match_line = fields.pop("match_line", None)
-
-    return Placed("a text", id="id", source="docs", line=7)
-
-
 def test_a_place_can_be_opened_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    below = placed(root=str(tmp_path / "docs"), source_document="a/keys.md", match_line=9)
+    below = hit(source="docs", root=str(tmp_path / "docs"), source_document="a/keys.md", line=7, match_line=9)
     assert place_of(below) == f"docs{os.sep}a{os.sep}keys.md:9"
-    elsewhere = placed(root="/srv/docs", source_document="keys.md")
+    elsewhere = hit(source="docs", root="/srv/docs", source_document="keys.md", line=7)
     assert place_of(elsewhere) == "/srv/docs/keys.md:7"
-    assert place_of(placed(source_document="given.md")) == "given.md:7"
-    assert place_of(SearchResult("a text", id="added")) == "added"
+    assert place_of(hit(source_document="given.md", line=7)) == "given.md:7"
+    assert place_of(hit()) == "id"
 
 
 def test_figures_have_no_negative_zero() -> None:

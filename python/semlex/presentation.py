@@ -88,19 +88,17 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
 
 def place_of(result: SearchResult) -> str:
     """Where a hit stands, with its line: relative to the working directory when below it, else absolute."""
-    root: str = getattr(result, "root", "")
-    place = getattr(result, "source_document", "") or result.source_document or result.id
-    if root:
-        path = Path(root) / place
+    place = result.source_document or result.id
+    if result.root:
+        path = Path(result.root) / place
         place = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-    line: int | None = getattr(result, "match_line", None) or result.line
+    line = result.match_line or result.line
     return place if line is None else f"{place}:{line}"
 
 
 def found_at_all(results: SearchResults) -> str:
     """How near the hits come to the question, in words; empty where nothing is known."""
-    similarity: float | None = getattr(results, "best_similarity", None)
-    coverage: float | None = getattr(results, "coverage", None)
+    similarity, coverage = results.best_similarity, results.coverage
     parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
     if coverage is not None:
         parts.append(f"the best hit covers {coverage:.0%} of the question's words".replace("%", " %"))
