@@ -253,6 +253,10 @@ def index(
         chunk_tokens=chunk_tokens,
         overlap_tokens=overlap_tokens,
     )
+    if source is not None:
+        from semlex.documents.roots import check_name  # noqa: PLC0415 - `--help` should not load it
+
+        check_name(source)  # before a collection is made
     found = _existing(paths)
     with _opened(settings, create=True, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         report = retriever.index(

@@ -1,0 +1,134 @@
+"""`semlex sources`, `delete`, `rechunk` and `migrate` from a terminal: what they say, and that their remedies work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Run = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def semlex(database_url: str, tmp_path: Path) -> Callable[..., Run]:
+    """Runs the command in a folder of its own, with words only."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SEMLEX_", "DATABASE_URL"))
+    }
+    environment |= {"DATABASE_URL": database_url, "SEMLEX_EMBEDDING_MODEL": "none"}
+
+    def run(*arguments: str | Path, code: int = 0, **more: str) -> Run:
+        command = [sys.executable, "-m", "semlex", *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment | more, capture_output=True, text=True, check=False, input=""
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    root = tmp_path / "docs"
+    (root / "guide").mkdir(parents=True)
+    for name in ("a.md", "b.md", "guide/c.md"):
+        (root / name).write_text(f"# {name}\n\n" + "a word of many " * 60, encoding="utf-8")
+    return root
+
+
+def followed(semlex: Callable[..., Run], message: str, command: str, *more: str) -> Run:
+    """Runs the command that a message tells."""
+    found = re.search(rf"semlex ({command}[^\n;]*)", re.sub(r"\s*\n\s*", " ", message))
+    assert found is not None, message
+    words = shlex.split(found.group(1).split(". If")[0].rstrip(". "))
+    return semlex(*words, *more)
+
+
+def test_sources_and_moving(semlex: Callable[..., Run], docs: Path, tmp_path: Path) -> None:
+    semlex("index", docs)
+    (entry,) = map(json.loads, semlex("sources", "--json").stdout.splitlines())
+    assert (entry["name"], entry["root"], entry["documents"]) == ("docs", str(docs), 3)
+    assert "docs" in semlex("sources").stdout
+    moved = tmp_path / "elsewhere" / "docs"
+    shutil.move(docs, moved)
+    refused = semlex("index", moved, code=2)
+    followed(semlex, refused.stderr, "sources move")
+    assert "0 new, 0 changed, 3 unchanged" in semlex("index", moved).stderr
+    assert json.loads(semlex("sources", "--json").stdout)["root"] == str(moved)
+
+
+def test_a_folder_that_contains_a_source(semlex: Callable[..., Run], docs: Path) -> None:
+    semlex("index", docs / "guide")
+    refused = semlex("index", docs, code=2)
+    followed(semlex, refused.stderr, "delete --source", "--yes")
+    semlex("index", docs / "guide", docs / "guide" / "c.md")
+
+
+def test_vanished_files(semlex: Callable[..., Run], docs: Path) -> None:
+    semlex("index", docs)
+    (docs / "a.md").unlink()
+    told = semlex("index", docs).stderr
+    assert "1 files of docs are gone" in told
+    assert "1 chunks would be deleted" in semlex("delete", "--vanished", "--dry-run").stderr
+    semlex("delete", "--vanished", code=1)  # nobody answers
+    followed(semlex, told, "delete --source", "--yes")
+    assert "gone" not in semlex("index", docs).stderr
+
+
+def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
+    semlex("index", docs)
+    hit = json.loads(semlex("search", "word", "--json").stdout.splitlines()[0])
+    assert json.loads(semlex("delete", hit["id"], "--yes", "--json").stdout) == {
+        "chunks": 1,
+        "documents": 1,
+        "dry_run": False,
+    }
+    assert "1 chunks deleted, 1 documents" in semlex("delete", "--document", "guide/c.md", "--yes").stderr
+    assert "0 chunks deleted" in semlex("delete", "--filter", "topic=x").stderr
+    assert "say what is to be deleted" in semlex("delete", code=2).stderr
+    assert "there is no source 'x'; sources: docs" in semlex("delete", "--source", "x", code=2).stderr
+
+
+def test_rechunk(semlex: Callable[..., Run], docs: Path) -> None:
+    semlex("index", docs, "--chunk-tokens", "200")
+    refused = semlex("index", docs, "--chunk-tokens", "50", code=2)
+    assert "chunk_tokens=200" in refused.stderr
+    assert "3 documents would be cut" in semlex("rechunk", "--chunk-tokens", "50", "--dry-run").stderr
+    assert "3 unchanged" in semlex("index", docs).stderr
+    followed(semlex, refused.stderr, "rechunk")
+    assert "3 unchanged" in semlex("index", docs, "--chunk-tokens", "50").stderr
+    assert "0 documents would be cut" in semlex("rechunk", "--dry-run").stderr
+
+
+def test_settings_of_the_environment_are_not_refused(semlex: Callable[..., Run], docs: Path) -> None:
+    semlex("index", docs, "--chunk-tokens", "200")
+    assert "3 unchanged" in semlex("index", docs, SEMLEX_CHUNK_TOKENS="50", SEMLEX_LANGUAGE="german").stderr
+    assert "'german' was asked for" in semlex("index", docs, "--language", "german", code=2).stderr
+
+
+def test_what_is_refused_makes_no_collection(semlex: Callable[..., Run], docs: Path, database_url: str) -> None:
+    semlex("index", docs / "nope", code=2)
+    semlex("try", "/nope", "a word", code=2)
+    semlex("index", docs, "--chunk-tokens", "5", code=2)
+    semlex("index", docs, "--source", "a/b", code=2)
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT to_regclass('semlex.collection')").fetchone() == (None,)
+
+
+def test_migrate_has_nothing_to_do(semlex: Callable[..., Run], docs: Path) -> None:
+    semlex("index", docs)
+    assert "nothing to migrate" in semlex("migrate").stderr
+    assert semlex("migrate", "--sql").stdout == ""
