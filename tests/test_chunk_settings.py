@@ -1,0 +1,130 @@
+"""How texts are cut: nothing is cut anew by itself, and everything is on request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex import SyncRetriever
+from semlex.documents import chunking, loading
+from semlex.errors import ConfigurationError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    root = tmp_path / "docs"
+    root.mkdir()
+    for name in ("a.md", "b.md"):
+        text = "\n\n".join(f"# Part {part} of {name}\n\n" + f"word{part} and others " * 50 for part in range(3))
+        (root / name).write_text(text, encoding="utf-8")
+    (root / "c.html").write_text("<h1>One</h1><p>of a kind</p>", encoding="utf-8")
+    return root
+
+
+@pytest.fixture
+def store(database_url: str, docs: Path) -> Iterator[SyncRetriever]:
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        retriever.index(docs, chunk_tokens=300)
+        yield retriever
+
+
+def cut_with(store: SyncRetriever) -> set[tuple[Any, ...]]:
+    with psycopg.connect(store.retriever._db_url or "") as connection:
+        return set(
+            connection.execute(
+                "SELECT loader_version, chunker_version, chunk_tokens, overlap_tokens "
+                "FROM semlex.default_collection_document"
+            ).fetchall()
+        )
+
+
+@pytest.mark.parametrize("newer", ["loader", "chunker"])
+def test_a_new_version_cuts_nothing_by_itself(
+    store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch, newer: str
+) -> None:
+    before = store.count()
+    if newer == "loader":
+        monkeypatch.setattr(loading, "LOADER_VERSION", 2)
+    else:
+        monkeypatch.setattr(chunking, "RULES_VERSION", 2)
+    report = store.index(docs)
+    assert (report.added, report.changed, report.unchanged, report.outdated) == (0, 0, 3, 3)
+    assert store.count() == before
+    planned = store.rechunk(dry_run=True)
+    assert (planned.changed, planned.chunks, planned.embedded, planned.unchanged) == (3, before, 0, 0)
+    assert len(cut_with(store)) == 1
+    done = store.rechunk()
+    assert (done.changed, done.chunks, done.embedded) == (3, before, 0)  # the same texts keep their vectors
+    assert store.index(docs).outdated == 0
+    assert cut_with(store) == {(2, 1, 300, 50) if newer == "loader" else (1, 2, 300, 50)}
+    assert store.rechunk(dry_run=True).changed == 0
+
+
+def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path) -> None:
+    before = store.count()
+    planned = store.rechunk(chunk_tokens=60, overlap_tokens=0, dry_run=True)
+    assert planned.changed == 3
+    assert planned.chunks > before
+    assert (store.count(), cut_with(store)) == (before, {(1, 1, 300, 50)})
+    done = store.rechunk(chunk_tokens=60, overlap_tokens=0)
+    assert (done.changed, done.chunks, done.embedded) == (3, planned.chunks, planned.embedded)
+    assert (store.count(), cut_with(store)) == (planned.chunks, {(1, 1, 60, 0)})
+    assert store.index(docs).unchanged == 3
+    assert store.index(docs, chunk_tokens=60, overlap_tokens=0).unchanged == 3
+
+
+def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.file_indexing.FILE_BATCH_CHUNKS", 1)
+    embed = HashEmbedder.embed_documents
+    calls = 0
+
+    def failing(self: HashEmbedder, texts: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise RuntimeError
+        return embed(self, texts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HashEmbedder, "embed_documents", failing)
+        with pytest.raises(RuntimeError):
+            store.rechunk(chunk_tokens=60)
+    assert len(cut_with(store)) == 2
+    assert store.index(docs).outdated == 2
+    assert store.rechunk().changed == 2
+    assert cut_with(store) == {(1, 1, 60, 29)}
+
+
+def test_files_that_are_gone_keep_their_chunks(store: SyncRetriever, docs: Path) -> None:
+    (docs / "a.md").unlink()
+    before = store.count()
+    report = store.rechunk(chunk_tokens=299)
+    assert (report.changed, report.failed, [problem.code for problem in report.problems]) == (2, 1, ["missing"])
+    assert store.count() == before
+
+
+def test_what_is_refused(store: SyncRetriever) -> None:
+    with pytest.raises(ConfigurationError, match="there is no source 'x'; sources: docs"):
+        store.rechunk(source="x")
+    with pytest.raises(ConfigurationError, match="for a whole collection"):
+        store.rechunk(source="docs", chunk_tokens=60)
+    with pytest.raises(ConfigurationError, match="chunk_tokens must be"):
+        store.rechunk(chunk_tokens=5)
+    assert cut_with(store) == {(1, 1, 300, 50)}
+
+
+def test_html_that_did_not_change_is_not_converted(
+    store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> tuple[str, str | None]:
+        raise AssertionError
+
+    monkeypatch.setattr(loading, "html_to_markdown", refuse)
+    assert store.index(docs).unchanged == 3
