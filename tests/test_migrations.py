@@ -28,7 +28,9 @@ from semlex.store import migrations
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DUMPS = sorted((Path(__file__).parent / "data" / "collections").glob("schema-*"))
+FOLDER = Path(__file__).parent / "data" / "collections"
+DUMPS = sorted(FOLDER.glob("schema-*"), key=lambda folder: int(folder.name.removeprefix("schema-")))
+OLD = [folder for folder in DUMPS if int(folder.name.removeprefix("schema-")) < len(migrations.COLLECTION)]
 COLLECTIONS = sorted(collection_dump.COLLECTIONS)
 
 
@@ -99,7 +101,7 @@ def opening(url: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("folder", DUMPS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", OLD, ids=lambda folder: folder.name)
 def test_killed_while_it_migrates_beside_others(database_url: str, folder: Path) -> None:
     restore(database_url, folder)
     numbers = random.Random(7)
