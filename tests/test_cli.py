@@ -20,7 +20,7 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert (report["added"], report["failed"]) == (2, 0)
     *hits, summary = shell.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
     assert [hit["type"] for hit in hits] == ["hit"]
-    assert hits[0]["source"] == "keys.md"
+    assert hits[0]["source_document"] == "keys.md"
     assert hits[0]["keyword_rank"] == 1
     assert hits[0]["fused_score"] == hits[0]["vector_contribution"] + hits[0]["keyword_contribution"]
     assert summary["fusion"] == "completed"
