@@ -79,7 +79,7 @@ def test_a_bad_file_is_listed_and_the_code_says_so(shell: Shell) -> None:
 def test_filters(shell: Shell) -> None:
     shell("index", "docs")
     *hits, _ = shell.objects("search", "key fruit", "--filter", "source_document=fruit.txt")
-    assert {hit["source"] for hit in hits} == {"fruit.txt"}
+    assert {hit["source_document"] for hit in hits} == {"fruit.txt"}
     shell("search", "key", "--filter", "nonsense", code=2)
 
 
@@ -139,7 +139,7 @@ def test_without_a_server_the_embedded_one_runs(shell: Shell, open_folder: Path)
     shell.environment["SEMLEX_DATA_DIR"] = str(open_folder)
     shell("index", "docs")
     *hits, _ = shell.objects("search", "banana")
-    assert hits[0]["source"] == "fruit.txt"
+    assert hits[0]["source_document"] == "fruit.txt"
     # The library finds the same data under the same setting.
     program = (
         "from semlex import SyncRetriever\n"
@@ -154,7 +154,7 @@ def test_without_a_server_the_embedded_one_runs(shell: Shell, open_folder: Path)
 def test_a_reranker_by_name(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
     *hits, summary = shell.objects("search", "yellow fruit", "--reranker", "score", "--top-k", "1")
-    assert [hit["source"] for hit in hits] == ["fruit.txt"]
+    assert [hit["source_document"] for hit in hits] == ["fruit.txt"]
     assert hits[0]["rerank_score"] == 1.0
     assert summary["reranker_model"] == "score/1"
     done = shell("search", "fruit", "--reranker", "oracle:delphi", code=2)

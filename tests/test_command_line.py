@@ -96,12 +96,12 @@ def test_completion(shell: Shell, name: str) -> None:
 def test_a_question_needs_no_quotes_and_may_begin_with_a_dash(shell: Shell) -> None:
     shell("index", "docs", "-c", "chg", "--model", "none")
     *hits, _ = shell.objects("search", "yellow", "fruit", "-c", "chg")
-    assert {hit["source"] for hit in hits} == {"fruit.txt"}
+    assert {hit["source_document"] for hit in hits} == {"fruit.txt"}
     *hits, _ = shell.objects("search", "-keys fruit", "-c", "chg")
-    assert {hit["source"] for hit in hits} == {"fruit.txt"}
+    assert {hit["source_document"] for hit in hits} == {"fruit.txt"}
     assert "1. " in shell("search", "-c", "chg", "--", "-keys", "fruit").stdout
     *hits, _ = shell.objects("try", "docs", "yellow", "fruit", "--model", "none")
-    assert hits[0]["source"] == "fruit.txt"
+    assert hits[0]["source_document"] == "fruit.txt"
 
 
 def test_what_looks_like_an_option_is_one(shell: Shell) -> None:
