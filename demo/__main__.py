@@ -16,7 +16,9 @@ from rich.markup import escape
 
 from demo.pages import write_pages
 from semlex import SyncRetriever
-from semlex.presentation import messages, output, print_report, print_results, progress_bar
+from semlex.presentation import print_report, print_results
+from semlex.progress_display import progress_bar
+from semlex.terminal import messages, output
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".state"

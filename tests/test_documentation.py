@@ -31,6 +31,13 @@ def test_example_runs(example: str, open_folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_demonstration_finds_what_it_imports() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import demo.__main__"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_links_lead_somewhere() -> None:
     broken = [
         f"{page.name}: {target}"
