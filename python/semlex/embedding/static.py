@@ -22,7 +22,7 @@ from semlex.models.turns import Turns
 from semlex.models.weights import ModelFolder, find_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -98,7 +98,7 @@ class StaticEmbedder:
     @property
     def counter_name(self) -> str:
         """Name of the way in which tokens are counted; loads the model."""
-        return self._load().tokenizer.name
+        return self._load().counter_name
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embeds texts.
@@ -188,17 +188,30 @@ class StaticEmbedder:
 
 
 class _Loaded:
-    """The runtime, a tokenizer of our own beside it (the runtime changes its own), and the neutral vector."""
+    """The runtime, a tokenizer of our own beside it (the runtime changes its own), and the neutral vector.
 
-    def __init__(self, runtime: Any, tokenizer: TextTokenizer) -> None:
+    Reading a tokenizer takes a tenth of a second, and a search needs the runtime's alone: ours is read when it is used.
+    """
+
+    def __init__(self, runtime: Any, counter_name: str, read_tokenizer: Callable[[], TextTokenizer]) -> None:
         # Sums of float16 would be rounded to 11 bits.
         runtime.embedding = np.asarray(runtime.embedding, dtype=np.float32)
         self.runtime = runtime
-        self.tokenizer = tokenizer
+        self.counter_name = counter_name
+        self._read_tokenizer = read_tokenizer
+        self._tokenizer: TextTokenizer | None = None
+        self._reading = new_lock()
         opposite = -runtime.embedding.mean(axis=0, dtype=np.float64)
         if not opposite.any():
             opposite[0] = 1.0  # a vocabulary that is centred exactly has no mean to point away from
         self.neutral: NDArray[np.float32] = opposite.astype(np.float32)
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        with self._reading:
+            if self._tokenizer is None:
+                self._tokenizer = self._read_tokenizer()
+            return self._tokenizer
 
 
 def _wheel_folder() -> ModelFolder:
@@ -223,7 +236,8 @@ def _load_wheel(folder: ModelFolder) -> _Loaded:
     vectors = safetensors.numpy.load(_pinned(folder, *WHEEL_WEIGHTS))["embedding.weight"]
     content = _pinned(folder, *WHEEL_TOKENIZER)
     runtime = StaticModel(vectors=vectors, tokenizer=Tokenizer.from_buffer(content), normalize=True, max_length=None)
-    return _Loaded(runtime, TextTokenizer(Tokenizer.from_buffer(content), f"tokenizer/{WHEEL_TOKENIZER[1][:16]}"))
+    name = f"tokenizer/{WHEEL_TOKENIZER[1][:16]}"
+    return _Loaded(runtime, name, lambda: TextTokenizer(Tokenizer.from_buffer(content), name))
 
 
 def _pinned(folder: ModelFolder, name: str, sha256: str) -> bytes:
@@ -250,4 +264,5 @@ def _load_folder(folder: ModelFolder) -> _Loaded:
             f"{folder.name} cannot be loaded from {folder.path} as a model2vec model ({type(error).__name__}); "
             "the folder must hold model.safetensors, tokenizer.json and config.json; fetch it again"
         ) from error
-    return _Loaded(runtime, open_tokenizer(folder))
+    tokenizer = open_tokenizer(folder)
+    return _Loaded(runtime, tokenizer.name, lambda: tokenizer)
