@@ -19,6 +19,7 @@ LAYERS = {
     "errors": 0,
     "forks": 0,
     "sentences": 0,
+    "results_table": 0,
     "types": 0,
     "value_checks": 0,
     "chunks": 0,

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -233,3 +235,26 @@ def test_the_fake_embedder_is_the_same_everywhere():
     assert vectors[0] @ vectors[2] > vectors[0] @ vectors[3] + 0.2
     known = [-0.12130342, -0.06862465, 0.18334009]
     assert np.abs(fake.embed_query("red")[:3] - known).max() <= 1e-6
+
+
+NOTEBOOK = """
+import sys, types, warnings
+shell = types.SimpleNamespace()
+sys.modules["ipykernel.zmqshell"] = sys.modules["IPython"] = types.ModuleType("IPython")
+sys.modules["IPython"].get_ipython = lambda: shell
+sys.modules["ipywidgets"] = None
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from semlex.embedding.static import StaticEmbedder
+    from semlex.models.weights import find_cached
+    StaticEmbedder().embed_query("text")
+    StaticEmbedder(sys.argv[1]).embed_query("text")
+    find_cached("somebody/something")
+assert "tqdm.auto" in sys.modules
+print([str(one.message) for one in caught])
+"""
+
+
+def test_a_notebook_without_widgets_is_told_nothing_of_them(tiny_folder):
+    told = subprocess.run([sys.executable, "-c", NOTEBOOK, tiny_folder], capture_output=True, text=True, check=True)
+    assert "IProgress" not in told.stdout + told.stderr

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from semlex import PostgreSQLRetriever
+from semlex.errors import ConfigurationError
 from semlex.store.connection import Database
 from semlex.store.embedded import EmbeddedServer
 from semlex.store.embedded_process import running_server
@@ -45,6 +46,24 @@ def test_one_retriever_in_several_event_loops(database_url: str) -> None:
 
     for _ in range(2):
         asyncio.run(use())
+
+
+async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
+    folder = open_folder / "server"
+    async with PostgreSQLRetriever(None, "none", use_reranking=False, data_folder=str(folder)) as retriever:
+        assert (await retriever.status())["data_folder"] == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data_folder": ""}, "data_folder is blank: it must have at least 1 character"),
+        ({"db_url": ""}, r"the database URL is empty; .* \(db_url=None, no --database\) for the embedded Postgres"),
+    ],
+)
+def test_an_empty_address_or_folder_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        PostgreSQLRetriever(embedding_model="none", use_reranking=False, **arguments)
 
 
 async def test_the_server_is_let_go_although_the_pool_does_not_close(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import copy
+import html
+import inspect
 import json
 import math
 import pickle
+import pydoc
+import re
 import sys
 from datetime import UTC, datetime
+from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import semlex
 from semlex import (
     ChunkMetadata,
     Document,
@@ -183,7 +189,6 @@ def test_every_rule_of_a_query(query: dict[str, Any], expected: tuple[str, str])
         ({"rank": -3}, ("rank", "out_of_range")),
         ({"rank": 1.0}, ("rank", "wrong_type")),
         ({"vector_rank": 0}, ("vector_rank", "out_of_range")),
-        ({"rerank_score": 7}, ("rerank_score", "out_of_range")),
         ({"rerank_score": math.nan}, ("rerank_score", "not_finite")),
         ({"vector_score": "0.5"}, ("vector_score", "wrong_type")),
     ],
@@ -192,6 +197,7 @@ def test_every_rule_of_a_hit(values: dict[str, Any], expected: tuple[str, str]) 
     with pytest.raises(ValidationError) as caught:
         SearchResult("text", **values)
     assert codes(caught) == {expected}
+    assert SearchResult("text", rerank_score=-7.5).rerank_score == -7.5  # a reranker of one's own may give logits
 
 
 def test_scores_are_read_beside_the_metadata_and_are_no_part_of_it() -> None:
@@ -244,7 +250,7 @@ def test_results_as_documents_of_langchain(monkeypatch: pytest.MonkeyPatch) -> N
     assert (document.page_content, document.id) == ("text", "id")
     assert document.metadata == {
         "a": [1, {"b": None}],
-        "source": "a.md",
+        "source_document": "a.md",
         "heading_path": ["One", "Two"],
         "line": 7,
         "vector_score": 0.5,
@@ -259,3 +265,68 @@ def test_results_as_documents_of_langchain(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_document_with_its_time_in_a_recording() -> None:
     document = Document(content="hello", metadata={}, id="1", timestamp_start="00:01", timestamp_end="00:02")
     assert (document.timestamp_start, document.timestamp_end) == ("00:01", "00:02")
+
+
+# --- as people look at them -----------------------------------------------------------------------------------------
+
+
+def test_a_hit_is_shown_by_place_and_scores() -> None:
+    text = "secret " * 1000
+    hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", line=7, match_line=9, rank=2)
+    hit.excerpt, hit.vector_score, hit.keyword_score, hit.fused_score = text, 0.123456, None, 0.0
+    assert repr(hit) == (
+        """SearchResult(rank=2, id="a'b", place='docs/keys.md:9', vector_score=0.1235, fused_score=0)"""
+    )
+    assert repr(SearchResult("text", id="added")) == "SearchResult(rank=0, id='added')"
+    assert repr(SearchResults([SearchResult("text", id="x")])) == "[SearchResult(rank=0, id='x')]"
+
+
+def test_a_notebook_shows_a_table_and_runs_nothing() -> None:
+    hostile = """<script>alert("x")</script>&'"""
+    found = SearchResults(
+        [
+            SearchResult(hostile, id=hostile, rank=1, vector_score=-0.00001, excerpt=hostile, heading_path=(hostile,)),
+            SearchResult("second", source_document=hostile, line=3, rank=2, vector_score=0.5),
+        ],
+        warnings=[hostile],
+    )
+    shown = found._repr_html_()
+    assert "<script" not in shown
+    assert html.unescape(re.sub(r"<[^>]*>", "\n", shown)).count(hostile) == 5
+    assert "<th>vector</th>" in shown
+    assert "<th>keyword</th>" not in shown
+    assert "<td>0.000</td>" in shown
+    assert SearchResults(warnings=["late"])._repr_html_() == "<p>nothing found</p><p>note: late</p>"
+    tags = Balanced()
+    tags.feed(shown)
+    assert tags.open == []
+
+
+class Balanced(HTMLParser):
+    """Tags that are open; one that is closed must be the last opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_both_retrievers_take_the_same_kinds_of_query() -> None:
+    first, second = (
+        inspect.signature(kind.search).parameters["query"].annotation
+        for kind in (semlex.PostgreSQLRetriever, semlex.SyncRetriever)
+    )
+    assert first == second == "str | SearchQuery | None"
+
+
+def test_help_shows_the_names_before_the_modules() -> None:
+    told = pydoc.plain(pydoc.render_doc(semlex))
+    shown = told.split("PACKAGE CONTENTS")[0]
+    assert [name for name in semlex.__all__ if not re.search(rf"\b{name}\b", shown)] == []
+    assert dir(semlex) == sorted(semlex.__all__)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import traceback
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, Se
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store.legs import Statement
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types import Document, SearchResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -104,6 +104,19 @@ async def retriever(
             ).fetchone()
         results = await opened.search("text number 7", 3, rerank=False, mode=None if row == (1,) else "vector")
         assert (len(results), results.warnings) == (3, [])
+
+
+async def test_a_reranker_of_ones_own_may_score_as_it_likes(
+    retriever: PostgreSQLRetriever, reranker: FakeReranker
+) -> None:
+    reranker.answer = np.linspace(-9, 4, 12, dtype=np.float32)
+    results = await retriever.search("text number 7", 3)
+    assert (results.warnings, results.reranker_model) == ([], reranker.identity)
+    assert [hit.rerank_score for hit in results] == [float(score) for score in reranker.answer[:-4:-1]]
+    again = [SearchResult(**{one.name: getattr(hit, one.name) for one in fields(hit)}) for hit in results]
+    assert again == list(results)
+    for hit in results:
+        assert replace(hit, rank=1).rerank_score == hit.metadata["rerank_score"] == hit.rerank_score
 
 
 @contextmanager

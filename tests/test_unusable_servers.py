@@ -120,7 +120,7 @@ def test_no_password_is_told_of_a_malformed_address(url: str) -> None:
         (f"host=one,two port=1,2 password='{SECRET}'", "host=one,two port=1,2"),
         ("postgresql:///notes?host=/run/postgresql", "host=/run/postgresql dbname=notes"),
         (f"hostaddr=127.0.0.1 dbname=notes password={SECRET}", "hostaddr=127.0.0.1 dbname=notes"),
-        ("", "the default server"),
+        ("sslmode=prefer", "the default server"),
     ],
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
@@ -137,6 +137,8 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
         (f"postgresql+asyncpg://me:{SECRET}@h/notes", "begin it with postgresql:// instead"),
         (f"jdbc:postgresql://h/notes?password={SECRET}", "begin it with postgresql:// instead"),
         (f"mysql://me:{SECRET}@h/notes", "mysql:// is not PostgreSQL"),
+        ("", r"is empty; name a server .* \(db_url=None, no --database\) for the embedded"),
+        (" ", "is empty; name a server"),
         ("sqlite:///notes.db", "no address at all for the embedded server"),
         ("localhost:5432/notes", r"put that in front of HOST:PORT/DATABASE"),
         (f"me:{SECRET}@localhost:5432/notes", r"does not begin with postgresql://"),

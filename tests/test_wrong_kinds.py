@@ -88,9 +88,7 @@ OTHER_NAMES = {
 SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query", "query_text", "filters", "db_url"}
 # What ends or begins a retriever, and what needs another test's world.
 APART = {"initialize", "close", "drop_collection", "open_reranker"}
-STRINGS = {"data_folder": ("empty str", "str", "nul", "surrogate"), "db_url": ("empty str",)} | dict.fromkeys(
-    ("pool", "connection"), ()
-)
+STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())
 CLASSES = ("SearchQuery", "ChunkMetadata", "VectorDocument", "BulkIngestConfig", "HnswIndex", "Bm25Options")
 GOOD_FIELDS: dict[str, dict[str, Any]] = {
     "SearchQuery": {"query_text": "good"},

@@ -4,7 +4,36 @@
         await retriever.add_documents([Document("Postgres keeps rows in heap pages.", id="heap")])
         hits = await retriever.search("how are rows stored?", top_k=5)
 
-The names below are loaded when they are first used, so that `import semlex` costs nothing.
+Retrievers:
+    PostgreSQLRetriever: One collection: documents in, searches out.
+    SyncRetriever: The same for programs without an event loop.
+    DocumentRetriever: What an application needs of a retriever.
+
+Values:
+    Document: A text with its metadata.
+    SearchQuery: A checked query.
+    SearchResults: The hits of one search, and how they were found.
+    SearchResult: One hit, with every stage's rank and score.
+    StoredChunk: A document as it is stored.
+    ChunkMetadata: A chunk with its metadata, as a file of JSON holds it.
+    VectorDocument: Such a chunk with its vector.
+
+Models that embed:
+    StaticEmbedder, Qwen3EmbeddingEncoder, SentenceTransformersEmbedder, OpenAIEmbedder, GeminiEmbedder
+
+Models that rerank:
+    ScoreReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
+
+Options:
+    Bm25Options: Constants of the keyword engine.
+    HnswIndex: How the vector index is built.
+    BulkIngestConfig: How documents are written.
+
+Errors:
+    SemlexError: Every error of semlex; `semlex.errors` has them all.
+    ValidationError: A value was refused; its `errors` say which, where and why.
+
+Each name is loaded when it is first used: `import semlex` costs nothing.
 """
 
 from __future__ import annotations

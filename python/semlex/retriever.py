@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from os import PathLike
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -38,6 +38,7 @@ from semlex.upkeep import CollectionUpkeep
 from semlex.value_checks import (
     callable_errors,
     check_parameters,
+    folder_errors,
     kind_errors,
     model_errors,
     strings_errors,
@@ -46,7 +47,7 @@ from semlex.value_checks import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from pathlib import Path
+    from os import PathLike
 
     from numpy.typing import ArrayLike
     from psycopg_pool import AsyncConnectionPool
@@ -100,7 +101,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
             default is not, and `unused_defaults` tells.
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
-        data_folder: Folder of the embedded Postgres.
+        data_folder: Folder of the embedded Postgres: a path, or its text.
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
         max_connections: Size of the pool.
@@ -133,7 +134,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         defaults: Mapping[str, Any] | None = None,
         pool: AsyncConnectionPool[Any] | None = None,
         connection: Connection | None = None,
-        data_folder: Path | None = None,
+        data_folder: str | PathLike[str] | None = None,
         keep_alive: float = 0,
         bulk: BulkIngestConfig = DEFAULT_BULK,
         max_connections: int = 8,
@@ -147,7 +148,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         check_parameters(
             kind_errors("bm25", bm25, Bm25Options),
             kind_errors("bulk", bulk, BulkIngestConfig),
-            kind_errors("data_folder", data_folder, str, PathLike, NoneType),
+            folder_errors("data_folder", data_folder),
             model_errors("embedding_model", embedding_model, "identity", "embed_documents", "embed_query"),
             model_errors("reranker_model", reranker_model, "identity"),
             kind_errors("use_reranking", use_reranking, bool, str),
@@ -157,7 +158,8 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         )
         check_access(db_url, pool=pool, connection=connection, max_connections=max_connections, timeout=timeout)
         self.names = Names(schema, collection)
-        self._db_url, self._pool, self._connection, self._data_folder = db_url, pool, connection, data_folder
+        self._db_url, self._pool, self._connection = db_url, pool, connection
+        self._data_folder = None if data_folder is None else Path(data_folder)
         listed = model_names(models)
         self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions, listed)
         said = (language, lexical, stop_words, distance, vector_storage, with_context, chunk_tokens, overlap_tokens)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from semlex.errors import ConfigurationError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
 from semlex.retriever import PostgreSQLRetriever
+from semlex.types import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from semlex.progress import DeleteReport, IndexReport
     from semlex.store.indexes import IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
-    from semlex.types import Document, SearchResults, StoredChunk
+    from semlex.types import Document, SearchQuery, SearchResults, StoredChunk
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -235,7 +236,9 @@ class SyncRetriever:
         """As `PostgreSQLRetriever.reindex_lexical`."""
         return self._run(self._retriever.reindex_lexical, **options)
 
-    def search(self, query: str | None = None, top_k: int = 5, filters: Any = None, **options: Any) -> SearchResults:
+    def search(
+        self, query: str | SearchQuery | None = None, top_k: int = DEFAULT_TOP_K, filters: Any = None, **options: Any
+    ) -> SearchResults:
         """As `PostgreSQLRetriever.search`."""
         return self._run(self._retriever.search, query, top_k, filters, **options)
 

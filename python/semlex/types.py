@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import FieldError, MissingExtraError, ValidationError
+from semlex.results_table import results_table
 from semlex.value_checks import number_errors, text_errors, time_errors, vector_of, whole_number_errors, wrong_type
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class SearchResult(StoredChunk):
             0 for what neither words nor vector speak for, above 1 for a vector more than 6 standard deviations near.
         vector_contribution: What the vector leg adds to the fused score of completed fusion.
         keyword_contribution: What the keyword leg adds to it.
-        rerank_score: The reranker's probability of relevance, 0 to 1 from all that semlex brings.
+        rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from one of your own.
         excerpt: A short part of the content with the matched words between ``**``.
         match_line: Line of its document on which the first matched word stands, from 1; None where no word matched, or
             the document has no lines (it was added, not read from a file).
@@ -149,7 +150,7 @@ class SearchResult(StoredChunk):
             engines other than ``bm25``, and where the question has no word to look for.
 
     Raises:
-        ValidationError: A rank is below 1 (0: not ranked), a score is no finite number, or `rerank_score` not 0 to 1.
+        ValidationError: A rank is below 1 (0: not ranked), or a score is no finite number.
     """
 
     rank: int = 0
@@ -174,9 +175,24 @@ class SearchResult(StoredChunk):
         for name in SCORES:
             value = getattr(self, name)
             if value is not None:
-                errors += number_errors(name, value, *((0.0, 1.0) if name == "rerank_score" else ()))
+                errors += number_errors(name, value)
         if errors:
             raise ValidationError(errors)
+
+    def __repr__(self) -> str:
+        """Rank, id, place, and the scores that there are; the text is in `content`."""
+        parts = [f"rank={self.rank}", f"id={self.id!r}", *([f"place={place!r}"] if (place := self.place) else [])]
+        parts += [f"{name}={score:.4g}" for name in SCORES if (score := getattr(self, name)) is not None]
+        return f"SearchResult({', '.join(parts)})"
+
+    @property
+    def place(self) -> str:
+        """The document below its source's folder and the line of the match, as ``keys.md:9``; "" where none is known.
+
+        The line is the chunk's first where no word matched.
+        """
+        line = self.match_line or self.line
+        return self.source_document + (f":{line}" if line is not None and self.source_document else "")
 
     @property
     def chunk_id(self) -> str:
@@ -251,11 +267,15 @@ class SearchResults(list[SearchResult]):
         attributes: dict[str, Any] = _plain(vars(self))
         return attributes | {"hits": [hit.to_dict() for hit in self]}
 
+    def _repr_html_(self) -> str:
+        """The hits as a table, which notebooks show."""
+        return results_table(self)
+
     def to_documents(self) -> list[LangChainDocument]:
         """The hits as documents of LangChain.
 
-        The metadata is the user's. Beside it, unless the user has such a key, stand ``source`` (where the text came
-        from), ``heading_path`` and ``line`` where they are known, and the scores that there are.
+        The metadata is the user's. Beside it, unless the user has such a key, stand ``source``, ``root``,
+        ``source_document``, ``heading_path`` and ``line`` where they are known, and the scores that there are.
 
         Raises:
             MissingExtraError: LangChain is not installed.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from os import PathLike
 from types import NoneType
 from typing import Any
 
@@ -86,6 +87,13 @@ def kind_errors(field: str, value: object, *kinds: type) -> Errors:
     """What is wrong with a value that must be of one of some classes."""
     limit = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
     return [] if isinstance(value, kinds) else wrong_type(field, limit, value)
+
+
+def folder_errors(field: str, value: object) -> Errors:
+    """What is wrong with a folder's path, which may be None."""
+    if value == "":  # `Path` would take it for the working directory
+        return refuse(field, "blank", "1 character", "0")
+    return kind_errors(field, value, str, PathLike, NoneType)
 
 
 def text_parameter(field: str, value: object) -> Errors:

@@ -23,6 +23,7 @@ from semlex.models import interruption
 from semlex.models.cut_texts import CutTexts
 from semlex.models.device import check_names, place
 from semlex.models.forked import torch_process
+from semlex.models.quiet_bars import import_bars
 from semlex.models.tokenizing import TextTokenizer, check_texts
 from semlex.models.transformer import check_range
 from semlex.models.turns import Turns
@@ -339,6 +340,7 @@ def _recipe(folder: ModelFolder, document_prompt: str) -> str:
 
 
 def _read_model(folder: ModelFolder, device: str | None) -> Any:
+    import_bars()
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
     import transformers  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415

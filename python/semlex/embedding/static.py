@@ -17,6 +17,7 @@ import numpy as np
 from semlex.embedding.base import STATIC_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
+from semlex.models.quiet_bars import import_bars
 from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
 from semlex.models.turns import Turns
 from semlex.models.weights import ModelFolder, find_model
@@ -254,6 +255,7 @@ def _pinned(folder: ModelFolder, name: str, sha256: str) -> bytes:
 
 
 def _load_folder(folder: ModelFolder) -> _Loaded:
+    import_bars()
     from model2vec import StaticModel  # noqa: PLC0415 (not in the base install)
 
     try:

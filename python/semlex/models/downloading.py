@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelNotFoundError
+from semlex.models.quiet_bars import import_bars
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +84,7 @@ def download(name: str, revision: str | None, timeout: float, step: Callable[[in
 
 
 def _fetch(name: str, revision: str | None, timeout: float, **options: Any) -> Any:
+    import_bars()
     from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
 
     options.setdefault("tqdm_class", _counting_bar(None))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelError
 from semlex.models import memory
+from semlex.models.quiet_bars import import_bars
 
 if TYPE_CHECKING:
     from semlex.models.device import Placement
@@ -26,6 +27,7 @@ def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
     Raises:
         ModelError: The folder does not hold such a model, or the device has no room for it.
     """
+    import_bars()
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
     import transformers  # noqa: PLC0415
 

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
 from semlex.models.downloading import download, plan_download
+from semlex.models.quiet_bars import import_bars
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,6 +238,7 @@ def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
     """The folder, or what is wrong with it as a remark (empty when there is nothing at all)."""
     if find_spec("huggingface_hub") is None:
         return ""
+    import_bars()
     from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 

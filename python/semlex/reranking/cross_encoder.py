@@ -19,6 +19,7 @@ from semlex.models import interruption, memory
 from semlex.models.cut_texts import CutTexts
 from semlex.models.device import check_names, place
 from semlex.models.forked import torch_process
+from semlex.models.quiet_bars import import_bars
 from semlex.models.tokenizing import check_texts
 from semlex.models.transformer import check_range
 from semlex.models.weights import find_model
@@ -169,6 +170,7 @@ class CrossEncoderReranker:
 
     def _load(self) -> Any:
         if self._model is None:
+            import_bars()
             import torch  # noqa: PLC0415 (seconds, and not in the base install)
             import transformers  # noqa: PLC0415
             from sentence_transformers import CrossEncoder  # noqa: PLC0415

@@ -32,6 +32,12 @@ def describe(url: str) -> str:
     """
     if not isinstance(url, str):
         raise ConfigurationError(f"the database URL must be a string such as {FORM}; got {type(url).__name__}")
+    if not url.strip():
+        # libpq would look for a server of its own choice; an empty variable is seldom meant so.
+        raise ConfigurationError(
+            f"the database URL is empty; name a server ({FORM}), or none at all (db_url=None, no --database) for the "
+            "embedded Postgres"
+        )
     try:
         parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):
