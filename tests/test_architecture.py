@@ -55,6 +55,7 @@ LAYERS = {
     "listing": 7,
     "options": 7,
     "exit_codes": 7,
+    "figures_display": 7,
     "presentation": 7,
     "doctor": 7,
     "evaluation": 7,

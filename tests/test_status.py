@@ -10,6 +10,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.doctor import examine_server
+from semlex.listing import list_counted
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store import counting
 from semlex.sync import SyncRetriever
@@ -18,6 +19,8 @@ from semlex.types import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"
 TWO_GONE = "DELETE FROM semlex.default_collection_chunk WHERE chunk_id IN ('d1', 'd2')"
@@ -43,6 +46,65 @@ def test_small_tables_are_counted(database_url: str) -> None:
         status = retriever.status()
         assert (status["estimated"], status["chunks"], status["embedded"], status["tokens"]) == (False, 50, 50, 0)
         assert status == retriever.status(exact=True) | {"query_cache": status["query_cache"]}
+
+
+def test_collections_with_their_counts(shell: Shell) -> None:
+    assert shell("collections").stderr == "no collections: semlex index FOLDER makes one\n"
+    url = shell.environment["DATABASE_URL"]
+    filled(url)
+    shell("index", "docs", "-c", "handbook")
+    first, second = shell.objects("collections")
+    assert (first["name"], first["documents"], first["chunks"], first["estimated"]) == (
+        "default_collection",
+        0,
+        50,
+        False,
+    )
+    assert (second["name"], second["documents"]) == ("handbook", 2)
+    assert {"name", "lexical", "language", "embedding_model", "dimensions", "created_at"} < set(second)
+    titles, *rows = shell("collections").stdout.splitlines()
+    assert titles.split() == ["name", "documents", "chunks", "model", "language"]
+    assert rows == shell("collections", "--no-header").stdout.splitlines()
+    assert rows[0].split()[:3] == ["default_collection", "0", "50"]
+    assert {line.index("english") for line in rows} == {titles.index("language")}
+    # What a role may not read, or what somebody dropped, is no reason to hide the others.
+    execute(url, "DROP TABLE semlex.handbook_chunk CASCADE")
+    first, second = shell.objects("collections")
+    assert (first["chunks"], second["documents"], second["chunks"]) == (50, None, None)
+    assert shell("collections", "--no-header").stdout.splitlines()[1].split()[1:3] == ["unknown", "unknown"]
+
+
+def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(database_url)
+    monkeypatch.setattr(counting, "SMALL_BYTES", 0)
+    [entry] = list_counted(database_url, "semlex")
+    assert (entry["chunks"], entry["estimated"]) == (50, False)
+    execute(database_url, f"ANALYZE {CHUNK}")
+    execute(database_url, TWO_GONE)
+    [entry] = list_counted(database_url, "semlex")
+    assert (entry["documents"], entry["chunks"], entry["estimated"]) == (0, 50, True)
+
+
+def test_people_read_the_figures_in_words(shell: Shell) -> None:
+    shell("index", "docs")
+    told = shell("status").stdout
+    groups = [line for line in told.splitlines() if not line.startswith(" ")]
+    assert groups == ["Collection", "Content", "Vectors", "Words", "Last run"]
+    assert not [line for line in told.splitlines() if "_" in line[:26]]  # the labels
+    for line in (
+        "documents                2\n",
+        "chunks with a vector     2\n",
+        "2 new, 0 changed, 0 unchanged, 0 failed\n",
+    ):
+        assert line in told
+    info = conninfo_to_dict(shell.environment["DATABASE_URL"])
+    assert f"dbname={info['dbname']}" in told
+    assert "data folder" not in told
+    execute(shell.environment["DATABASE_URL"], "DELETE FROM semlex.default_collection_chunk")
+    told = shell("status").stdout
+    assert "vectors without a chunk  2\n" in told
+    shell("index", "docs", "-c", "words", "--model", "none")
+    assert "none: keywords only" in shell("status", "-c", "words").stdout
 
 
 def test_large_tables_are_estimated_unless_asked(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

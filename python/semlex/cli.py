@@ -17,6 +17,7 @@ from semlex.config_commands import config_app
 from semlex.errors import CollectionNotFoundError, ConfigurationError, SemlexError
 from semlex.evaluation_commands import evaluation_app
 from semlex.exit_codes import EXIT_CODES, SOME_FILES, exit_code
+from semlex.figures_display import print_collections, print_status
 from semlex.model_commands import doctor_app, models_app
 from semlex.options import (
     AsJson,
@@ -409,30 +410,28 @@ def status(
     if as_json:
         print_json(figures)
         return
-    for name, value in figures.items():
-        if not isinstance(value, dict):
-            output.print(f"{name:18} {'-' if value is None else value}")
-    run = figures["last_run"]
-    if run is not None:
-        state = f"{run['seconds']:.1f} s" if run["finished_at"] else "not finished"
-        counts = ", ".join(f"{run[name]} {name}" for name in ("added", "changed", "unchanged", "failed"))
-        output.print(f"{'last run':18} {run['started_at']:%Y-%m-%d %H:%M} · {counts} · {state}")
+    print_status(figures)
 
 
 @app.command()
 def collections(
-    *, database: Database = None, data_dir: DataDir = None, keep_alive: KeepAlive = None, as_json: AsJson = False
+    *,
+    header: Annotated[bool, typer.Option("--header/--no-header", help="Begin with the columns' titles.")] = True,
+    database: Database = None,
+    data_dir: DataDir = None,
+    keep_alive: KeepAlive = None,
+    as_json: AsJson = False,
 ) -> None:
-    """List the collections."""
-    from semlex.listing import list_all  # noqa: PLC0415 - loads the driver; `--help` should not
+    """List the collections with their documents, chunks, model and language."""
+    from semlex.listing import list_counted  # noqa: PLC0415 - loads the driver; `--help` should not
 
     settings = _settings(database_url=database, data_dir=data_dir, keep_alive=keep_alive)
-    for entry in list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive):
-        if as_json:
-            print_json(entry)
-        else:
-            model = entry["embedding_model"] or "keywords only"
-            output.print(f"{entry['name']:48} {entry['language']:12} {model}")
+    found = list_counted(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
+    if not as_json:
+        print_collections(found, header=header)
+        return
+    for entry in found:
+        print_json(entry)
 
 
 @app.command()

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.store.connection import Database
+from semlex.store.counting import collection_counts
 from semlex.store.dropping import drop_collection
 from semlex.store.embedded import EmbeddedServer
 from semlex.store.migrating import migrate, pending_steps
@@ -34,6 +35,28 @@ def list_all(
     """
     found = _with_database(db_url, data_folder, keep_alive, lambda database: list_collections(database, schema))
     return [dict(zip(LISTED, row, strict=True)) for row in found]
+
+
+def list_counted(
+    db_url: str | None, schema: str, data_folder: Path | None = None, keep_alive: float = 0
+) -> list[dict[str, Any]]:
+    """Every collection of a schema as `list_all` has it, with what `collection_counts` tells of it.
+
+    Args:
+        db_url: libpq connection string, or None for the embedded Postgres.
+        schema: Schema that holds semlex's tables.
+        data_folder: Folder of the embedded Postgres.
+        keep_alive: Seconds for which it stays after its last user.
+    """
+
+    async def work(database: Database) -> list[dict[str, Any]]:
+        async def counted(row: tuple[Any, ...]) -> dict[str, Any]:
+            entry = dict(zip(LISTED, row, strict=True))
+            return entry | await database.read("count", lambda c: collection_counts(c, schema, entry["name"]))
+
+        return [await counted(row) for row in await list_collections(database, schema)]
+
+    return _with_database(db_url, data_folder, keep_alive, work)
 
 
 def drop_one(

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from semlex.store.lexical.figures import index_figures
+from semlex.store.names import Names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from semlex.store.connection import Connection
     from semlex.store.schema import Collection
 
@@ -29,7 +32,7 @@ async def collection_figures(connection: Connection, collection: Collection, *, 
         gone), and what `index_figures` tells. ``estimated`` is True where a large table was not counted: its number is
         an estimate then, and what only a count tells is None.
     """
-    estimates = {} if exact else await _estimates(connection, collection)
+    estimates = {} if exact else await _estimates(connection, _tables(collection))
     estimated = bool(estimates)
     counted = await _counted(connection, collection, estimates)
     has_index = collection.lexical.analyzer_version is not None
@@ -43,9 +46,39 @@ def _tables(collection: Collection) -> dict[str, sql.Identifier]:
     return tables if embedding is None else tables | {"embedded": names.embedding(embedding.version)}
 
 
-async def _estimates(connection: Connection, collection: Collection) -> dict[str, int]:
+async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
+    """What a collection of any version holds, for lists.
+
+    Returns:
+        ``documents`` and ``chunks``, None where this role may not read them or the tables are gone, and ``estimated``:
+        whether a large table was not counted.
+    """
+    names = Names(schema, collection)
+    tables = {"documents": names.document, "chunks": names.chunk}
+    cursor = await connection.execute(
+        # In the order of a CASE: a table that is gone has no privileges to ask for.
+        "SELECT bool_and(CASE WHEN to_regclass(name) IS NULL THEN false "
+        "ELSE has_table_privilege(to_regclass(name), 'SELECT') END) FROM unnest(%s::text[]) AS name",
+        [[table.as_string(connection) for table in tables.values()]],
+    )
+    row = await cursor.fetchone()
+    if row is None or not row[0]:
+        return dict.fromkeys(tables) | {"estimated": False}
+    estimates = await _estimates(connection, tables)
+    parts = [
+        sql.SQL("(SELECT count(*) FROM {})").format(table) for name, table in tables.items() if name not in estimates
+    ]
+    counted: dict[str, int] = {}
+    if parts:
+        cursor = await connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join(parts)))
+        row = await cursor.fetchone()
+        counted = dict(zip((name for name in tables if name not in estimates), row or (), strict=True))
+    found = counted | estimates
+    return {name: found[name] for name in tables} | {"estimated": bool(estimates)}
+
+
+async def _estimates(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
     """Rows of the large tables that the server has statistics of, as its planner reckons them."""
-    tables = _tables(collection)
     cursor = await connection.execute(
         "SELECT pg_catalog.pg_relation_size(c.oid), c.reltuples, "
         "c.relpages::float8 * pg_catalog.current_setting('block_size')::int "
