@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from model2vec import StaticModel
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from semlex.embedding import static
+from semlex.embedding import base, static
 from semlex.embedding.base import Embedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import MissingExtraError, ModelError, ModelNotFoundError, ValidationError
@@ -82,6 +83,35 @@ def test_vectors_are_the_mean_of_the_token_vectors(embedder):
     for text in ["postgres database", "数据库", "naïve café 😀", "word " * 700]:
         mean = matrix[tokenizer.encode(text, add_special_tokens=False).ids].mean(axis=0)
         assert np.abs(embedder.embed_query(text) - mean / np.linalg.norm(mean)).max() <= 1e-6
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    """The wheel's weights in the library that collections of earlier versions were embedded with."""
+    from safetensors.numpy import load_file
+
+    folder = static._wheel_folder().path
+    vectors = load_file(folder / static.WHEEL_WEIGHTS[0])["embedding.weight"].astype(np.float32)
+    tokenizer = Tokenizer.from_file(str(folder / static.WHEEL_TOKENIZER[0]))
+    return StaticModel(vectors=vectors, tokenizer=tokenizer, normalize=True, max_length=None)
+
+
+@pytest.fixture(scope="module")
+def queries_only():
+    """Has never embedded many texts at once, so its rows are those of the file."""
+    with closing(StaticEmbedder()) as loaded:
+        yield loaded
+
+
+@given(st.lists(TEXTS | st.sampled_from(["<unk> stone", "<s>red</s>", "word " * 700]), min_size=1, max_size=8))
+def test_vectors_are_those_of_model2vec_to_the_bit(embedder, queries_only, runtime, texts):
+    means = runtime.encode(texts, normalize=False, max_length=None, use_multiprocessing=False)
+    expected = base.normalise(means)
+    made = embedder.embed_documents(texts)
+    for row, text in enumerate(texts):
+        if means[row].any():
+            assert np.array_equal(made[row], expected[row])
+        assert np.array_equal(queries_only.embed_query(text), made[row])
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t ", "😀", "数据库", "\0", "́"])
@@ -182,12 +212,12 @@ def test_another_version_of_the_wheel_is_refused(monkeypatch):
         StaticEmbedder()
 
 
-@pytest.mark.parametrize("package", ["model2vec", "wordllama"])
-def test_a_package_that_is_missing_is_named(monkeypatch, package):
+@pytest.mark.parametrize("package", ["tokenizers", "wordllama", "model2vec"])
+def test_a_package_that_is_missing_is_named(monkeypatch, tiny_folder, package):
     find = static.find_spec
     monkeypatch.setattr(static, "find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(MissingExtraError, match=rf"{package}.*semlex\[local\]"):
-        StaticEmbedder()
+        StaticEmbedder(str(tiny_folder) if package == "model2vec" else "static")
 
 
 def test_models_that_are_not_there(tmp_path, tiny_folder):

@@ -239,7 +239,7 @@ def test_a_configured_dimension_is_a_check(empty_cache, configured):
         choose_embedder(configured, dimensions=1024)
 
 
-@pytest.mark.parametrize("package", ["wordllama", "model2vec"])
+@pytest.mark.parametrize("package", ["wordllama", "tokenizers"])
 def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch, package):
     without(monkeypatch, package)
     choice = choose_embedder()

@@ -7,10 +7,11 @@ local folder or in the hub's cache works as well.
 from __future__ import annotations
 
 import hashlib
+import json
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from semlex.models.turns import Turns
 from semlex.models.weights import ModelFolder, find_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -39,6 +40,10 @@ WHEEL_TOKENIZER = (
     "tokenizers/l2_supercat_tokenizer_config.json",
     "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",
 )
+WHEEL_WIDTH = 256
+WHEEL_UNKNOWN = "<unk>"
+# So few texts are embedded from the rows of float16 as they are; for more, all rows are made float32 once.
+FEW_TEXTS = 4
 # Texts whose token vectors are in memory together: 64 texts of 500 tokens and 256 dimensions are 33 MB.
 TEXTS_PER_CALL = 64
 
@@ -59,7 +64,7 @@ class StaticEmbedder:
         revision: Branch, tag or commit of the hub.
 
     Raises:
-        MissingExtraError: model2vec, or the wheel for ``static``, is not installed.
+        MissingExtraError: The wheel for ``static`` and its tokenizer's library, or model2vec, is not installed.
         ModelError: The installed wheel is of another version.
         ModelNotFoundError: The model is not on this machine.
     """
@@ -67,15 +72,13 @@ class StaticEmbedder:
     fusion_weight = STATIC_FUSION_WEIGHT
 
     def __init__(self, model_name: str = "static", *, revision: str | None = None) -> None:
-        for package in ("model2vec", WHEEL) if model_name == "static" else ("model2vec",):
+        for package in ("tokenizers", WHEEL) if model_name == "static" else ("model2vec",):
             if find_spec(package) is None:
                 raise MissingExtraError(package, "local", "static embedding")
         self._folder = _wheel_folder() if model_name == "static" else find_model(model_name, revision=revision)
         self._from_wheel = model_name == "static"
-        self._loaded: _Loaded | None = None
+        self._loaded: _Wheel | _Folder | None = None
         self._closed = False
-        # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
-        self._computing = Turns()
         # Held while the model is opened, never while it computes.
         self._opening = new_lock()
 
@@ -94,7 +97,7 @@ class StaticEmbedder:
     @property
     def dimensions(self) -> int:
         """Length of a vector; loads the model."""
-        return self._load().neutral.size
+        return self._load().dimensions
 
     @property
     def counter_name(self) -> str:
@@ -116,17 +119,11 @@ class StaticEmbedder:
         """
         rows = check_texts(texts)
         loaded = self._load()
-        vectors = np.empty((len(rows), loaded.neutral.size), dtype=np.float32)
-        for start in range(0, len(rows), TEXTS_PER_CALL):
-            part = rows[start : start + TEXTS_PER_CALL]
-            with self._computing:
-                vectors[start : start + len(part)] = loaded.runtime.encode(
-                    part, normalize=False, max_length=None, batch_size=TEXTS_PER_CALL, use_multiprocessing=False
-                )
-        vectors[~vectors.any(axis=1)] = loaded.neutral
-        return check_vectors(
-            normalise(vectors), rows=len(rows), dimensions=loaded.neutral.size, model=self._folder.name
-        )
+        vectors = loaded.means(rows)
+        unknown = ~vectors.any(axis=1)
+        if unknown.any():
+            vectors[unknown] = loaded.neutral()
+        return check_vectors(normalise(vectors), rows=len(rows), dimensions=loaded.dimensions, model=self._folder.name)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """Embeds one text, as a document would be.
@@ -179,40 +176,95 @@ class StaticEmbedder:
             self._closed = True
             self._loaded = None
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> _Wheel | _Folder:
         with self._opening:
             if self._closed:
                 raise ModelError(f"{self._folder.name} was closed; make a new one")
             if self._loaded is None:
-                self._loaded = _load_wheel(self._folder) if self._from_wheel else _load_folder(self._folder)
+                self._loaded = _Wheel(self._folder) if self._from_wheel else _Folder(self._folder)
             return self._loaded
 
 
-class _Loaded:
-    """The runtime, a tokenizer of our own beside it (the runtime changes its own), and the neutral vector.
+class _Wheel:
+    """The weights of the wheel: a row per token, averaged here.
 
-    Reading a tokenizer takes a tenth of a second, and a search needs the runtime's alone: ours is read when it is used.
+    model2vec would do the same. But it takes a third of a second to load and to read the vocabulary, three times the
+    rest, and `semlex search` loads a model for a single query.
     """
 
-    def __init__(self, runtime: Any, counter_name: str, read_tokenizer: Callable[[], TextTokenizer]) -> None:
-        # Sums of float16 would be rounded to 11 bits.
-        runtime.embedding = np.asarray(runtime.embedding, dtype=np.float32)
-        self.runtime = runtime
-        self.counter_name = counter_name
-        self._read_tokenizer = read_tokenizer
-        self._tokenizer: TextTokenizer | None = None
-        self._reading = new_lock()
-        opposite = -runtime.embedding.mean(axis=0, dtype=np.float64)
-        if not opposite.any():
-            opposite[0] = 1.0  # a vocabulary that is centred exactly has no mean to point away from
-        self.neutral: NDArray[np.float32] = opposite.astype(np.float32)
+    def __init__(self, folder: ModelFolder) -> None:
+        from tokenizers import Tokenizer  # noqa: PLC0415 (not in the base install)
 
-    @property
-    def tokenizer(self) -> TextTokenizer:
-        with self._reading:
-            if self._tokenizer is None:
-                self._tokenizer = self._read_tokenizer()
-            return self._tokenizer
+        self._rows = _matrix(_pinned(folder, *WHEEL_WEIGHTS))
+        self.counter_name = f"tokenizer/{WHEEL_TOKENIZER[1][:16]}"
+        self.tokenizer = TextTokenizer(Tokenizer.from_buffer(_pinned(folder, *WHEEL_TOKENIZER)), self.counter_name)
+        self._unknown = self.tokenizer.token_id(WHEEL_UNKNOWN)
+        self.dimensions: int = self._rows.shape[1]
+
+    def means(self, texts: list[str]) -> NDArray[np.float32]:
+        """(n, dimensions), zeros where no token is known."""
+        if len(texts) > FEW_TEXTS:
+            self._rows = self._rows.astype(np.float32, copy=False)
+        vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        for row, ids in enumerate(self.tokenizer.ids(texts)):
+            known = ids[ids != self._unknown]
+            if known.size:
+                # Sums of float16 would be rounded to 11 bits.
+                vectors[row] = self._rows[known].astype(np.float32, copy=False).mean(axis=0)
+        return vectors
+
+    def neutral(self) -> NDArray[np.float32]:
+        """What a text without a known token gets."""
+        return _opposite(self._rows.astype(np.float32, copy=False))
+
+
+class _Folder:
+    """A model2vec model in a folder, with the library that knows all of their kinds."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        import_bars()
+        from model2vec import StaticModel  # noqa: PLC0415 (not in the base install)
+
+        try:
+            # The path exists, so the runtime does not ask the hub.
+            self._runtime = StaticModel.from_pretrained(folder.path, max_length=None, force_download=False)
+        except Exception as error:  # the runtime lets the errors of four libraries through
+            raise ModelError(
+                f"{folder.name} cannot be loaded from {folder.path} as a model2vec model ({type(error).__name__}); "
+                "the folder must hold model.safetensors, tokenizer.json and config.json; fetch it again"
+            ) from error
+        # Sums of float16 would be rounded to 11 bits.
+        self._runtime.embedding = np.asarray(self._runtime.embedding, dtype=np.float32)
+        # One of our own: the runtime changes its own.
+        self.tokenizer = open_tokenizer(folder)
+        self.counter_name = self.tokenizer.name
+        self.dimensions: int = self._runtime.embedding.shape[1]
+        # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
+        self._computing = Turns()
+
+    def means(self, texts: list[str]) -> NDArray[np.float32]:
+        """(n, dimensions), zeros where no token is known."""
+        vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
+        for start in range(0, len(texts), TEXTS_PER_CALL):
+            part = texts[start : start + TEXTS_PER_CALL]
+            with self._computing:
+                vectors[start : start + len(part)] = self._runtime.encode(
+                    part, normalize=False, max_length=None, batch_size=TEXTS_PER_CALL, use_multiprocessing=False
+                )
+        return vectors
+
+    def neutral(self) -> NDArray[np.float32]:
+        """What a text without a known token gets."""
+        return _opposite(self._runtime.embedding)
+
+
+def _opposite(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The opposite of the mean of a vocabulary's vectors."""
+    opposite = -rows.mean(axis=0, dtype=np.float64)
+    if not opposite.any():
+        opposite[0] = 1.0  # a vocabulary that is centred exactly has no mean to point away from
+    neutral: NDArray[np.float32] = opposite.astype(np.float32)
+    return neutral
 
 
 def _wheel_folder() -> ModelFolder:
@@ -229,16 +281,11 @@ def _wheel_folder() -> ModelFolder:
     return ModelFolder(WHEEL_MODEL, WHEEL_VERSION, Path(places[0]))
 
 
-def _load_wheel(folder: ModelFolder) -> _Loaded:
-    import safetensors.numpy  # noqa: PLC0415 (not in the base install)
-    from model2vec import StaticModel  # noqa: PLC0415
-    from tokenizers import Tokenizer  # noqa: PLC0415
-
-    vectors = safetensors.numpy.load(_pinned(folder, *WHEEL_WEIGHTS))["embedding.weight"]
-    content = _pinned(folder, *WHEEL_TOKENIZER)
-    runtime = StaticModel(vectors=vectors, tokenizer=Tokenizer.from_buffer(content), normalize=True, max_length=None)
-    name = f"tokenizer/{WHEEL_TOKENIZER[1][:16]}"
-    return _Loaded(runtime, name, lambda: TextTokenizer(Tokenizer.from_buffer(content), name))
+def _matrix(content: bytes) -> NDArray[np.float16]:
+    """The one table of the wheel's safetensors file, whose header is known since the file is pinned."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    (begin, end) = json.loads(content[8:start])["embedding.weight"]["data_offsets"]
+    return np.frombuffer(content, dtype="<f2", count=(end - begin) // 2, offset=start + begin).reshape(-1, WHEEL_WIDTH)
 
 
 def _pinned(folder: ModelFolder, name: str, sha256: str) -> bytes:
@@ -252,19 +299,3 @@ def _pinned(folder: ModelFolder, name: str, sha256: str) -> bytes:
             f"pip install --force-reinstall --no-deps '{WHEEL}=={WHEEL_VERSION}'"
         )
     return content
-
-
-def _load_folder(folder: ModelFolder) -> _Loaded:
-    import_bars()
-    from model2vec import StaticModel  # noqa: PLC0415 (not in the base install)
-
-    try:
-        # The path exists, so the runtime does not ask the hub.
-        runtime = StaticModel.from_pretrained(folder.path, max_length=None, force_download=False)
-    except Exception as error:  # the runtime lets the errors of four libraries through
-        raise ModelError(
-            f"{folder.name} cannot be loaded from {folder.path} as a model2vec model ({type(error).__name__}); "
-            "the folder must hold model.safetensors, tokenizer.json and config.json; fetch it again"
-        ) from error
-    tokenizer = open_tokenizer(folder)
-    return _Loaded(runtime, tokenizer.name, lambda: tokenizer)

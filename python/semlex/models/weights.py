@@ -238,8 +238,13 @@ def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
     """The folder, or what is wrong with it as a remark (empty when there is nothing at all)."""
     if find_spec("huggingface_hub") is None:
         return ""
+    from huggingface_hub import constants  # noqa: PLC0415 (not in the base install)
+
+    # The client itself takes half a second to load, and most searches only ask whether a model is there at all.
+    if not (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
+        return ""
     import_bars()
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 (as above)
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
