@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,17 @@ def test_files_are_readable_in_one_sitting() -> None:
     assert {
         path.name: lines for path in sources if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 500
     } == {}
+
+
+def test_the_architecture_names_every_module() -> None:
+    root = PACKAGE.parent.parent
+    page = (root / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
+    named = {word.rpartition("/")[2] for example in re.findall(r"`([^`]+)`", page) for word in [example.rstrip("/")]}
+    core = root / "rust" / "core" / "src"
+    python = {path.stem for path in PACKAGE.rglob("*.py") if path.parent.name != "migrations"} - {"__init__"}
+    folders = {path.parent.name for path in PACKAGE.rglob("__init__.py")} - {"semlex"}
+    rust = {path.stem for path in core.glob("*.rs")} - {"lib"} | {path.parent.name for path in core.glob("*/mod.rs")}
+    assert (python | folders | rust) - named == set()
+    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        firsts = [word for line in table.splitlines() for word in re.findall(r"`([^`]+)`", line.split("|")[1])]
+        assert len(firsts) == len(set(firsts)), firsts

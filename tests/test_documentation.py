@@ -116,19 +116,6 @@ def test_the_table_of_settings_is_that_of_the_command_line() -> None:
         assert cell[3] == (shown.lower() if isinstance(built_in, bool) else shown), setting.name
 
 
-def test_the_architecture_names_every_module() -> None:
-    page = (ROOT / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
-    named = {word.rpartition("/")[2] for example in code(page) for word in [example.rstrip("/")]}
-    package, core = ROOT / "python" / "semlex", ROOT / "rust" / "core" / "src"
-    python = {path.stem for path in package.rglob("*.py") if path.parent.name != "migrations"} - {"__init__"}
-    folders = {path.parent.name for path in package.rglob("__init__.py")} - {"semlex"}
-    rust = {path.stem for path in core.glob("*.rs")} - {"lib"} | {path.parent.name for path in core.glob("*/mod.rs")}
-    assert (python | folders | rust) - named == set()
-    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
-        firsts = [word for line in table.splitlines() for word in code(line.split("|")[1])]
-        assert len(firsts) == len(set(firsts)), firsts
-
-
 def consoles() -> list[pytest.ParameterSet]:
     """The `semlex` commands of the pages for everybody, in order; other programs (pip, pg_dump) are not run."""
     found = []
