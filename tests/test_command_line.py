@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -27,7 +29,7 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.exit_codes import EXIT_CODES, exit_code
-from semlex.options import question_last
+from semlex.options import question_last, verbosity_first
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +90,59 @@ def test_completion(shell: Shell, name: str) -> None:
     assert "search" in shell().stdout
     del shell.environment["_SEMLEX_COMPLETE"]
     assert "--install-completion" in shell("--help").stdout
+
+
+def test_quiet_and_verbose_before_or_behind_a_command(shell: Shell) -> None:
+    shell.environment["SEMLEX_LANGUAGE"] = "german"
+    assert shell("index", "docs", "--quiet", "--language", "english").stderr == ""
+    done = shell("-q", "search", "yellow fruit")
+    assert "fruit.txt" in done.stdout
+    assert done.stderr == ""
+    expected = "language = german (SEMLEX_LANGUAGE) is not used: the collection has english"
+    for arguments in (("--verbose", "search", "fruit"), ("search", "fruit", "--verbose"), ("-v", "search", "fruit")):
+        assert expected in shell(*arguments).stderr
+    assert expected not in shell("search", "fruit").stderr
+    assert "exclude each other" in shell("search", "fruit", "--quiet", "--verbose", code=2).stderr
+
+
+@given(st.lists(st.sampled_from(["word", "--verbose", "--quiet", "--", "-c"])))
+def test_what_is_moved_to_the_front(arguments: list[str]) -> None:
+    found = verbosity_first(arguments)
+    assert sorted(found) == sorted(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    assert found[end:] == arguments[end:]
+    kinds = [word in ("--verbose", "--quiet") for word in found[:end]]
+    assert kinds == sorted(kinds, reverse=True)
+
+
+@pytest.mark.parametrize("columns", ["80", "1000"])
+@pytest.mark.parametrize(
+    ("arguments", "option", "expected"),
+    [
+        (("search", "keys", "-k", "many"), "--top-k", "must be a whole number; got 'many'"),
+        (("search", "keys", "--deadline", "soon"), "--deadline", "must be seconds, 0 or more; got 'soon'"),
+        (("status", "--keep-alive", "-1"), "--keep-alive", "must be seconds, 0 or more; got '-1'"),
+        (("index", "docs", "--chunk-tokens", "1.5"), "--chunk-tokens", "must be a whole number; got '1.5'"),
+    ],
+)
+def test_a_value_that_is_no_number(
+    shell: Shell, columns: str, arguments: tuple[str, ...], option: str, expected: str
+) -> None:
+    shell.environment |= {"COLUMNS": columns, "NO_COLOR": "1"}
+    told = shell(*arguments, code=2).stderr
+    assert "\x1b" not in told
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", told).split())
+    assert option in words
+    assert expected in words
+
+
+def test_help_breaks_its_lines_at_the_terminals_edge(shell: Shell) -> None:
+    shell.environment["COLUMNS"] = "80"
+    text = shell("index", "--help").stdout.split("╭")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("Unchanged"))
+    for line, following in itertools.pairwise(lines[begin:]):
+        assert len(line) + 1 + len(following.split()[0]) > 78, (line, following)
 
 
 # --- questions ------------------------------------------------------------------------------------------------------

@@ -20,24 +20,30 @@ from semlex.exit_codes import EXIT_CODES, SOME_FILES, exit_code
 from semlex.figures_display import print_collections, print_status
 from semlex.model_commands import doctor_app, models_app
 from semlex.options import (
+    INT,
+    SECONDS,
     AsJson,
+    ChunkTokens,
     CollectionName,
     Database,
     DataDir,
     Device,
     Dimensions,
-    HelpGroup,
     KeepAlive,
     Language,
+    MainGroup,
     Model,
+    OverlapTokens,
     QuestionCommand,
     Reranker,
     filter_mapping,
+    seconds,
+    whole_number,
 )
 from semlex.postgres_commands import postgres_app
 from semlex.presentation import print_json, print_report, print_results
 from semlex.progress_display import progress_bar
-from semlex.terminal import messages, output
+from semlex.terminal import inform, messages, output, set_quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +57,7 @@ app = typer.Typer(
     "The server is DATABASE_URL (or --database); without one, an embedded Postgres runs on this machine. What stays "
     "the same from run to run can come from the environment or a file: `semlex config` shows all settings.",
     epilog=EXIT_CODES,
-    cls=HelpGroup,
+    cls=MainGroup,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -72,7 +78,9 @@ Lexical = Annotated[
     str | None, typer.Option("--lexical", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
 ]
 Fusion = Annotated[str, typer.Option("--fusion", help="How the legs are put together: completed, rrf or linear.")]
-TopK = Annotated[int, typer.Option("--top-k", "-k", help="Number of results, 1 to 1,000.")]
+TopK = Annotated[
+    int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Number of results, 1 to 1,000.")
+]
 Mode = Annotated[
     str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
 ]
@@ -112,7 +120,7 @@ def _only_collection(settings: Settings) -> str | None:
 def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRetriever]:
     with _retriever(settings, create=create) as retriever:
         if not quiet:
-            messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
+            inform(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
         if _verbose.get():
             for name, (default, stored) in retriever.retriever.unused_defaults.items():
                 line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
@@ -148,12 +156,24 @@ def semlex(
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Before a command: say which settings a collection does not follow.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Say which settings a collection does not follow; may stand behind a command, too."
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Only results, notes and errors, no progress; may stand behind a command, too."
+        ),
     ] = False,
 ) -> None:
     """The options before a command."""
     del version
+    if verbose and quiet:
+        raise ConfigurationError("--verbose and --quiet exclude each other: give one of them")
     _verbose.set(verbose)
+    set_quiet(quiet)
 
 
 @app.command("try", cls=QuestionCommand)
@@ -204,7 +224,7 @@ def try_folder(
             again = f'semlex search "…" --collection {collection}'
             if data_dir is not None:
                 again += f" --data-dir {data_dir}"
-            messages.print(f"[dim]ask again: {escape(again)}[/dim]")
+            inform(f"[dim]ask again: {escape(again)}[/dim]")
 
 
 @app.command()
@@ -222,10 +242,8 @@ def index(
         list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
     ] = None,
     recursive: Annotated[bool, typer.Option(help="Enter folders below.")] = True,
-    chunk_tokens: Annotated[int | None, typer.Option("--chunk-tokens", help="Most tokens of a chunk.")] = None,
-    overlap_tokens: Annotated[
-        int | None, typer.Option("--overlap-tokens", help="Most tokens that neighbours share.")
-    ] = None,
+    chunk_tokens: ChunkTokens = None,
+    overlap_tokens: OverlapTokens = None,
     database: Database = None,
     data_dir: DataDir = None,
     keep_alive: KeepAlive = None,
@@ -290,7 +308,10 @@ def search(
         ),
     ] = None,
     deadline: Annotated[
-        float | None, typer.Option("--deadline", help="Seconds; what has answered by then is the answer.")
+        float | None,
+        typer.Option(
+            "--deadline", parser=seconds, metavar=SECONDS, help="Seconds; what has answered by then is the answer."
+        ),
     ] = None,
     database: Database = None,
     data_dir: DataDir = None,
@@ -343,7 +364,7 @@ def embed(
     if as_json:
         print_json({"embedded": written})
     else:
-        messages.print(f"{written} chunks embedded")
+        inform(f"{written} chunks embedded")
 
 
 @app.command()
@@ -364,7 +385,7 @@ def optimize(
     if as_json:
         print_json({"merged": merged})
     else:
-        messages.print(f"{merged} segments merged")
+        inform(f"{merged} segments merged")
 
 
 @app.command()
@@ -388,7 +409,7 @@ def reindex(
     if as_json:
         print_json({"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation})
     else:
-        messages.print(f"{rebuilt.chunks} chunks indexed anew, {rebuilt.segments} segments")
+        inform(f"{rebuilt.chunks} chunks indexed anew, {rebuilt.segments} segments")
 
 
 @app.command()

@@ -29,7 +29,7 @@ from semlex.options import (
 )
 from semlex.presentation import print_json
 from semlex.progress_display import progress_bar
-from semlex.terminal import messages, output
+from semlex.terminal import inform, messages, output
 from semlex.types import MAX_TOP_K
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class _Target:
         settings = load_settings(collection=name, **self.settings)
         async with PostgreSQLRetriever(**settings.retriever_options, create=self.collection is None) as retriever:
             if not self.as_json:
-                messages.print(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
+                inform(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
             if self.collection is not None:
                 yield retriever
                 return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +16,72 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+VERBOSITY = ("--verbose", "--quiet")
+INT, SECONDS = "INT", "SECONDS"
+
+
 class HelpGroup(TyperGroup):
-    """A group of commands that shows its help, and is done, when nothing is asked of it."""
+    """A group of commands that shows its help, and is done, when nothing is asked of it.
+
+    The paragraphs of its commands' help are as wide as the terminal, not as the source.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for command in self.commands.values():
+            command.help = command.help and folded(command.help)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """No arguments are a question for help."""
         return super().parse_args(ctx, args or ["--help"])
+
+
+class MainGroup(HelpGroup):
+    """The commands of semlex; how much they say may stand before or behind a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Moves ``--verbose`` and ``--quiet`` to the front."""
+        return super().parse_args(ctx, verbosity_first(args))
+
+
+def verbosity_first(arguments: Sequence[str]) -> list[str]:
+    """Arguments with ``--verbose`` and ``--quiet`` in front, but what follows ``--``."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    moved = [argument for argument in arguments[:end] if argument in VERBOSITY]
+    return [*moved, *(argument for argument in arguments[:end] if argument not in VERBOSITY), *arguments[end:]]
+
+
+def folded(text: str) -> str:
+    """A text whose paragraphs are one line each; what begins with a backspace keeps its lines."""
+    paragraphs = cleandoc(text).split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
+
+
+def whole_number(text: str | int) -> int:
+    """The value of an option.
+
+    Raises:
+        typer.BadParameter: It is no whole number.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a whole number; got {text!r}") from None
+
+
+def seconds(text: str | float) -> float:
+    """The value of an option.
+
+    Raises:
+        typer.BadParameter: It is no number of seconds, 0 or more.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise typer.BadParameter(f"must be seconds, 0 or more; got {text!r}")
+    return value
 
 
 class QuestionCommand(TyperCommand):
@@ -78,7 +140,8 @@ KeepAlive = Annotated[
     float | None,
     typer.Option(
         "--keep-alive",
-        min=0,
+        parser=seconds,
+        metavar=SECONDS,
         help="Seconds for which the embedded Postgres stays after its last user; default: 300; 0 stops it at once.",
     ),
 ]
@@ -91,10 +154,23 @@ Model = Annotated[
 Language = Annotated[str | None, typer.Option("--language", help="Language of a new collection's texts.")]
 Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
 Dimensions = Annotated[
-    int | None, typer.Option("--dimensions", help="Length of the vectors: they are cut to it; for static ones a check.")
+    int | None,
+    typer.Option(
+        "--dimensions",
+        parser=whole_number,
+        metavar=INT,
+        help="Length of the vectors: they are cut to it; for static ones a check.",
+    ),
 ]
 Reranker = Annotated[
     str | None, typer.Option("--reranker", help="Name or folder of a reranker, score, none or auto; see the docs.")
 ]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
+ChunkTokens = Annotated[
+    int | None, typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Most tokens of a chunk.")
+]
+OverlapTokens = Annotated[
+    int | None,
+    typer.Option("--overlap-tokens", parser=whole_number, metavar=INT, help="Most tokens that neighbours share."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]

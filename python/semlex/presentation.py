@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from semlex.terminal import UNSAFE, marked_text, messages, one_line, output
+from semlex.terminal import UNSAFE, inform, marked_text, messages, one_line, output
 
 if TYPE_CHECKING:
     from semlex.progress import IndexReport
@@ -78,12 +78,12 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
         messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
     found = found_at_all(results)
     if found:
-        messages.print(f"[dim]{found}[/dim]")
+        inform(f"[dim]{found}[/dim]")
     model = f" · {results.embedding_model}" if results.embedding_model else ""
     fusion = f" · fused by {results.fusion}" if results.fusion else ""
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in results.timings.items())
-    messages.print(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
+    inform(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
 
 
 def place_of(result: SearchResult) -> str:
@@ -146,7 +146,7 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
     if as_json:
         print_json(dataclasses.asdict(report))
         return
-    messages.print(
+    inform(
         f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged, {report.failed} failed; "
         f"{report.chunks} chunks written, {report.embedded} embedded, {report.seconds:.1f} s"
     )

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from semlex.terminal import messages
+from semlex.terminal import is_quiet, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ LINE_SECONDS = 10.0
 @contextmanager
 def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
     """What long work calls as it goes on; None when nothing is to be shown."""
-    if not shown:
+    if not shown or is_quiet():
         yield None
     elif messages.is_terminal:
         with _bars() as step:

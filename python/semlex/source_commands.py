@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from semlex.options import (
+    INT,
     AsJson,
     CollectionName,
     Database,
@@ -21,6 +22,7 @@ from semlex.options import (
     KeepAlive,
     Model,
     filter_mapping,
+    whole_number,
 )
 from semlex.presentation import print_json, print_report
 from semlex.progress_display import progress_bar
@@ -139,10 +141,17 @@ def delete(
 def rechunk(
     *,
     chunk_tokens: Annotated[
-        int | None, typer.Option("--chunk-tokens", help="Most tokens of a chunk from now on.")
+        int | None,
+        typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Most tokens of a chunk from now on."),
     ] = None,
     overlap_tokens: Annotated[
-        int | None, typer.Option("--overlap-tokens", help="Most tokens that neighbours share from now on.")
+        int | None,
+        typer.Option(
+            "--overlap-tokens",
+            parser=whole_number,
+            metavar=INT,
+            help="Most tokens that neighbours share from now on.",
+        ),
     ] = None,
     source: Source = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -46,6 +47,25 @@ class SafeConsole(Console):
 # Results go to stdout, everything else to stderr, so that a pipe carries results only.
 output = SafeConsole(highlight=False, soft_wrap=True, emoji=False)
 messages = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def set_quiet(quiet: bool) -> None:
+    """Whether `inform` says nothing."""
+    _quiet.set(quiet)
+
+
+def is_quiet() -> bool:
+    """Whether nothing but results, notes and errors is wanted."""
+    return _quiet.get()
+
+
+def inform(text: str) -> None:
+    """Prints to stderr what nobody need know, unless quiet is wanted."""
+    if not is_quiet():
+        messages.print(text)
 
 
 def marked_text(excerpt: str, content: str, style: str) -> Text:
