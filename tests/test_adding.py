@@ -13,6 +13,7 @@ import pytest
 from semlex import BulkIngestConfig, ChunkMetadata, Document, PostgreSQLRetriever, ValidationError, VectorDocument
 from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
+from semlex.types import MAX_CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -263,3 +264,31 @@ async def test_every_field_is_checked(store: PostgreSQLRetriever, field: str, va
         await store.add_documents([Document("text", id="good", child_ids=["bad"]), bad])
     assert [(one.row, one.field, one.code) for one in caught.value.errors] == [(1, field, code)]
     assert await store.count() == 0
+
+
+# --- titles ---------------------------------------------------------------------------------------------------------
+
+
+def words(size: int) -> str:
+    """Text of addresses, each of which Postgres splits in three words."""
+    return " ".join(f"{number:x}.co/{number:x}" for number in range(size // 8 + 1)).ljust(size, "x")[:size]
+
+
+@pytest.mark.parametrize("lexical", ["tsvector", "bm25"])
+async def test_titles_that_are_too_long_are_refused_before_anything_is_written(database_url: str, lexical: str) -> None:
+    sizes = {"chapter_title": 6_000, "section_title": 8_000, "subsection_title": 2_384}
+    titles: dict[str, Any] = {name: words(size) for name, size in sizes.items()}
+    largest = Document(words(MAX_CHUNK_BYTES), titles, id="largest")
+    others = [Document(f"text {number}", id=f"d{number}") for number in range(3)]
+    too_long = Document("text", titles | {"subsection_title": [words(2_384), "x"]}, id="long")
+    bulk = BulkIngestConfig(batch_size=2)
+    async with retriever(database_url, embedding_model="none", lexical=lexical, bulk=bulk) as store:
+        with pytest.raises(ValidationError) as caught:
+            await store.add_documents([*others, too_long])
+        assert str(caught.value) == (
+            "row 3 (id 'long'): metadata key 'section_title' must have at most 16,384 bytes, with the other titles; "
+            "got 16,385 bytes: shorten or split it"
+        )
+        assert await store.count() == 0
+        assert await store.add_documents([*others, largest]) == ["d0", "d1", "d2", "largest"]
+        assert await store.count() == 4

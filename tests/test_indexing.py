@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from semlex import PostgreSQLRetriever
-from semlex.errors import CollectionSettingsError, ConfigurationError, EmbeddingsMissingError, ModelMismatchError
+from semlex import PostgreSQLRetriever, file_indexing, preparation
+from semlex.errors import (
+    CollectionSettingsError,
+    ConfigurationError,
+    EmbeddingsMissingError,
+    ModelMismatchError,
+    StoreError,
+)
+from semlex.indexer import Indexer
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from semlex.documents.loading import FoundFile
     from semlex.progress import Progress
 
 PAGE = """# Keys
@@ -254,3 +263,45 @@ async def test_large_collections_get_their_indexes(database_url: str, monkeypatc
             assert connection.execute(count).fetchone() == (2,)
         assert len(await opened.search("subject 3", top_k=100)) == 100
         assert await opened.create_index() == []
+
+
+@pytest.mark.parametrize("ending", ["error", "cancellation"])
+async def test_a_run_that_ends_early_leaves_nobody_reading(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    for number in range(20):
+        (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
+    monkeypatch.setattr(file_indexing, "FILE_BATCH_CHUNKS", 10)
+    prepare = preparation.prepare_file
+    begun: list[str] = []
+    ended: list[str] = []
+    ahead = threading.Event()
+
+    def slowly(file: FoundFile, *arguments: Any, **options: Any) -> Any:
+        begun.append(file.uri)
+        if len(begun) > 10:
+            ahead.set()
+            time.sleep(0.2)
+        prepared = prepare(file, *arguments, **options)
+        ended.append(file.uri)
+        return prepared
+
+    async def fail(*_: object) -> None:
+        await asyncio.to_thread(ahead.wait, 60)
+        if ending == "error":
+            raise StoreError("the server has gone")
+        await asyncio.sleep(60)
+
+    async with retriever(database_url) as opened:
+        monkeypatch.setattr(preparation, "prepare_file", slowly)
+        monkeypatch.setattr(Indexer, "write_batch", fail)
+        before = asyncio.all_tasks()
+        run = asyncio.create_task(opened.index(tmp_path))
+        if ending == "cancellation":
+            assert await asyncio.to_thread(ahead.wait, 60)
+            run.cancel()
+        with pytest.raises(StoreError if ending == "error" else asyncio.CancelledError):
+            await run
+        assert begun == ended
+        assert len(ended) < 20
+        assert asyncio.all_tasks() == before

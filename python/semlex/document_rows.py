@@ -10,7 +10,7 @@ from semlex.store.bulk import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
 from semlex.store.rows import chunk_keys, indexed_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -147,9 +147,18 @@ def _named_in_metadata(metadata: Sequence[dict[str, Any]], *, with_context: bool
     columns["token_count"] = [_count(values.get("token_count")) for values in metadata]
     columns["subsection_title"] = [_texts(values.get("subsection_title")) for values in metadata]
     if with_context:
-        titles = zip(columns["chapter_title"], columns["section_title"], columns["subsection_title"], strict=True)
-        columns["context"] = [context_line(None, [t for t in (one, two, *rest) if t]) for one, two, rest in titles]
+        columns["context"] = [
+            context_line(None, [title for titles in titles_in(values).values() for title in titles])
+            for values in metadata
+        ]
     return columns
+
+
+def titles_in(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The titles that metadata names, by their keys, outer ones first."""
+    found = {name: [_text(metadata.get(name))] for name in ("chapter_title", "section_title")}
+    found["subsection_title"] = _texts(metadata.get("subsection_title"))
+    return {name: [title for title in titles if title] for name, titles in found.items()}
 
 
 def _text(value: object) -> str:

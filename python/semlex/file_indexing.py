@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from semlex.store.sources import KnownDocument, Source, known_documents, read_so
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from datetime import datetime
 
     from semlex.collection_options import CollectionOptions
@@ -238,26 +239,31 @@ class FileRun:
         indexer = self._indexer
         cut_before = indexer.documents_cut()
         empty = await self._database.read("look at the collection", lambda c: ingestion.is_empty(c, indexer.collection))
-        async for batch in self._read_ahead(found, sources, chunker, again=again):
-            if dry_run:
-                await self._count(batch)
-            else:
-                await self._write(batch, "direct" if empty else "merge")
+        async with aclosing(self._read_ahead(found, sources, chunker, again=again)) as batches:
+            async for batch in batches:
+                if dry_run:
+                    await self._count(batch)
+                else:
+                    await self._write(batch, "direct" if empty else "merge")
         self.report.cut = indexer.documents_cut() - cut_before
 
     async def _read_ahead(
         self, found: list[FoundFile], sources: OpenSources, chunker: Chunker, *, again: bool
-    ) -> AsyncIterator[list[preparation.PreparedFile]]:
-        """Batches of files, read and cut; the next batch is made while the caller writes this one."""
+    ) -> AsyncGenerator[list[preparation.PreparedFile], None]:
+        """Batches of files, read and cut; the next batch is made while the caller writes this one.
+
+        When it is closed, the file that is being read is the last one, and it is waited for.
+        """
         with_context = self._indexer.collection.settings.with_context
         report = self.report
         position = 0
+        ended = False
 
         def next_batch() -> list[preparation.PreparedFile]:
             nonlocal position
             batch: list[preparation.PreparedFile] = []
             chunks = 0
-            while position < len(found) and chunks < FILE_BATCH_CHUNKS:
+            while position < len(found) and chunks < FILE_BATCH_CHUNKS and not ended:
                 file = found[position]
                 position += 1
                 source, known = sources[str(file.root)]
@@ -274,19 +280,24 @@ class FileRun:
                     chunks += len(prepared.chunks["chunk_id"])
             return batch
 
-        pending = asyncio.ensure_future(asyncio.to_thread(next_batch))
-        while True:
-            batch = await pending
-            read = position
-            more = read < len(found)
-            if more:
-                pending = asyncio.ensure_future(asyncio.to_thread(next_batch))
-            if batch:
-                yield batch
-            if self._progress is not None:
-                self._progress(Progress("read", read, len(found), "files"))
-            if not more:
-                return
+        loop = asyncio.get_running_loop()
+        pending = loop.run_in_executor(None, next_batch)
+        try:
+            while True:
+                batch = await asyncio.shield(pending)
+                read = position
+                more = read < len(found)
+                if more:
+                    pending = loop.run_in_executor(None, next_batch)
+                if batch:
+                    yield batch
+                if self._progress is not None:
+                    self._progress(Progress("read", read, len(found), "files"))
+                if not more:
+                    return
+        finally:
+            ended = True
+            await asyncio.gather(pending, return_exceptions=True)
 
     async def _write(self, batch: list[preparation.PreparedFile], mode: WriteMode) -> None:
         indexer, report = self._indexer, self.report

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.chunks import ChunkMetadata, VectorDocument
+from semlex.document_rows import IN_METADATA, titles_in
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document
+from semlex.types import (
+    MAX_CHUNK_BYTES,
+    MAX_ID_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_METADATA_DEPTH,
+    MAX_TITLES_BYTES,
+    Document,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,6 +183,8 @@ class GivenDocuments:
             for error in (FieldError(*found) for found in _core.validate_rows(fields, self.ids))
         ]
         errors += self._child_errors()
+        if not errors:
+            errors += self._title_errors()
         unusable = {error.row for error in errors if error.field == "id"}
         errors += [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
@@ -199,6 +209,21 @@ class GivenDocuments:
             FieldError(parts[number][0], None, field, code, limit, actual)
             for number, _, field, code, limit, actual in found
         ]
+
+    def _title_errors(self) -> list[FieldError]:
+        """Titles that are too long: they are analysed and embedded together with the text."""
+        errors = []
+        for row, metadata in enumerate(self.metadata):
+            if IN_METADATA.isdisjoint(metadata):
+                continue
+            sizes = {key: sum(len(title.encode()) for title in titles) for key, titles in titles_in(metadata).items()}
+            size = sum(sizes.values())
+            if size > MAX_TITLES_BYTES:
+                shown = self.ids[row][:SHOWN_ID_CHARACTERS] or None
+                limit = f"{MAX_TITLES_BYTES} bytes, with the other titles"
+                longest = max(sizes, key=sizes.__getitem__)
+                errors.append(FieldError(row, shown, "metadata", "too_long", limit, f"{size} bytes", longest))
+        return errors
 
 
 def check_on_duplicate(on_duplicate: object) -> None:

@@ -25,6 +25,7 @@ DEFAULT_TOP_K = 5
 MAX_ID_BYTES = 512  # a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id
 MAX_CHUNK_BYTES = 128 * 1024  # the tsvector of a longer text may pass 1 MB, which would fail the whole batch
 MAX_METADATA_BYTES = 1024 * 1024
+MAX_TITLES_BYTES = 16 * 1024  # they are analysed and embedded with the text of every chunk
 MAX_METADATA_DEPTH = 64
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
@@ -329,11 +330,11 @@ def _arrays_source(batch: _Batch, rows: ChunkRows) -> tuple[sql.Composed, dict[s
     parameters["document_id"] = [UUID(bytes=document_id) for document_id in rows.columns["document_id"]]
     for name in FROM_ARRAY:
         parameters[name] = [_core.to_json(value).decode() for value in rows.columns[name]]
+    for name in ("created_at", "updated_at"):  # as text the server takes no offset of 16 hours or more
+        parameters[name] = [moment.astimezone(UTC) for moment in rows.columns[name]]
     embedding = collection.embedding
-    vector_type: sql.Composable = sql.SQL("text")
+    vector_type = sql.SQL("text") if embedding is None else _vector_type(collection)
     parameters["embedding"] = [None] * len(rows)
-    if embedding is not None:
-        vector_type = _vector_type(collection)
     if embedding is not None and rows.embeddings is not None:
         as_text = HalfVector if embedding.storage == "halfvec" else Vector
         parameters["embedding"] = [None if row is None else as_text(row).to_text() for row in rows.embeddings]

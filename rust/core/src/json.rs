@@ -10,6 +10,8 @@ pub const MAX_DEPTH: usize = 64;
 pub const MAX_BYTES: usize = 1024 * 1024;
 /// Digits of an integer: what Python reads back at its default setting (`sys.int_info.default_max_str_digits`).
 pub const MAX_DIGITS: usize = 4300;
+/// From here on the shortest form of a number has an exponent and no point.
+const EXACT_DIGITS: f64 = 1e16;
 
 /// Writes one JSON value after another into one buffer.
 #[derive(Debug)]
@@ -184,7 +186,8 @@ impl JsonWriter {
         self.scalar(text.as_bytes())
     }
 
-    /// Writes a number: the shortest digits that read back as the same value.
+    /// Writes a number so that it is read back as the same number, out of `jsonb` too: there a number without a point is
+    /// a whole one, and exponents are lost.
     ///
     /// # Errors
     /// `not_finite`, `too_long`.
@@ -192,7 +195,12 @@ impl JsonWriter {
         if !value.is_finite() {
             return Err(Fault::new(Code::NotFinite).actual("a number in JSON"));
         }
-        self.scalar(format!("{value:?}").as_bytes())
+        let text = if value.abs() < EXACT_DIGITS {
+            format!("{value:?}")
+        } else {
+            format!("{value:.1}")
+        };
+        self.scalar(text.as_bytes())
     }
 
     /// Writes true or false.
