@@ -278,3 +278,20 @@ def test_what_is_said_is_refused_where_it_disagrees_and_what_is_set_is_a_default
     refused = semlex("index", "docs", "-c", "one", "--language", "french", code=2).stderr
     assert "german" in refused
     assert "french" in refused
+
+
+def test_a_model_of_the_environment_is_for_new_collections(
+    folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "docs").mkdir()
+    (folder / "docs" / "page.md").write_text("A lion.\n", encoding="utf-8")
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    semlex("index", "docs", "-c", "one", "--model", "static")
+    monkeypatch.setenv("SEMLEX_EMBEDDING_MODEL", "http://127.0.0.1:1/v1#m")
+    monkeypatch.setenv("SEMLEX_DIMENSIONS", "99")
+    assert "lion" in semlex("search", "lion", "-c", "one").stdout
+    told = " ".join(semlex("--verbose", "index", "docs", "-c", "one").stderr.split())
+    assert "embedding_model = http://127.0.0.1:1/v1#m (SEMLEX_EMBEDDING_MODEL) is not used: the collection has" in told
+    assert "dimensions = 99 (SEMLEX_DIMENSIONS) is not used" in told
+    refused = semlex("search", "lion", "-c", "one", "--model", "http://127.0.0.1:1/v1#m", code=4).stderr
+    assert "127.0.0.1:1" in refused

@@ -14,7 +14,7 @@ import model_cache
 from model_cache import without
 from model_servers import ModelServerDouble, openai_embeddings
 from semlex.choosing import STORED
-from semlex.errors import ConfigurationError, ModelError, ModelNotAllowedError
+from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, ModelNotAllowedError
 from semlex.models.permission import host_of, key_for, leads_to
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
@@ -262,3 +262,63 @@ def test_hosts_of_names() -> None:
     assert host_of("https://[::1]:9/v1#m") == "::1:9"
     assert host_of("ollama:x") is None
     assert host_of("http://x:port") is None
+
+
+def test_a_default_model_is_for_new_collections(database_url: str, double: ModelServerDouble) -> None:
+    name = f"{double.url}/v1#m"
+    defaults = {"embedding_model": name, "dimensions": 8}
+    with SyncRetriever(database_url, defaults=defaults, collection="new") as retriever:
+        retriever.add_texts(TEXTS)
+        assert retriever.status()["embedding_model"] == name
+        assert retriever.retriever.unused_defaults == {}
+    with SyncRetriever(database_url, defaults=defaults | {"dimensions": 4}, collection="new") as retriever:
+        assert retriever.search(QUERY).mode == "hybrid"  # the user names the address: no list is needed
+        assert retriever.retriever.unused_defaults == {"dimensions": (4, 8)}
+    with SyncRetriever(database_url, "static", collection="static") as retriever:
+        retriever.add_texts(TEXTS)
+    sent = len(double.requests)
+    with SyncRetriever(database_url, defaults=defaults, collection="static") as retriever:
+        retriever.add_texts(["more"])
+        assert retriever.search(QUERY).mode == "hybrid"
+        stored = retriever.retriever.collection.embedding
+        assert stored is not None
+        assert retriever.retriever.unused_defaults == {
+            "embedding_model": (name, stored.model),
+            "dimensions": (8, stored.dimensions),
+        }
+    with SyncRetriever(database_url, defaults={"embedding_model": "static"}, collection="static") as retriever:
+        assert retriever.retriever.unused_defaults == {}
+    with SyncRetriever(database_url, defaults={"embedding_model": "none"}, collection="static") as retriever:
+        assert retriever.search(QUERY).mode == "keyword"
+        assert retriever.retriever.unused_defaults == {}
+    assert len(double.requests) == sent
+    with pytest.raises(ModelMismatchError):
+        SyncRetriever(database_url, name, collection="static").initialize()
+
+
+def test_a_default_model_does_not_open_what_the_database_names(collection: str, double: ModelServerDouble) -> None:
+    named = "http://127.0.0.1:1/v1#m"
+    rename(collection, f"{double.url}/v1#m")
+    with SyncRetriever(collection, defaults={"embedding_model": named}) as retriever:
+        [warning] = retriever.search(QUERY).warnings
+    assert "answered by words alone" in warning
+    assert double.requests == []
+
+
+def test_the_key_does_not_go_to_a_listed_server_while_a_default_names_another(
+    database_url: str, double: ModelServerDouble
+) -> None:
+    name = f"{double.url}/v1#m"
+    with SyncRetriever(database_url, name) as retriever:
+        retriever.add_texts(TEXTS)
+    double.requests.clear()
+    other = {"embedding_model": "https://models.example/v1#m"}
+    with SyncRetriever(database_url, models=[name], defaults=other) as retriever:
+        assert retriever.search(QUERY).mode == "hybrid"
+    assert ["authorization" in request.headers for request in double.requests] == [False]
+
+
+@pytest.mark.parametrize(("name", "value"), [("embedding_model", 3), ("dimensions", "8"), ("dimensions", True)])
+def test_default_models_of_wrong_kinds(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"defaults: {name} must be"):
+        SyncRetriever("postgresql://x", defaults={name: value})

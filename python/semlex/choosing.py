@@ -7,9 +7,9 @@ import shlex
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.embedding.selection import STATIC, choose_embedder
+from semlex.embedding.selection import KEYWORDS_ONLY, STATIC, choose_embedder
 from semlex.embedding.static import WHEEL_MODEL
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError, ModelNotAllowedError, ModelNotFoundError
 from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
@@ -42,6 +42,8 @@ class ModelOptions:
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
         models: Names that a collection may bring although they lead to a server or a folder.
+        default_model: `embedding_model` of collections without vectors, or None.
+        default_dimensions: `dimensions` of collections without vectors, or None.
     """
 
     embedding_model: str | Embedder | None = None
@@ -50,6 +52,30 @@ class ModelOptions:
     device: str | None = None
     dimensions: int | None = None
     models: Sequence[str] = ()
+    default_model: str | None = None
+    default_dimensions: int | None = None
+
+    def unused(self, stored: EmbeddingVersion | None) -> dict[str, tuple[Any, Any]]:
+        """The defaults that a collection with these vectors does not follow: name -> (default, stored)."""
+        if stored is None:
+            return {}
+        model, dimensions = self.default_model, self.default_dimensions
+        found: dict[str, tuple[Any, Any]] = {}
+        if self.embedding_model is None and model not in (None, KEYWORDS_ONLY) and not _same_name(model, stored.model):
+            found["embedding_model"] = (model, stored.model)
+        if self.dimensions is None and dimensions not in (None, stored.dimensions):
+            found["dimensions"] = (dimensions, stored.dimensions)
+        return found
+
+    def chosen_for(self, stored: EmbeddingVersion | None) -> ModelOptions:
+        """The same options with those defaults said that a collection with these vectors follows."""
+        unused = self.unused(stored)
+        model, dimensions = self.embedding_model, self.dimensions
+        if model is None and "embedding_model" not in unused:
+            model = self.default_model
+        if dimensions is None and "dimensions" not in unused:
+            dimensions = self.default_dimensions
+        return replace(self, embedding_model=model, dimensions=dimensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +138,7 @@ async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: Embe
         ModelMismatchError: The model on this machine makes other vectors than the collection's.
         ModelError: As `semlex.embedding.selection.choose_embedder`, for a model that the user named.
     """
+    options = options.chosen_for(stored)
     if options.embedding_model is not None or stored is None:
         return await caller.query(lambda: _open(_configured(options, stored), options))
     if stored.model == GIVEN:
@@ -191,13 +218,18 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> Choice:
     elif name not in {STATIC, WHEEL_MODEL}:
         _check_cached(name)
     # The environment has one key and does not say for which of several hosts it is: then none of them gets it.
-    hosts = {host_of(entry) or entry for entry in listed if leads_to(entry) == "server"}
+    known = [*listed, options.default_model or ""]
+    hosts = {host_of(entry) or entry for entry in known if leads_to(entry) == "server"}
     return choose_embedder(name, device=options.device, dimensions=dimensions, why=STORED, send_key=len(hosts) == 1)
 
 
 def _same_name(listed: str, stored: str) -> bool:
-    """Whether a name of the user's list is the stored one; a folder is stored by its absolute path."""
-    return listed == stored or (leads_to(listed) == "folder" and str(Path(listed).expanduser().resolve()) == stored)
+    """Whether a name of the user's is the stored one; a folder is stored by its absolute path."""
+    for prefix in LOCAL_PREFIXES:
+        listed, stored = listed.removeprefix(prefix), stored.removeprefix(prefix)
+    if listed == stored or {listed, stored} <= {STATIC, WHEEL_MODEL}:
+        return True
+    return leads_to(listed) == "folder" and str(Path(listed).expanduser().resolve()) == stored
 
 
 def _check_cached(name: str) -> None:

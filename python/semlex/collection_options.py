@@ -29,6 +29,9 @@ KINDS: dict[str, type] = {
 }
 """The options that are decided when a collection is made (chunk settings: when its first file is cut)."""
 
+MODEL_KINDS: dict[str, type] = {"embedding_model": str, "dimensions": int}
+"""Options that are decided when the first vectors are stored; they have defaults, too."""
+
 BUILT_IN: dict[str, Any] = {
     "language": "english",
     "lexical": "bm25",
@@ -58,9 +61,10 @@ class CollectionOptions:
         Raises:
             ConfigurationError: A name is not known, or a value has the wrong kind or is out of range.
         """
-        given = dict(defaults or {})
+        given = {name: value for name, value in (defaults or {}).items() if name not in MODEL_KINDS}
         if unknown := sorted(given.keys() - KINDS.keys()):
-            raise ConfigurationError(f"defaults: unknown {', '.join(map(repr, unknown))}; known: {', '.join(KINDS)}")
+            known = ", ".join((*KINDS, *MODEL_KINDS))
+            raise ConfigurationError(f"defaults: unknown {', '.join(map(repr, unknown))}; known: {known}")
         options = cls(
             {name: value for name, value in said.items() if value is not None},
             {name: value for name, value in given.items() if value is not None},
@@ -161,6 +165,20 @@ def _language(name: str) -> str:
         return _core.language_named(name)
     except ValueError:
         return name
+
+
+def model_defaults(defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The defaults of the model, by their names in `semlex.choosing.ModelOptions`.
+
+    Raises:
+        ConfigurationError: One has the wrong kind.
+    """
+    given = {name: (defaults or {}).get(name) for name in MODEL_KINDS}
+    for name, value in given.items():
+        if value is not None and (not isinstance(value, MODEL_KINDS[name]) or isinstance(value, bool)):
+            kind = _KIND_NAMES[MODEL_KINDS[name]]
+            raise ConfigurationError(f"defaults: {name} must be {kind}; got {type(value).__name__}")
+    return {"default_model": given["embedding_model"], "default_dimensions": given["dimensions"]}
 
 
 def _check(values: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ class Settings:
         for setting in SETTINGS:
             if setting.of_collection and setting.name in self.origins:
                 (said if self.origins[setting.name] == ARGUMENT else defaults)[setting.name] = self.value(setting)
-        models = ("embedding_model", "models", "reranker_model", "use_reranking", "device", "dimensions")
+        models = ("models", "reranker_model", "use_reranking", "device")
         return (
             {name: getattr(self, name) for name in models}
             | said
@@ -352,12 +352,14 @@ SETTINGS = (
     Setting("keep_alive", _seconds, "seconds for which the embedded Postgres stays after its last user"),
     Setting("schema", _text, "schema of semlex's tables", attribute="schema_name"),
     Setting("collection", _text, "collection to work on"),
-    Setting("embedding_model", _text, "model for vectors", leads_away=_elsewhere),
+    Setting(
+        "embedding_model", _text, "model for vectors, of new collections", of_collection=True, leads_away=_elsewhere
+    ),
     Setting("models", _names, "models elsewhere that a collection may name", leads_away=_always),
     Setting("reranker_model", _text, "reranker", leads_away=_elsewhere),
     Setting("use_reranking", _reranking, "whether to rerank"),
     Setting("device", _text, "where local models run: mps, cuda or cpu"),
-    Setting("dimensions", _whole, "length of the vectors"),
+    Setting("dimensions", _whole, "length of the vectors, of new collections", of_collection=True),
     Setting("vector_storage", _storage, "vector or halfvec, of new collections", of_collection=True),
     Setting("language", _text, "language of new collections", of_collection=True),
     Setting("lexical", _text, "keyword engine of new collections", of_collection=True),

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
-from semlex.collection_options import KINDS, CollectionOptions
+from semlex.collection_options import KINDS, CollectionOptions, model_defaults
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
@@ -96,9 +96,9 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored when the first file is cut.
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
-        defaults: The options from `language` to `overlap_tokens` (without `bm25`) by their names, for new collections
-            only. What is said as an argument of its own is refused where an existing collection has another value; a
-            default is not, and `unused_defaults` tells.
+        defaults: For new collections only: `embedding_model` (a name), `dimensions`, and the options from `language` to
+            `overlap_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
+            another value; a default is not, and `unused_defaults` tells. The model ``none`` is for all collections.
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
         data_folder: Folder of the embedded Postgres: a path, or its text.
@@ -161,12 +161,13 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         self._db_url, self._pool, self._connection = db_url, pool, connection
         self._data_folder = None if data_folder is None else Path(data_folder)
         listed = model_names(models)
-        self._options = ModelOptions(embedding_model, reranker_model, use_reranking, device, dimensions, listed)
+        self._options = ModelOptions(
+            embedding_model, reranker_model, use_reranking, device, dimensions, listed, **model_defaults(defaults)
+        )
         said = (language, lexical, stop_words, distance, vector_storage, with_context, chunk_tokens, overlap_tokens)
         self._wanted = CollectionOptions.checked(dict(zip(KINDS, said, strict=True)), defaults)
-        self._bm25 = bm25
         self._keep_alive = keep_alive
-        self._create, self._bulk = create, bulk
+        self._create, self._bulk, self._bm25 = create, bulk, bm25
         self._max_connections, self._timeout = max_connections, timeout
         self._query_cache = QueryEmbeddingCache(cached_queries)
 
@@ -237,7 +238,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
 
         Name -> (default, what the collection has).
         """
-        return self._wanted.unused(self.collection)
+        return self._options.unused(self.collection.embedding) | self._wanted.unused(self.collection)
 
     @property
     def embedder(self) -> Embedder | None:
