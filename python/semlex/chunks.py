@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MAX_SUMMARY_CHARACTERS = 500
+TITLES_IN_METADATA = ("chapter_title", "section_title", "subsection_title")
+TITLES = frozenset(TITLES_IN_METADATA)
 IN_METADATA = ("source_document", "chapter_title", "section_title", "summary", "token_count")
 
 
@@ -114,3 +116,13 @@ class VectorDocument(ChunkMetadata):
         document = ChunkMetadata.to_document(self)
         document.created_at = document.updated_at = self.created_at
         return document
+
+
+def titles_in(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The titles that metadata names, by their keys, outer ones first; what is no text is none."""
+    found: dict[str, list[str]] = {}
+    for key in TITLES_IN_METADATA:
+        value = metadata.get(key)
+        several = value if key == "subsection_title" and isinstance(value, (list, tuple)) else [value]
+        found[key] = [title for title in several if isinstance(title, str)]
+    return found

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
+from semlex.chunks import titles_in
 from semlex.store.bulk import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
 from semlex.store.rows import chunk_keys, indexed_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -145,20 +146,12 @@ def _named_in_metadata(metadata: Sequence[dict[str, Any]], *, with_context: bool
     for name in TEXTS_IN_METADATA:
         columns[name] = [_text(values.get(name)) for values in metadata]
     columns["token_count"] = [_count(values.get("token_count")) for values in metadata]
-    columns["subsection_title"] = [_texts(values.get("subsection_title")) for values in metadata]
+    titles = [titles_in(values) for values in metadata]
+    columns["subsection_title"] = [found["subsection_title"] for found in titles]
     if with_context:
-        columns["context"] = [
-            context_line(None, [title for titles in titles_in(values).values() for title in titles])
-            for values in metadata
-        ]
+        paths = ([title for part in found.values() for title in part if title] for found in titles)
+        columns["context"] = [context_line(None, path) for path in paths]
     return columns
-
-
-def titles_in(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The titles that metadata names, by their keys, outer ones first."""
-    found = {name: [_text(metadata.get(name))] for name in ("chapter_title", "section_title")}
-    found["subsection_title"] = _texts(metadata.get("subsection_title"))
-    return {name: [title for title in titles if title] for name, titles in found.items()}
 
 
 def _text(value: object) -> str:
@@ -167,9 +160,3 @@ def _text(value: object) -> str:
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31 else None
-
-
-def _texts(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    return [item for item in value if isinstance(item, str)] if isinstance(value, (list, tuple)) else []

@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
-from semlex.chunks import ChunkMetadata, VectorDocument
-from semlex.document_rows import IN_METADATA, titles_in
+from semlex.chunks import TITLES, ChunkMetadata, VectorDocument, titles_in
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.types import (
     MAX_CHUNK_BYTES,
@@ -214,7 +213,7 @@ class GivenDocuments:
         """Titles that are too long: they are analysed and embedded together with the text."""
         errors = []
         for row, metadata in enumerate(self.metadata):
-            if IN_METADATA.isdisjoint(metadata):
+            if TITLES.isdisjoint(metadata):
                 continue
             sizes = {key: sum(len(title.encode()) for title in titles) for key, titles in titles_in(metadata).items()}
             size = sum(sizes.values())
