@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from typer.testing import CliRunner
 
 from keyword_index import check_index
@@ -357,3 +358,25 @@ def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatc
     assert status["index_postings"] > 60
     assert status["index_bytes"] > 0
     run("reindex", code=2)
+
+
+@pytest.mark.parametrize("step", ["optimize", "reindex_lexical"])
+async def test_a_time_limit_of_the_role_is_not_for_long_steps(database_url: str, step: str) -> None:
+    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
+        await retriever.add_documents(many(40))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET statement_timeout = '1s'").format(
+                sql.Identifier(connection.info.dbname)
+            )
+        )
+    async with bm25(database_url) as retriever:
+        with psycopg.connect(database_url) as other:
+            # What takes long, here because somebody else is in the way.
+            other.execute(f"LOCK TABLE {SEGMENT}")
+            working = asyncio.create_task(getattr(retriever, step)())
+            await asyncio.sleep(1.8)
+            assert not working.done()
+        await working
+        assert len(await retriever.search("cat", 100)) == 40
+    check_index(database_url)

@@ -124,8 +124,15 @@ def test_what_is_refused_makes_no_collection(semlex: Callable[..., Run], docs: P
     semlex("try", "/nope", "a word", code=2)
     semlex("index", docs, "--chunk-tokens", "5", code=2)
     semlex("index", docs, "--source", "a/b", code=2)
+    twin = docs.parent / "other" / "docs"
+    twin.mkdir(parents=True)
+    assert "the source 'docs' is another folder" in " ".join(semlex("index", docs, twin, code=2).stderr.split())
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT to_regclass('semlex.collection')").fetchone() == (None,)
+    # Where the collection has names of its own for them, they are no clash.
+    semlex("index", docs)
+    semlex("index", twin, "--source", "twin")
+    semlex("index", docs, twin)
 
 
 def test_migrate_has_nothing_to_do(semlex: Callable[..., Run], docs: Path) -> None:

@@ -106,13 +106,15 @@ def _retriever(settings: Settings, *, create: bool) -> SyncRetriever:
     return retriever
 
 
-def _only_collection(settings: Settings) -> str | None:
+def _collections(settings: Settings) -> list[str]:
     from semlex.listing import list_all  # noqa: PLC0415 - loads the driver
 
-    names = [
-        entry["name"]
-        for entry in list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
-    ]
+    found = list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
+    return [entry["name"] for entry in found]
+
+
+def _only_collection(settings: Settings) -> str | None:
+    names = _collections(settings)
     return names[0] if len(names) == 1 else None
 
 
@@ -272,11 +274,14 @@ def index(
         chunk_tokens=chunk_tokens,
         overlap_tokens=overlap_tokens,
     )
-    if source is not None:
-        from semlex.documents.roots import check_name  # noqa: PLC0415 - `--help` should not load it
+    from semlex.documents.roots import plan_places  # noqa: PLC0415 - `--help` should not load it
 
-        check_name(source)  # before a collection is made
     found = _existing(paths)
+    try:
+        plan_places(found, {}, source)
+    except ConfigurationError:  # the folders of a collection that is there may have other names
+        if settings.collection not in _collections(settings):
+            raise
     with _opened(settings, create=True, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         report = retriever.index(
             *found,

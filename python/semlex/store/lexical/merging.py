@@ -27,6 +27,7 @@ from semlex.store.lexical.segments import (
     tombstone_ids,
     write_segments,
 )
+from semlex.store.settings import set_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -249,6 +250,8 @@ async def merge_once(database: Database, collection: Collection, *, thoroughly: 
     """
 
     async def work(connection: Connection) -> MergeStep:
+        # A limit of the role is for statements that others wait for, not for this.
+        await set_local(connection, statement_timeout=0)
         cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [merging_lock(collection)])
         row = await cursor.fetchone()
         if row is None or not row[0]:

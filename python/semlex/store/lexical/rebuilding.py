@@ -111,7 +111,8 @@ class _Rebuild:
         """Runs a transaction while nobody writes."""
 
         async def locked(connection: Connection) -> T:
-            await set_local(connection, lock_timeout=LOCK_TIMEOUT)
+            # A limit of the role is for statements that others wait for, not for this.
+            await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", [writing_lock(self._collection)])
             await read_state(connection, self._collection, "FOR UPDATE")
             return await work(connection)
@@ -163,6 +164,7 @@ class _Rebuild:
 
     async def _page(self, after: int, boundary: int) -> list[Any]:
         async def work(connection: Connection) -> list[Any]:
+            await set_local(connection, statement_timeout=0)
             cursor = connection.cursor(binary=True)
             await cursor.execute(
                 sql.SQL(
@@ -184,6 +186,7 @@ class _Rebuild:
             segment = await asyncio.to_thread(NewSegment.built, builder, self._generation, language)
 
             async def work(connection: Connection, segment: NewSegment = segment) -> None:
+                await set_local(connection, statement_timeout=0)
                 await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(self._collection)])
                 await self._check_mine(connection)
                 cursor = await connection.execute(
@@ -246,6 +249,7 @@ class _Rebuild:
         """Removes what belongs to no living generation: the old one, or what a killed rebuild has left."""
 
         async def work(connection: Connection) -> None:
+            await set_local(connection, statement_timeout=0)
             # Whoever merges segments of the old generation ends first, so that nothing of it comes later.
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", [merging_lock(self._collection)])
             live = (await read_state(connection, self._collection)).live
