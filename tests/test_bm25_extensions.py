@@ -135,13 +135,13 @@ def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
 
 
 def document_order(names: Sequence[str]) -> list[str]:
-    keys = dict(zip(names, rows.added_document_keys(names), strict=True))
+    keys = dict(zip(names, rows.chunk_keys(names), strict=True))
     return sorted(names, key=lambda name: (keys[name], name.encode()))
 
 
 def add_out_of_order(retriever: SyncRetriever, documents: list[Document]) -> None:
     """One call stores its rows in the order of their keys, which is the order of ties, too; so these are many calls."""
-    last_first = sorted(documents, key=lambda document: rows.added_document_keys([document.id or ""]), reverse=True)
+    last_first = sorted(documents, key=lambda document: rows.chunk_keys([document.id or ""]), reverse=True)
     step = math.ceil(len(documents) / 10)
     for start in range(0, len(documents), step):
         retriever.add_documents(last_first[start : start + step])

@@ -62,7 +62,7 @@ async def test_coverage_is_the_share_of_the_questions_weight(
     database_url: str, texts: list[list[str]], query: list[str]
 ) -> None:
     async with opened(database_url) as retriever:
-        await retriever.delete_documents([f"d{n}" for n in range(8)])
+        await retriever.delete([f"d{n}" for n in range(8)])
         stored = {f"d{n}": words for n, words in enumerate(texts)}
         await retriever.add_documents([Document(" ".join(words), id=name) for name, words in stored.items()])
         expected = plain_coverage(stored, query)

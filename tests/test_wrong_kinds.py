@@ -55,7 +55,6 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "embed_missing": lambda _: {},
     "create_index": lambda _: {},
     "delete": lambda _: {"ids": ["missing"]},
-    "delete_documents": lambda _: {"ids": ["missing"]},
     "optimize": lambda _: {},
     "rechunk": lambda _: {"dry_run": True},
     "reindex_lexical": lambda _: {},
