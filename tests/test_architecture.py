@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -183,14 +184,65 @@ def test_import_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_searching_with_the_static_model_loads_no_torch() -> None:
-    program = (
-        "import semlex.retriever, semlex.cli, sys; from semlex.embedding.selection import choose_embedder; "
-        "choose_embedder('static').embedder.embed_query('x'); "
-        "print([name for name in ('torch', 'transformers', 'langchain_core', 'langgraph') if name in sys.modules])"
+# What `semlex search` has no use for; each is between ten and five hundred milliseconds of a start.
+UNUSED_BY_A_SEARCH = (
+    "torch",
+    "transformers",
+    "model2vec",
+    "joblib",
+    "tqdm",
+    "safetensors",
+    "sentence_transformers",
+    "huggingface_hub.file_download",
+    "huggingface_hub.hf_api",
+    "httpx2",
+    "langchain_core",
+    "langgraph",
+    "multiprocessing.pool",
+    "rich.markdown",
+    "rich.progress",
+    "rich.table",
+    "semlex.embedding.gemini",
+    "semlex.embedding.openai",
+    "semlex.embedding.qwen3",
+    "semlex.embedding.sentence_transformers",
+    "semlex.evaluation",
+    "semlex.models.server",
+    "semlex.models.transformer",
+    "semlex.reranking.cohere",
+    "semlex.reranking.cross_encoder",
+    "semlex.reranking.llm",
+    "semlex.reranking.qwen3",
+)
+SEARCH = """
+import sys
+sys.argv = ["semlex", *{arguments!r}]
+import semlex.cli
+try:
+    semlex.cli.main()
+except SystemExit as done:
+    assert not done.code, done.code
+assert "semlex.retriever" in sys.modules
+print("loaded:", [name for name in {names!r} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("model", ["static", "none"])
+def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path: Path, model: str) -> None:
+    with semlex.SyncRetriever(database_url, model, collection="small") as retriever:
+        retriever.add_texts(["a lion in the grass"])
+    arguments = ["search", "lion", "--collection", "small", "--database", database_url]
+    program = SEARCH.format(arguments=arguments, names=UNUSED_BY_A_SEARCH)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "HF_HOME": str(tmp_path)},
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert "a lion in the grass" in done.stdout
+    assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
 def test_every_public_name_loads() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+
+# Programs that end soon gain little from the search for garbage, which visits everything that was imported again and
+# again: by Python's own threshold of 700 objects it is a fifth of the time that a search from the shell takes.
+OBJECTS_PER_COLLECTION = 50_000
 
 
 def main() -> None:
     """Runs the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
+    gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
     try:
         from semlex.cli import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded
 

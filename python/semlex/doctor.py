@@ -10,13 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from semlex.embedding.qwen3 import DEFAULT_MODEL as DEFAULT_EMBEDDING_MODEL
+from semlex.embedding.known import DEFAULT_MODEL as DEFAULT_EMBEDDING_MODEL
 from semlex.embedding.selection import choose_embedder
 from semlex.errors import ModelError, SemlexError
 from semlex.models.device import describe_devices, place
 from semlex.models.tokenizing import open_tokenizer
 from semlex.models.weights import find_cached, find_model
-from semlex.reranking.qwen3 import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
+from semlex.reranking.known import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
 from semlex.reranking.selection import choose_reranker
 from semlex.store.addresses import describe
 from semlex.store.connection import Database

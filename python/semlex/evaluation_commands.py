@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from semlex.errors import ConfigurationError
 from semlex.options import (
@@ -310,6 +309,8 @@ def _print_report(report: Report, left_out: tuple[str, ...], *, as_json: bool) -
             }
         )
         return
+    from rich.table import Table  # noqa: PLC0415 - `semlex search` prints none
+
     table = Table("search", *report.measures, "p", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"

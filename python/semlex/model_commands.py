@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from semlex.exit_codes import MODEL
 from semlex.options import AsJson, Database, Device, HelpGroup
@@ -61,6 +60,15 @@ def pull(
 @contextmanager
 def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], None], Callable[[int], None]]]:
     """What is to come in one line, and a bar of the bytes where stderr is a terminal."""
+    from rich.progress import (  # noqa: PLC0415 - only pulling draws bars
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

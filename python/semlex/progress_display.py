@@ -6,16 +6,6 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 from semlex.terminal import is_quiet, messages
 
 if TYPE_CHECKING:
@@ -40,6 +30,16 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
 
 @contextmanager
 def _bars() -> Iterator[Callable[[Step], None]]:
+    from rich.progress import (  # noqa: PLC0415 - a search draws no bars
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.embedding.base import FITTED_FUSION_WEIGHT
+from semlex.embedding.known import ACCOUNTS
 from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
 from semlex.embedding.server import REFUSED_STATUSES, ServerEmbedder, find_key, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PATH = "/embeddings"
-# Short names of `choose_embedder`: address, and variable of the key that goes there and nowhere else.
-ACCOUNTS = {
-    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-}
 OTHER_KEY_VARIABLE = "SEMLEX_EMBEDDING_API_KEY"
 # Servers add no prompt by themselves, and without it Qwen3-Embedding loses 1 to 5 % of retrieval quality.
 PROMPTED_MODELS = "qwen3-embedding"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.embedding.base import FITTED_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.known import DEFAULT_MODEL
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_lock
 from semlex.models.cut_texts import CutTexts
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from semlex.models.transformer import RuntimeReport
 
-DEFAULT_MODEL = "Qwen/Qwen3-Embedding-0.6B"
 # The model card's task; English also for other languages, since most of the training tasks were written in English.
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)

@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from semlex.embedding.gemini import GeminiEmbedder
-from semlex.embedding.openai import ACCOUNTS, OpenAIEmbedder
-from semlex.embedding.qwen3 import DEFAULT_MODEL, Qwen3EmbeddingEncoder
-from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder, is_chosen_unasked
+from semlex.embedding.known import ACCOUNTS, DEFAULT_MODEL
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError
 from semlex.models.device import automatic_obstacle
@@ -115,7 +112,7 @@ def _named_embedder(
         return Choice(None, f"keyword search only, {why}")
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
         return Choice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
-    server = _behind_server(configured, dimensions, send_key=send_key)
+    server = _behind_server(configured, dimensions, send_key=send_key) if ":" in configured else None
     if server is not None:
         if revision is not None:
             raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
@@ -123,12 +120,20 @@ def _named_embedder(
     chosen: Embedder
     provider, _, name = configured.partition(":")
     if provider == "sentence-transformers" and name:
+        from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
+
         chosen = SentenceTransformersEmbedder(
             name, device, dimensions=dimensions, revision=revision, allow_download=allow_download
         )
         return Choice(chosen, f"hybrid search with {name}, {why}")
     _refuse_unknown_form(configured)
     folder = find_model(configured, revision=revision, allow_download=allow_download)
+    from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder  # noqa: PLC0415 - only the chosen kind is loaded
+    from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - as above
+        SentenceTransformersEmbedder,
+        is_chosen_unasked,
+    )
+
     if folder.read_json("config.json").get("model_type") == "qwen3":
         chosen = Qwen3EmbeddingEncoder(configured, device, dimensions=dimensions, revision=revision)
     elif _is_static(folder):
@@ -145,6 +150,9 @@ def _named_embedder(
 
 def _behind_server(configured: str, dimensions: int | None, *, send_key: bool) -> ServerEmbedder | None:
     """The embedder of a name that leads to a server; nothing is sent to it yet."""
+    from semlex.embedding.gemini import GeminiEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
+    from semlex.embedding.openai import OpenAIEmbedder  # noqa: PLC0415 - as above
+
     key = None if send_key else ""
     if configured.startswith(("http://", "https://")):
         address, _, model = configured.partition("#")
@@ -198,6 +206,8 @@ def _refuse_unknown_form(configured: str) -> None:
 def _automatic_embedder(device: str | None, dimensions: int | None) -> Choice:
     obstacle = automatic_obstacle(DEFAULT_MODEL, device)
     if obstacle is None:
+        from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder  # noqa: PLC0415 - only the chosen kind is loaded
+
         reason = f"hybrid search with {DEFAULT_MODEL} on the GPU, found in the local cache"
         return Choice(Qwen3EmbeddingEncoder(device=device, dimensions=dimensions), reason)
     try:

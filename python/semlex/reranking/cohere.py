@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.reranking.server import COHERE_URL, ServerReranker, read_scores
+from semlex.reranking.known import COHERE_URL
+from semlex.reranking.server import ServerReranker, read_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,8 @@ import numpy as np
 from semlex.errors import ModelServerError
 from semlex.models.cut_texts import CutTexts
 from semlex.models.transformer import check_range
-from semlex.reranking.server import OPENAI_URL, ServerReranker, read_scores
+from semlex.reranking.known import OPENAI_URL
+from semlex.reranking.server import ServerReranker, read_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

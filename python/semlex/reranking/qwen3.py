@@ -18,6 +18,7 @@ from semlex.models.device import require_torch
 from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
 from semlex.models.transformer import Transformer, check_config, check_range
 from semlex.models.weights import find_model
+from semlex.reranking.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from semlex.models.transformer import RuntimeReport
 
-DEFAULT_MODEL = "Qwen/Qwen3-Reranker-0.6B"
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "

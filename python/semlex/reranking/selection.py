@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, Literal
 from semlex.errors import ConfigurationError, ModelError
 from semlex.models.device import automatic_obstacle
 from semlex.models.weights import find_model
-from semlex.reranking import cohere
-from semlex.reranking.cohere import CohereReranker
-from semlex.reranking.cross_encoder import CrossEncoderReranker, is_cross_encoder
-from semlex.reranking.llm import LLMReranker
-from semlex.reranking.qwen3 import DEFAULT_MODEL, Qwen3Reranker
-from semlex.reranking.score import ScoreReranker
-from semlex.reranking.server import COHERE_URL, JINA_URL, KEY_VARIABLES, OPENAI_URL, OPENROUTER_URL, environment
-from semlex.reranking.tei import TEIReranker
+from semlex.reranking.known import (
+    COHERE_URL,
+    DEFAULT_MODEL,
+    JINA_URL,
+    KEY_VARIABLES,
+    OPENAI_URL,
+    OPENROUTER_URL,
+    environment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.reranking.base import Reranker
+    from semlex.reranking.cohere import CohereReranker
+    from semlex.reranking.llm import LLMReranker
+    from semlex.reranking.tei import TEIReranker
 
 NO_RERANKER = "none"
 AUTOMATIC = "auto"
@@ -125,6 +129,8 @@ def _cached_qwen3(device: str | None) -> RerankerChoice:
     obstacle = automatic_obstacle(DEFAULT_MODEL, device)
     if obstacle is not None:
         return RerankerChoice(None, f"no reranking: {obstacle}")
+    from semlex.reranking.qwen3 import Qwen3Reranker  # noqa: PLC0415 - only the chosen kind is loaded
+
     reason = f"reranking with {DEFAULT_MODEL} on the GPU, found in the local cache"
     return RerankerChoice(Qwen3Reranker(device=device), reason)
 
@@ -147,6 +153,8 @@ def _automatic(device: str | None) -> RerankerChoice:
 
 def _named(name: str, device: str | None, revision: str | None, *, allow_download: bool) -> RerankerChoice:
     if name == SCORE:
+        from semlex.reranking.score import ScoreReranker  # noqa: PLC0415 - only the chosen kind is loaded
+
         return RerankerChoice(ScoreReranker(), "reranking by the query's words in the texts, as configured; no model")
     at_server = _AT_SERVERS.get(name.partition(":")[0])
     if at_server is not None:
@@ -160,6 +168,9 @@ def _named(name: str, device: str | None, revision: str | None, *, allow_downloa
             "http(s)://HOST/v1#MODEL with nothing, tei+ (without #MODEL) or llm+ in front of it"
         )
     folder = find_model(model, revision=revision, allow_download=allow_download)
+    from semlex.reranking.cross_encoder import CrossEncoderReranker, is_cross_encoder  # noqa: PLC0415 - only the chosen kind is loaded
+    from semlex.reranking.qwen3 import Qwen3Reranker  # noqa: PLC0415 - as above
+
     reranker: Reranker
     if name == model and folder.read_json("config.json").get("model_type") == "qwen3":
         reranker = Qwen3Reranker(model, device, revision=revision)
@@ -176,23 +187,33 @@ def _at_server(reranker: CohereReranker | TEIReranker | LLMReranker, why: str) -
 
 
 def _cohere(name: str) -> CohereReranker:
-    return CohereReranker(name.partition(":")[2] or cohere.DEFAULT_MODEL)
+    from semlex.reranking import cohere  # noqa: PLC0415 - only the chosen kind is loaded
+
+    return cohere.CohereReranker(name.partition(":")[2] or cohere.DEFAULT_MODEL)
 
 
 def _jina(name: str) -> CohereReranker:
+    from semlex.reranking.cohere import CohereReranker  # noqa: PLC0415 - only the chosen kind is loaded
+
     return CohereReranker(name.partition(":")[2], JINA_URL)
 
 
 def _cohere_form(name: str) -> CohereReranker:
+    from semlex.reranking.cohere import CohereReranker  # noqa: PLC0415 - only the chosen kind is loaded
+
     address, model = _address_and_model(name)
     return CohereReranker(model, address)
 
 
 def _tei(name: str) -> TEIReranker:
+    from semlex.reranking.tei import TEIReranker  # noqa: PLC0415 - only the chosen kind is loaded
+
     return TEIReranker(name.removeprefix("tei+"))
 
 
 def _language_model(name: str) -> LLMReranker:
+    from semlex.reranking.llm import LLMReranker  # noqa: PLC0415 - only the chosen kind is loaded
+
     if not name.startswith("llm:"):
         address, model = _address_and_model(name.removeprefix("llm+"))
         return LLMReranker(model, address)

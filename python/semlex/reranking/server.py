@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
@@ -13,23 +12,13 @@ from semlex.models.permission import key_for
 from semlex.models.server import CALLS_AT_ONCE, ModelServer
 from semlex.models.tokenizing import check_texts
 from semlex.models.transformer import check_range
+from semlex.reranking.known import KEY_VARIABLES, environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-COHERE_URL = "https://api.cohere.com/v2"
-JINA_URL = "https://api.jina.ai/v1"
-OPENAI_URL = "https://api.openai.com/v1"
-OPENROUTER_URL = "https://openrouter.ai/api/v1"
-# Environment variables of the key that goes to an address and nowhere else.
-KEY_VARIABLES = {
-    COHERE_URL: ("COHERE_API_KEY", "CO_API_KEY"),
-    JINA_URL: ("JINA_API_KEY",),
-    OPENAI_URL: ("OPENAI_API_KEY",),
-    OPENROUTER_URL: ("OPENROUTER_API_KEY",),
-}
 OTHER_KEY_VARIABLE = "SEMLEX_RERANKER_API_KEY"
 MOST_FLOAT32 = 3.4e38
 
@@ -150,11 +139,6 @@ class ServerReranker(ABC):
                 raise
         middle = len(texts) // 2
         return np.concatenate([self._ask_or_halve(query, half) for half in (texts[:middle], texts[middle:])])
-
-
-def environment(variable: str) -> str | None:
-    """An environment variable; a blank one counts as not set."""
-    return os.environ.get(variable, "").strip() or None
 
 
 def read_scores(
