@@ -227,6 +227,16 @@ print("loaded:", [name for name in {names!r} if name in sys.modules])
 """
 
 
+def test_help_and_version_load_no_database_and_no_model() -> None:
+    heavy = ("asyncio", "numpy", "psycopg", "psycopg_pool", "semlex._core", "semlex.retriever", "semlex.store")
+    for arguments in (["--version"], ["--help"], ["search", "--help"]):
+        program = f"import sys; sys.argv = ['semlex', *{arguments!r}]\nimport atexit\n"
+        program += f"atexit.register(lambda: print('loaded:', [name for name in {heavy!r} if name in sys.modules]))\n"
+        program += "from semlex.__main__ import main; main()"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "loaded: []", arguments
+
+
 @pytest.mark.parametrize("model", ["static", "none"])
 def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path: Path, model: str) -> None:
     with semlex.SyncRetriever(database_url, model, collection="small") as retriever:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -128,6 +127,8 @@ class _Target:
             async with self._opened() as retriever:
                 with progress_bar(shown=not self.as_json) as progress:
                     return await measure(retriever, progress)
+
+        import asyncio  # noqa: PLC0415 - `--help` should not load it
 
         return asyncio.run(work())
 
