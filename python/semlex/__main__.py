@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import signal
 
@@ -13,6 +14,7 @@ OBJECTS_PER_COLLECTION = 50_000
 def main() -> None:
     """Runs the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
     gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)  # the same search, made once more at the end
     try:
         from semlex.cli import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded
 
