@@ -102,6 +102,15 @@ def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, mon
     assert cut_with(store) == {(1, 1, 60, 29)}
 
 
+def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, docs: Path, database_url: str) -> None:
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as other:
+        other.rechunk(chunk_tokens=60, overlap_tokens=0)
+    assert store.rechunk(dry_run=True).changed == 0
+    assert store.rechunk().changed == 0
+    assert cut_with(store) == {(1, 1, 60, 0)}
+    assert store.index(docs, chunk_tokens=60).unchanged == 3
+
+
 def test_files_that_are_gone_keep_their_chunks(store: SyncRetriever, docs: Path) -> None:
     (docs / "a.md").unlink()
     before = store.count()

@@ -74,7 +74,10 @@ def test_a_folder_that_contains_a_source(semlex: Callable[..., Run], docs: Path)
     semlex("index", docs / "guide")
     refused = semlex("index", docs, code=2)
     followed(semlex, refused.stderr, "delete --source", "--yes")
+    assert "no sources" in semlex("sources").stderr
+    semlex("index", docs)
     semlex("index", docs / "guide", docs / "guide" / "c.md")
+    assert [json.loads(line)["name"] for line in semlex("sources", "--json").stdout.splitlines()] == ["docs"]
 
 
 def test_vanished_files(semlex: Callable[..., Run], docs: Path) -> None:

@@ -112,7 +112,9 @@ def test_names(store: SyncRetriever, handbook: Path) -> None:
         store.index(other / "keys.md", source="third")
     with pytest.raises(ConfigurationError, match="is another folder"):
         store.index(_new(handbook.parent.parent / "elsewhere"), source="handbook")
-    for name in ("", "a/b", " a", "a\x1b[2J", "n" * 201):
+    with pytest.raises(ConfigurationError, match="source is blank"):
+        store.index(handbook, source="")
+    for name in ("a/b", " a", "a\x1b[2J", "n" * 201):
         with pytest.raises(ConfigurationError, match="cannot be the name of a source"):
             store.index(handbook, source=name)
     assert [source["name"] for source in store.sources()] == ["handbook", "second"]
@@ -191,6 +193,23 @@ def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path)
         store.move_source("tother", handbook)
 
 
+def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    before = {hit.id for hit in store.search("key shutter zenith", 20)}
+    assert store.delete(source="handbook", dry_run=True).documents == 3
+    assert store.delete(source="handbook", filters={"topic": "x"}).chunks == 0
+    assert len(store.sources()) == 1
+    assert store.delete(source="handbook").documents == 3
+    assert (store.sources(), store.status()["sources"]) == ([], 0)
+    with pytest.raises(ConfigurationError, match="there is no source 'handbook'; sources: none"):
+        store.delete(source="handbook")
+    moved = handbook.parent.parent / "handbook"
+    shutil.move(handbook, moved)
+    assert store.index(moved).added == 3
+    assert [source["root"] for source in store.sources()] == [str(moved)]
+    assert {hit.id for hit in store.search("key shutter zenith", 20)} == before
+
+
 # --- files that are gone --------------------------------------------------------------------------------------------
 
 
@@ -218,3 +237,15 @@ def test_a_file_that_cannot_be_looked_at_has_not_vanished(store: SyncRetriever, 
     with pytest.raises(ConfigurationError, match="semlex sources move handbook FOLDER"):
         store.delete(vanished=True)
     assert store.count() == 3
+
+
+def test_files_of_a_drive_that_is_not_mounted_have_not_vanished(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    shutil.rmtree(handbook)
+    handbook.mkdir()
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError, match=r"not mounted.*semlex delete --source handbook"):
+            store.delete(vanished=True, dry_run=dry_run)
+    assert store.count() == 3
+    store.delete(source="handbook")
+    assert store.delete(vanished=True).chunks == 0

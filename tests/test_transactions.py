@@ -99,6 +99,18 @@ async def test_additions_join_the_users_transaction(database_url: str, count: in
     assert all(vector is not None for _, vector in stored.values())
 
 
+async def test_the_first_vectors_leave_the_users_lock_timeout(database_url: str) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        retriever_of(connection=connection) as retriever,
+    ):
+        await retriever.count()  # the collection is made
+        async with connection.transaction():
+            await connection.execute("SET LOCAL lock_timeout = '7s'")
+            await retriever.add_documents(many(2))
+            assert await (await connection.execute("SHOW lock_timeout")).fetchone() == ("7s",)
+
+
 async def test_a_refused_addition_leaves_the_users_transaction_usable(database_url: str) -> None:
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,

@@ -52,6 +52,12 @@ class Deletion:
                 "collection"
             )
 
+    @property
+    def whole_source(self) -> str | None:
+        """Name of the source that is meant with all of its documents, or None."""
+        rest = self.ids is not None or self.document is not None or self.vanished or not self.condition.is_empty
+        return None if rest else self.source
+
     async def selections(self, database: Database, collection: Collection) -> AsyncIterator[Selection]:
         """The chunks in parts that are small enough for one transaction.
 
@@ -124,4 +130,19 @@ def _vanished(source: Source, uris: Sequence[str]) -> set[str]:
             f"semlex sources move {source.name} FOLDER where it has moved; semlex delete --source {source.name} "
             "removes it with all its documents"
         )
-    return set(vanished_files(root, uris))
+    gone = set(vanished_files(root, uris))
+    # Looked at afterwards: the drive may have been taken away meanwhile.
+    if gone and _is_empty(root):
+        raise ConfigurationError(
+            f"the folder of the source {source.name!r} is empty or cannot be read ({root}), as where a drive is not "
+            f"mounted, so nothing can be said about its files; semlex delete --source {source.name} removes it with "
+            "all its documents"
+        )
+    return gone
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return True

@@ -91,8 +91,11 @@ class FileRun:
         if not dry_run:
             self._indexer.refuse_write()
         counter = self._indexer.token_counter()
-        settings = self._indexer.collection.settings
-        chunk_tokens, overlap_tokens = self._wanted.rechunk_settings(settings.chunk_tokens, settings.overlap_tokens)
+        # Another process may have changed them since this one opened the collection.
+        stored = await self._database.read(
+            "read the chunk settings", lambda c: ingestion.stored_chunk_settings(c, self._indexer.collection)
+        )
+        chunk_tokens, overlap_tokens = self._wanted.rechunk_settings(*stored)
         chunker = Chunker(counter, chunk_tokens, overlap_tokens)
         sources = await self._all_sources(source)
         if not dry_run:

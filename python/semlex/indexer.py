@@ -35,6 +35,8 @@ from semlex.store.lexical.rebuilding import Rebuilt, rebuild
 from semlex.store.rows import cut_contexts
 from semlex.store.sampling import VectorSample
 from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version, find_collection
+from semlex.store.sources import remove_source
+from semlex.types import utc_now
 
 if TYPE_CHECKING:
     import uuid
@@ -193,6 +195,9 @@ class Indexer:
             if not dry_run:
                 self.sample.note_written(counted[0])
             chunks, documents = chunks + counted[0], documents + counted[1]
+        source, now = deletion.whole_source, utc_now()
+        if source is not None and not dry_run:
+            await self.database.write("remove the source", lambda c: remove_source(c, self.collection, source, now))
         return DeleteReport(chunks, documents, dry_run)
 
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:

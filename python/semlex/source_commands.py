@@ -126,8 +126,9 @@ def delete(
         database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
     ) as retriever:
         report = retriever.delete(**given, dry_run=True)
-        if not dry_run and report.chunks + report.documents:
-            if not yes:
+        found = report.chunks + report.documents
+        if not dry_run and (found or source is not None):
+            if found and not yes:
                 question = f"Delete {report.chunks:,} chunks ({report.documents:,} whole documents)?"
                 typer.confirm(question, abort=True, err=True)
             report = retriever.delete(**given)

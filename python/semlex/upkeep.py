@@ -56,7 +56,8 @@ class CollectionUpkeep(ABC):
         Args:
             ids: Ids of chunks.
             document: Path of a document below the folder of its source, or `source_document` of an added one.
-            source: Name of a source: the documents that were read from it. The source itself stays.
+            source: Name of a source: the documents that were read from it. With nothing else given, the source is
+                removed as well.
             filters: As for `search`.
             vanished: Only documents whose file is gone.
             dry_run: Whether to count only.

@@ -8,6 +8,7 @@ from psycopg import sql
 
 from semlex.store.lexical.figures import index_figures
 from semlex.store.names import Names
+from semlex.store.sources import is_present
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +103,9 @@ async def _counted(connection: Connection, collection: Collection, estimates: di
         for name, table in tables.items()
         if name not in estimates
     }
+    if "sources" in parts:
+        present = is_present(collection.names)
+        parts["sources"] = sql.SQL("(SELECT count(*) FROM {} AS s WHERE {})").format(tables["sources"], present)
     unknown: dict[str, int | None] = {}
     if estimates:
         unknown = {"tokens": None, "orphaned_vectors": None}

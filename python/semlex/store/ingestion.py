@@ -130,6 +130,21 @@ async def share_documents(connection: Connection, collection: Collection, docume
     )
 
 
+async def stored_chunk_settings(connection: Connection, collection: Collection) -> tuple[int | None, int | None]:
+    """How the files of a collection are cut; None where that is not decided yet.
+
+    Raises:
+        CollectionNotFoundError: The collection was dropped.
+    """
+    names = collection.names
+    statement = sql.SQL("SELECT chunk_tokens, overlap_tokens FROM {} WHERE name = %s AND collection_id = %s")
+    cursor = await connection.execute(statement.format(names.registry), [names.collection, collection.collection_id])
+    row = await cursor.fetchone()
+    if row is None:
+        raise gone(collection)
+    return row[0], row[1]
+
+
 async def settle_chunk_settings(
     connection: Connection, collection: Collection, chunk_tokens: int, overlap_tokens: int
 ) -> tuple[int, int]:
@@ -138,27 +153,19 @@ async def settle_chunk_settings(
     Raises:
         CollectionNotFoundError: The collection was dropped.
     """
+    stored_tokens, stored_overlap = await stored_chunk_settings(connection, collection)
+    if stored_tokens is not None and stored_overlap is not None:
+        return stored_tokens, stored_overlap
     names = collection.names
-    chosen = "SELECT chunk_tokens, overlap_tokens FROM {} WHERE name = %(name)s AND collection_id = %(id)s"
-    values = {
-        "name": names.collection,
-        "id": collection.collection_id,
-        "tokens": chunk_tokens,
-        "shared": overlap_tokens,
-    }
-    cursor = await connection.execute(sql.SQL(chosen).format(names.registry), values)
+    # Of two first runs one waits here, and then finds what the other has stored.
+    cursor = await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET chunk_tokens = coalesce(chunk_tokens, %s), overlap_tokens = coalesce(overlap_tokens, %s) "
+            "WHERE name = %s AND collection_id = %s RETURNING chunk_tokens, overlap_tokens"
+        ).format(names.registry),
+        [chunk_tokens, overlap_tokens, names.collection, collection.collection_id],
+    )
     row = await cursor.fetchone()
-    if row is not None and row[0] is None:
-        # Of two first runs one waits here, and then finds what the other has stored.
-        cursor = await connection.execute(
-            sql.SQL(
-                "UPDATE {} SET chunk_tokens = coalesce(chunk_tokens, %(tokens)s), "
-                "overlap_tokens = coalesce(overlap_tokens, %(shared)s) "
-                "WHERE name = %(name)s AND collection_id = %(id)s RETURNING chunk_tokens, overlap_tokens"
-            ).format(names.registry),
-            values,
-        )
-        row = await cursor.fetchone()
     if row is None:
         raise gone(collection)
     return row[0], row[1]

@@ -28,6 +28,7 @@ from semlex.store.lexical import lexical_engine
 from semlex.store.lexical.extension import read_extension
 from semlex.store.lexical.pg_search import PgSearchEngine
 from semlex.store.lexical.pg_textsearch import PgTextsearchEngine
+from semlex.store.presence import gone
 from semlex.store.server import read_server_info
 from semlex.store.settings import cursor_with_times, set_local
 from semlex.types import utc_now
@@ -393,6 +394,8 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
         if found is None:
             raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
         now_open = found[0]
+        if now_open.collection_id != collection.collection_id:
+            raise gone(collection)
         if now_open.embedding is not None:
             check_same_model(now_open, wanted)
             return replace(now_open, lexical=collection.lexical)

@@ -75,10 +75,10 @@ async def begin_writing(connection: Connection) -> None:
 
 
 async def current_settings(connection: Connection) -> dict[str, str]:
-    """The present values of the settings that `SETTINGS` changes."""
+    """The present values of the settings that a write inside a caller's transaction changes."""
     cursor = await connection.execute(_CURRENT_SETTINGS)
     row = await cursor.fetchone()
-    return dict(zip(SETTINGS, row or (), strict=True))
+    return dict(zip(_CHANGED, row or (), strict=True))
 
 
 @lru_cache(maxsize=256)
@@ -94,9 +94,11 @@ def _calls(settings: tuple[tuple[str, str | int], ...]) -> sql.Composed:
     )
 
 
+# Changes of tables wait for their locks in their own way.
+_CHANGED = (*SETTINGS, "lock_timeout")
 _CURRENT_SETTINGS = (
     sql.SQL("SELECT {}")
-    .format(sql.SQL(", ").join(sql.SQL("pg_catalog.current_setting({})").format(name) for name in SETTINGS))
+    .format(sql.SQL(", ").join(sql.SQL("pg_catalog.current_setting({})").format(name) for name in _CHANGED))
     .as_bytes()
 )
 _KEEPALIVES = (("tcp_keepalives_idle", 30), ("tcp_keepalives_interval", 10), ("tcp_keepalives_count", 3))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.store.connection import Connection
+    from semlex.store.names import Names
     from semlex.store.schema import Collection
 
 
@@ -60,11 +61,21 @@ class KnownDocument:
     overlap_tokens: int | None
 
 
+def is_present(names: Names) -> sql.Composed:
+    """The condition that a source (a row ``s``) was not removed, or that a run has stored documents of it since.
+
+    A removed one keeps its row, so that its documents have the same keys should it come back.
+    """
+    return sql.SQL("(s.kind <> 'removed' OR EXISTS (SELECT FROM {} AS o WHERE o.source_id = s.source_id))").format(
+        names.document
+    )
+
+
 async def read_sources(connection: Connection, collection: Collection) -> list[Source]:
     """Every source, by name."""
     cursor = connection.cursor(binary=True)
-    statement = sql.SQL("SELECT source_id, name, root, key FROM {} ORDER BY name, source_id")
-    await cursor.execute(statement.format(collection.names.source))
+    statement = sql.SQL("SELECT source_id, name, root, key FROM {} AS s WHERE {} ORDER BY name, source_id")
+    await cursor.execute(statement.format(collection.names.source, is_present(collection.names)))
     return [Source(*row) for row in await cursor.fetchall()]
 
 
@@ -81,7 +92,10 @@ async def write_source(
     await hold_collection(connection, collection)
     table = collection.names.source
     cursor = connection.cursor(binary=True)
-    touch = sql.SQL("UPDATE {} SET updated_at = %(now)s WHERE name = %(name)s AND root = %(root)s").format(table)
+    touch = sql.SQL(
+        "UPDATE {} AS s SET root = %(root)s, kind = 'folder', updated_at = %(now)s "
+        "WHERE name = %(name)s AND (root = %(root)s OR NOT {})"
+    ).format(table, is_present(collection.names))
     found = sql.SQL("SELECT source_id, name, root, key FROM {} WHERE name = %(name)s").format(table)
     values: dict[str, Any] = {"name": name, "root": root, "now": now, "id": _source_id(name)}
     await cursor.execute(touch, values)
@@ -112,6 +126,13 @@ async def move_source(connection: Connection, collection: Collection, name: str,
     return cursor.rowcount > 0
 
 
+async def remove_source(connection: Connection, collection: Collection, name: str, now: datetime) -> None:
+    """Forgets a source whose documents have been deleted."""
+    await hold_collection(connection, collection)
+    statement = sql.SQL("UPDATE {} SET kind = 'removed', updated_at = %s WHERE name = %s")
+    await connection.execute(statement.format(collection.names.source), [now, name])
+
+
 async def source_figures(connection: Connection, collection: Collection) -> list[dict[str, Any]]:
     """Name, root, number of documents and chunks, and the time of the last run of every source, by name."""
     names = collection.names
@@ -121,9 +142,9 @@ async def source_figures(connection: Connection, collection: Collection) -> list
             "SELECT s.name, s.root, count(d.document_id)::int8, coalesce(sum(c.chunks), 0)::int8, s.updated_at "
             "FROM {} AS s LEFT JOIN {} AS d ON d.source_id = s.source_id "
             "LEFT JOIN (SELECT document_id, count(*) AS chunks FROM {} GROUP BY document_id) AS c "
-            "ON c.document_id = d.document_id GROUP BY s.source_id, s.name, s.root, s.updated_at "
+            "ON c.document_id = d.document_id WHERE {} GROUP BY s.source_id, s.name, s.root, s.updated_at "
             "ORDER BY s.name, s.source_id"
-        ).format(names.source, names.document, names.chunk)
+        ).format(names.source, names.document, names.chunk, is_present(names))
     )
     columns = ("name", "root", "documents", "chunks", "updated_at")
     return [dict(zip(columns, row, strict=True)) for row in await cursor.fetchall()]
