@@ -545,3 +545,5 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("/somewhere") in default_folder().parents
     monkeypatch.setenv("SEMLEX_DATA_DIR", "here")
     assert default_folder() == Path.cwd() / "here" / "postgres"
+    monkeypatch.setenv("SEMLEX_DATA_DIR", "~/data")  # nobody expands it in a unit file or an image
+    assert default_folder() == Path("/somewhere/data/postgres")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -277,3 +278,13 @@ def test_status_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_a_time_that_is_none(tmp_path: Path, seconds: float) -> None:
     with pytest.raises(ConfigurationError, match="keep_alive must be 0 seconds or more"):
         EmbeddedServer(tmp_path, keep_alive=seconds)
+
+
+def test_a_keeper_of_a_stopped_server_does_not_watch_the_next_one(tmp_path: Path) -> None:
+    """It would look several times a second for as long as that one is used."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "postmaster.pid").write_text("0\n")
+    with (tmp_path / "users.lock").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        assert embedded_keeper._Keeper(tmp_path, 0, time.monotonic())._is_over()
+        assert not embedded_keeper._Keeper(tmp_path, 1, time.monotonic())._is_over()

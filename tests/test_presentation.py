@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from semlex import _core, presentation, progress_display, terminal
+from semlex import _core, figures_display, presentation, progress_display, terminal
 from semlex.documents.loading import FileProblem
+from semlex.figures_display import print_collections
 from semlex.presentation import found_at_all, number, place_of, print_json, print_report, print_results
 from semlex.progress import IndexReport, Progress
 from semlex.progress_display import ProgressLines, progress_bar
@@ -159,6 +160,22 @@ def test_is_it_in_there_at_all() -> None:
     assert found_at_all(results) == ""
     results.best_similarity, results.coverage = 0.3141, 0.4
     assert found_at_all(results) == "best similarity 0.31; the best hit covers 40 % of the question's words"
+
+
+def test_programs_are_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    results = SearchResults([])
+    results.best_similarity, results.coverage = 0.3141, 0.4
+    print_results(results, as_json=True)
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["best_similarity"], summary["coverage"]) == (0.3141, 0.4)
+
+
+def test_a_stored_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = Streams(monkeypatch, is_terminal=True)
+    monkeypatch.setattr(figures_display, "output", presentation.output)
+    row = {"name": "a", "documents": 1, "chunks": 1, "estimated": False, "language": "english"}
+    print_collections([row | {"embedding_model": "[/red]x[link=file:///etc]y\n\x1b]z"}], header=False)
+    assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 
 
 # --- progress -------------------------------------------------------------------------------------------------------

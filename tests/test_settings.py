@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -176,6 +177,27 @@ def test_nobody_else_reads_the_list_of_trusted_folders(folder: Path) -> None:
         settings_files.trusted_folders()
 
 
+def test_the_working_directory_never_chooses_the_own_settings_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder / "config.toml", 'models = ["openai:x"]')
+    content = write(folder / "semlex.toml", 'database_url = "postgresql://elsewhere/x"').read_bytes()
+    trusted = {str(folder): hashlib.sha256(content).hexdigest()}
+    write(folder / "trusted.json", json.dumps(trusted))
+    for named in ("config.toml", "./semlex.toml", "~no-such-user/config.toml"):
+        monkeypatch.setenv("SEMLEX_CONFIG", named)
+        with pytest.raises(ConfigurationError, match="SEMLEX_CONFIG must be an absolute path") as caught:
+            load_settings()
+        assert str(caught.value).count("SEMLEX_CONFIG") == 1
+        with pytest.raises(ConfigurationError, match="SEMLEX_CONFIG must be an absolute path"):
+            settings_files.named_models()
+
+
+def test_a_home_that_does_not_exist_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="data_dir begins with the home of a user that does not exist"):
+        load_settings(data_dir="~no-such-user/data")
+
+
 @pytest.mark.parametrize(
     ("content", "place", "words"),
     [
@@ -184,6 +206,7 @@ def test_nobody_else_reads_the_list_of_trusted_folders(folder: Path) -> None:
         (b'collection = "x" "hunter2"', ":1:18: ", "Expected newline"),
         (b'collection = "x"\ncollection = "hunter2"', ":2:", "Cannot overwrite a value"),
         (b'# \xc3\xa9\nlanguage = "\xff"', ":2:13: ", "not UTF-8"),
+        (b"models = " + b"[" * 5000, ": ", "too deep"),
     ],
 )
 def test_a_broken_file_is_told_in_one_line(folder: Path, content: bytes, place: str, words: str) -> None:

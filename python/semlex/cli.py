@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
@@ -225,7 +226,7 @@ def try_folder(
         if not as_json:
             again = f'semlex search "…" --collection {collection}'
             if data_dir is not None:
-                again += f" --data-dir {data_dir}"
+                again += f" --data-dir {shlex.quote(str(data_dir))}"
             inform(f"[dim]ask again: {escape(again)}[/dim]")
 
 

@@ -197,8 +197,8 @@ def read_settings(**arguments: object) -> tuple[Settings, list[str]]:
                         problems.append(str(error))
                     except ValueError as error:
                         problems.append(f"{found.place} {error}")
-        except ConfigurationError as error:  # of a whole file
-            problems.append(str(error))
+        except ConfigurationError as error:  # of a whole file, or of the path to one, which two sources need
+            problems += [str(error)] if str(error) not in problems else []
     return Settings(**values, origins=origins), problems
 
 
@@ -284,7 +284,10 @@ def _text(value: Any) -> str:
 
 
 def _folder(value: Any) -> Path:
-    return (value if isinstance(value, Path) else Path(_text(value))).expanduser()
+    try:
+        return (value if isinstance(value, Path) else Path(_text(value))).expanduser()
+    except RuntimeError:
+        raise ValueError(f"begins with the home of a user that does not exist; got {_shown(str(value))}") from None
 
 
 def _whole(value: Any) -> int:

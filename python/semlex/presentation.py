@@ -53,6 +53,8 @@ def summary_object(results: SearchResults) -> dict[str, Any]:
         "reranker_model": results.reranker_model,
         "fusion": results.fusion,
         "leg_hits": results.leg_hits,
+        "best_similarity": results.best_similarity,
+        "coverage": results.coverage,
         "query_cached": results.query_cached,
         "timings": {name: round(milliseconds, 3) for name, milliseconds in results.timings.items()},
         "warnings": results.warnings,

@@ -28,11 +28,21 @@ MODELS_VARIABLE = "SEMLEX_MODELS"
 
 
 def own_file() -> Path:
-    """The user's own settings file, which need not exist: ``SEMLEX_CONFIG``, else in the user's folder for settings."""
+    """The user's own settings file, which need not exist: ``SEMLEX_CONFIG``, else in the user's folder for settings.
+
+    Raises:
+        ConfigurationError: Its path is relative: the working directory would choose the file, and the list of trusted
+            folders beside it.
+    """
     named = os.environ.get(OWN_FILE_VARIABLE)
-    if named:
-        return Path(named).expanduser()
-    return Path(platformdirs.user_config_dir("semlex", appauthor=False)) / OWN_FILE
+    if not named:
+        return Path(platformdirs.user_config_dir("semlex", appauthor=False)) / OWN_FILE
+    path = Path(os.path.expanduser(named))  # noqa: PTH111 - pathlib's raises for a user that does not exist
+    if not path.is_absolute():
+        raise ConfigurationError(
+            f"{OWN_FILE_VARIABLE} must be an absolute path; got {named!r}, which would be another file in every folder"
+        )
+    return path
 
 
 def read_own_file() -> dict[str, Any]:
@@ -84,6 +94,8 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
         raise ConfigurationError(f"{path}:{line}:{column}: not UTF-8; save the file as UTF-8") from None
+    except RecursionError:
+        raise ConfigurationError(f"{path}: lists within lists, too deep to be read; no setting needs them") from None
     except tomllib.TOMLDecodeError as error:
         said = str(error)
         place = re.search(r"\(at line (\d+), column (\d+)\)", said)

@@ -215,7 +215,7 @@ def migrate(
             print_json({"name": entry.name, "version": entry.version, "wanted": entry.wanted, "done": not dry_run})
         else:
             done = "would be migrated" if dry_run else "migrated"
-            messages.print(f"{entry.name}: version {entry.version} {done} to {entry.wanted}")
+            messages.print(escape(one_line(f"{entry.name}: version {entry.version} {done} to {entry.wanted}")))
     if not steps and not as_json:
         messages.print("nothing to migrate")
 

@@ -44,7 +44,8 @@ def default_folder() -> Path:
     """
     named = os.environ.get("SEMLEX_DATA_DIR")
     if named:
-        return Path(named).absolute() / "postgres"
+        # As the command line reads it; pathlib's expanduser raises for a user that does not exist.
+        return Path(os.path.expanduser(named)).absolute() / "postgres"  # noqa: PTH111
     if sys.platform != "win32" and is_root():
         return ROOT_STATE / "postgres"
     return Path(platformdirs.user_data_dir("semlex", appauthor=False)) / "postgres"

@@ -184,7 +184,8 @@ class _Keeper:
         now = time.monotonic()
         if is_in_use(self._folder):
             self._since = now
-            return changed  # the last user sees to it, with the programs of today
+            # The last user sees to it, with the programs of today. After no time at all there is nothing to keep.
+            return changed or self._order[1] == 0
         if changed or now - self._since >= self._order[1]:
             stop_server(self._folder, STOP_SECONDS)
             return True
