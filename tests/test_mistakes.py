@@ -55,7 +55,7 @@ TYPED = {
     "a blank question": Typed("search ' '", 2, ("query", "blank", "1 character"), "search keys"),
     "no hits wanted": Typed("search keys -k 0", 2, ("top_k", "1 to 1,000", "got 0"), "search keys -k 1"),
     "too many hits wanted": Typed("search keys -k 5000", 2, ("top_k", "1 to 1,000", "5,000"), "search keys -k 1000"),
-    "no number of hits": Typed("search keys -k many", 2, ("--top-k", "valid integer"), "search keys -k 3"),
+    "no number of hits": Typed("search keys -k many", 2, ("--top-k", "whole number", "'many'"), "search keys -k 3"),
     "a collection's name with a blank": Typed(
         "index docs -c 'my docs'", 2, ("collection", "a-z", "my_docs"), "index docs -c my_docs"
     ),
