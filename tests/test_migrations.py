@@ -251,6 +251,18 @@ def test_what_a_newer_version_made_is_refused_and_can_be_dropped(database_url: s
         drop_one(database_url, "semlex", "words")
 
 
+def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_url: str) -> None:
+    with SyncRetriever(database_url, "none", collection="app", schema="public") as retriever:
+        retriever.add_texts(["x"])
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE public.collection SET schema_version = 99")
+        connection.execute("CREATE TABLE public.app_users (x int)")
+    drop_one(database_url, "public", "app")
+    with psycopg.connect(database_url) as connection:
+        left = connection.execute("SELECT to_regclass('public.app_users'), to_regclass('public.app_chunk')").fetchone()
+    assert left == ("app_users", None)
+
+
 def test_a_collection_whose_name_begins_like_anothers_stays(database_url: str) -> None:
     names = ("a", "a_chunk", "a_b")
     for name in names:

@@ -24,7 +24,8 @@ _KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")
 async def drop_collection(database: Database, names: Names) -> bool:
     """Drops a collection with everything in it; False when there is none of that name.
 
-    Nothing is migrated, and a collection of a newer version goes with the tables that only that version knows.
+    Nothing is migrated, and a collection of a newer version goes with the tables that only that version knows; not in
+    the schema ``public``, where a table whose name begins like the collection's may be somebody else's.
     """
 
     async def work(connection: Connection) -> bool:
@@ -48,7 +49,8 @@ async def drop_collection(database: Database, names: Names) -> bool:
             [f'"{names.schema}"'],
         )
         found = [name for (name,) in await cursor.fetchall()]
-        tables = tables_of(names.collection, found, collections, every=row[0] > len(COLLECTION))
+        every = row[0] > len(COLLECTION) and names.schema != "public"
+        tables = tables_of(names.collection, found, collections, every=every)
         await set_local(connection, lock_timeout="5s")
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
