@@ -105,8 +105,9 @@ _KEEPALIVES = (("tcp_keepalives_idle", 30), ("tcp_keepalives_interval", 10), ("t
 # Of systems that lack tcp_user_timeout each attempt would stand in the server's log.
 _WRITE_SETTINGS = (
     sql.SQL(
-        "SELECT {}, {}, pg_catalog.set_config('lock_timeout', CASE pg_catalog.current_setting('lock_timeout') "
-        "WHEN '0' THEN {} ELSE pg_catalog.current_setting('lock_timeout') END, true), "
+        "SELECT {}, {}, pg_catalog.set_config('lock_timeout', "
+        "CASE WHEN pg_catalog.current_setting('lock_timeout') OPERATOR(pg_catalog.=) '0' THEN {} "
+        "ELSE pg_catalog.current_setting('lock_timeout') END, true), "
         "CASE WHEN pg_catalog.version() OPERATOR(pg_catalog.~~) '%linux%' "
         "THEN pg_catalog.set_config('tcp_user_timeout', '60s', true) END"
     )
