@@ -38,7 +38,7 @@ def test_index_search_status_drop(shell: Shell) -> None:
 def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
     shell("index", "docs")
     done = shell("search", "rotate a key")
-    assert "1. keys.md:" in done.stdout
+    assert "1. docs/keys.md:" in done.stdout
     assert "Keys" in done.stdout
     assert "keyword #1" in done.stdout
     assert "vector #" in done.stdout
@@ -51,7 +51,7 @@ def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
 
 def test_try_is_index_and_search_in_one(shell: Shell) -> None:
     first = shell("try", "docs", "where are keys stored?")
-    assert "keys.md" in first.stdout
+    assert "docs/keys.md" in first.stdout
     assert "2 new" in first.stderr
     assert "static" in first.stderr
     assert "2 unchanged" in shell("try", "docs", "yellow fruit").stderr

@@ -211,7 +211,11 @@ def test_the_only_collection_needs_no_name(shell: Shell) -> None:
 
 # --- the end --------------------------------------------------------------------------------------------------------
 
-INTERRUPT = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
+# The handler is Python's own, also where the tests run in the background of a shell, which ignores the signal.
+INTERRUPT = (
+    "import os, signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
+)
 
 
 @pytest.mark.parametrize(
