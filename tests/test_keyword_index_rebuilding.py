@@ -290,7 +290,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
         run = database._run
         lost: set[str] = set()
 
-        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any]) -> Any:
+        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
             async def unheard(connection: Any) -> Any:
                 result = await transaction(connection)
                 if doing not in lost:
@@ -298,7 +298,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
                     raise psycopg.OperationalError("the connection was lost")
                 return result
 
-            return await run(self, doing, unheard)
+            return await run(self, doing, unheard, **options)
 
         monkeypatch.setattr(database, "_run", losing)
         await retriever.reindex_lexical()
