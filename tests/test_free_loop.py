@@ -8,17 +8,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 
 from model_servers import ModelServerDouble
 from semlex import Document, PostgreSQLRetriever
 from semlex.embedding.openai import OpenAIEmbedder
-from semlex.embedding.static import StaticEmbedder
 from semlex.models.calling import ModelCaller
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -102,28 +100,6 @@ async def test_the_loop_never_waits_for_an_embedder_that_works(database_url: str
         assert len(await load) == 1
         assert (await search)[0].keyword_rank == 1
         assert (await index).chunks == 1
-
-
-def test_what_a_static_model_is_can_be_asked_while_it_computes(static_model: StaticEmbedder) -> None:
-    """The lock of the runtime is held; identity, dimensions and tokens are told all the same."""
-    model = static_model
-    before = (model.identity, model.dimensions, model.counter_name)
-    told: list[Any] = []
-
-    def ask() -> None:
-        told.extend([model.identity, model.dimensions, model.counter_name, model.count_tokens(["one text"]).shape])
-
-    with model._computing:
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        thread.join(FOREVER)
-    assert told == [*before, (1,)]
-
-
-@pytest.fixture
-def static_model() -> Iterator[StaticEmbedder]:
-    with closing(StaticEmbedder()) as model:
-        yield model
 
 
 # --- models behind servers ------------------------------------------------------------------------------------------

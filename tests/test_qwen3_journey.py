@@ -62,9 +62,9 @@ async def test_a_shorter_vector_is_remembered_by_the_collection(database_url: st
     async with PostgreSQLRetriever(database_url, short) as retriever:
         await retriever.add_documents([Document("A banana is yellow.", id="banana"), Document("Night.", id="night")])
     short.close()
-    # By its own name, and without a name: neither has to repeat the dimension.
-    for model in (None, embedder):
-        async with PostgreSQLRetriever(database_url, model, device="cpu") as retriever:
+    # By its own name, and by the stored one where the user has listed it: neither has to repeat the dimension.
+    for model, listed in ((embedder, ()), (None, [embedder])):
+        async with PostgreSQLRetriever(database_url, model, device="cpu", models=listed) as retriever:
             assert retriever.embedder is not None
             assert retriever.embedder.dimensions == 32
             assert len(await retriever.search("banana", mode="vector")) == 2

@@ -105,7 +105,9 @@ def model_errors(field: str, value: object, *calls: str) -> Errors:
     """What is wrong with a model: None, a name, or an object with these methods or attributes."""
     if value is None or isinstance(value, str):
         return []
-    fits = not isinstance(value, type) and all(hasattr(value, call) for call in calls)
+    # Looked up without being called: an attribute may wait for the model.
+    names = {*dir(type(value)), *getattr(value, "__dict__", ())}
+    fits = not isinstance(value, type) and names.issuperset(calls)
     return [] if fits else wrong_type(field, f"str, None or an object with {' and '.join(calls)}", value)
 
 
