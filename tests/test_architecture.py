@@ -55,6 +55,7 @@ LAYERS = {
     "config": 7,
     "sync": 7,
     "listing": 7,
+    "opened_collection": 7.5,
     "options": 7,
     "exit_codes": 7,
     "figures_display": 7,

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from semlex import SyncRetriever
+from semlex import SyncRetriever, preparation
 from semlex.documents import chunking, loading
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @pytest.fixture
@@ -33,6 +36,39 @@ def store(database_url: str, docs: Path) -> Iterator[SyncRetriever]:
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
         retriever.index(docs, chunk_tokens=300)
         yield retriever
+
+
+def test_a_run_that_stores_nothing_settles_nothing(database_url: str, docs: Path) -> None:
+    class Broken(HashEmbedder):
+        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            raise ModelError("no room")
+
+    with SyncRetriever(database_url, Broken(8), use_reranking=False) as retriever:
+        for chunk_tokens in (300, 200):  # the second is not compared with the first
+            with pytest.raises(ModelError, match="no room"):
+                retriever.index(docs, chunk_tokens=chunk_tokens)
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        assert retriever.index(docs, chunk_tokens=100).added == 3
+        assert {row[2] for row in cut_with(retriever)} == {100}
+        with pytest.raises(ConfigurationError, match=r"chunk_tokens.*100.*300"):
+            retriever.index(docs, chunk_tokens=300)
+
+
+def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = preparation.prepare_file
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(preparation, "prepare_file", read)
+        with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as other:
+            other.index(docs, chunk_tokens=100)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(preparation, "prepare_file", late)
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        with pytest.raises(ConfigurationError, match=r"another run .* chunk_tokens=100"):
+            retriever.index(docs, chunk_tokens=300)
+        assert {row[2] for row in cut_with(retriever)} == {100}
+        assert retriever.index(docs).unchanged == 3
 
 
 def cut_with(store: SyncRetriever) -> set[tuple[Any, ...]]:

@@ -118,6 +118,32 @@ def test_counts_are_exact_and_a_dry_run_tells_them(
     assert (again.chunks, again.documents) == (0, 0)
 
 
+def test_chunks_of_one_document_stay_in_one_transaction(store: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.deletion.BATCH_DOCUMENTS", 2)
+    ids = [identity for word in WORDS for identity in ids_of(store, word)]
+    assert len(set(ids)) == 3 * PAGES
+    told = store.delete(ids, dry_run=True)
+    assert (told.chunks, told.documents) == (3 * PAGES, PAGES)
+    done = store.delete(ids)
+    assert (done.chunks, done.documents) == (3 * PAGES, PAGES)
+
+
+def test_deleted_files_are_logged_beside_the_last_run(store: SyncRetriever) -> None:
+    last = store.status()["last_run"]
+    store.delete(["note-0"])
+    store.delete(document="nowhere.md")
+    store.delete(document="sub/p1.md", dry_run=True)
+    store.delete(document="sub/p1.md", source="handbook")
+    store.delete(source="handbook")
+    with psycopg.connect(store.retriever._db_url or "") as connection:
+        logged = connection.execute(
+            "SELECT source_uri, deleted, added, finished_at >= started_at, seconds >= 0 "
+            "FROM semlex.default_collection_ingestion_log WHERE command = 'delete' ORDER BY started_at"
+        ).fetchall()
+    assert logged == [("handbook, sub/p1.md", 1, 0, True, True), ("handbook", PAGES, 0, True, True)]
+    assert store.status()["last_run"] == last
+
+
 def test_what_is_deleted_is_not_found_and_can_come_back(store: SyncRetriever, handbook: Path) -> None:
     assert len(ids_of(store, "birch")) == 3
     store.delete(document="sub/p1.md")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,8 +50,6 @@ def same(given: Any, found: Any) -> bool:
         )
     if isinstance(given, (list, tuple)):
         return isinstance(found, list) and len(given) == len(found) and all(map(same, given, found))
-    if isinstance(given, float) and isinstance(found, float):
-        return given == found or math.isclose(given, found, rel_tol=0, abs_tol=0)
     return type(given) is type(found) and given == found
 
 

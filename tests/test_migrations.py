@@ -218,9 +218,17 @@ def test_a_role_without_ddl_gets_the_sql(database_url: str, user: str) -> None:
 
 def test_migrate_does_all_at_once(database_url: str) -> None:
     restore(database_url, DUMPS[0])
-    assert [step.name for step in migrate_all(database_url, "semlex")] == COLLECTIONS
+    assert [step.name for step in migrate_all(database_url, "semlex")] == ["the registry", *COLLECTIONS]
     assert migrate_all(database_url, "semlex") == []
     assert_same_answers(database_url, DUMPS[0])
+
+
+def test_a_registry_without_collections_is_migrated(database_url: str) -> None:
+    restore(database_url, DUMPS[0])
+    with psycopg.connect(database_url) as connection:
+        connection.execute("DELETE FROM semlex.collection")
+    assert [(step.name, step.version) for step in migrate_all(database_url, "semlex")] == [("the registry", 2)]
+    assert migrate_all(database_url, "semlex", dry_run=True) == []
 
 
 @pytest.mark.parametrize("newer", ["registry", "collection"])

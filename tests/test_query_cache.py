@@ -87,9 +87,17 @@ def test_a_vector_that_cannot_be_used_is_not_kept(answer):
     assert cache.figures.entries == 0
 
 
-@pytest.mark.parametrize("capacity", [-1, 1.5, True, "many"])
-def test_capacities_that_are_refused(capacity):
-    with pytest.raises(ConfigurationError, match=r"0 or more|must be an int"):
+@pytest.mark.parametrize(
+    ("capacity", "message"),
+    [
+        (-1, "0 or more"),
+        (1.5, "must be an int; got a float"),
+        (True, "must be an int; got a bool"),
+        ("many", "must be an int; got a str"),
+    ],
+)
+def test_capacities_that_are_refused(capacity, message):
+    with pytest.raises(ConfigurationError, match=message):
         QueryEmbeddingCache(capacity)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import SyncRetriever
+from semlex import SyncRetriever, preparation
 from semlex.documents.roots import plan_places
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
@@ -138,6 +138,32 @@ def test_two_processes_make_one_source(database_url: str, handbook: Path) -> Non
     with opened(database_url) as retriever:
         (source,) = retriever.sources()
         assert (source["documents"], source["chunks"], retriever.count()) == (3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("roots", "told"),
+    [
+        (("", "guide"), "contains what is a source already"),
+        (("guide", ""), "lies in the folder of the source 'handbook'"),
+    ],
+)
+def test_a_source_that_appears_above_or_below_meanwhile(
+    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch, roots: tuple[str, str], told: str
+) -> None:
+    mine, others = (handbook / part for part in roots)
+    found = preparation.list_files
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(preparation, "list_files", found)
+        with opened(store.retriever._db_url or "") as other:
+            other.index(others)
+        return found(*arguments)
+
+    monkeypatch.setattr(preparation, "list_files", late)
+    with pytest.raises(ConfigurationError, match=told):
+        store.index(mine)
+    (source,) = store.sources()
+    assert source["root"] == str(others)
 
 
 def test_plans() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +13,12 @@ from rich.markup import escape
 
 from semlex import source_commands
 from semlex.config_commands import config_app
-from semlex.errors import CollectionNotFoundError, ConfigurationError, SemlexError
+from semlex.errors import ConfigurationError, SemlexError
 from semlex.evaluation_commands import evaluation_app
 from semlex.exit_codes import EXIT_CODES, SOME_FILES, exit_code
 from semlex.figures_display import print_collections, print_status
 from semlex.model_commands import doctor_app, models_app
+from semlex.opened_collection import collection_names, opened
 from semlex.options import (
     INT,
     SECONDS,
@@ -44,13 +43,10 @@ from semlex.options import (
 from semlex.postgres_commands import postgres_app
 from semlex.presentation import print_json, print_report, print_results
 from semlex.progress_display import progress_bar
-from semlex.terminal import inform, messages, output, set_quiet
+from semlex.terminal import inform, messages, output, set_quiet, set_verbose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from semlex.config import Settings
-    from semlex.sync import SyncRetriever
 
 app = typer.Typer(
     name="semlex",
@@ -85,50 +81,6 @@ TopK = Annotated[
 Mode = Annotated[
     str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
 ]
-
-
-# Whether to say which settings are not used; an option in front of every command.
-_verbose: ContextVar[bool] = ContextVar("verbose", default=False)
-
-
-def _retriever(settings: Settings, *, create: bool) -> SyncRetriever:
-    """An open retriever; where no collection was named and there is but one, of that one."""
-    from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
-
-    retriever = SyncRetriever(**settings.retriever_options, create=create)
-    try:
-        retriever.initialize()
-    except CollectionNotFoundError:
-        only = None if settings.is_set("collection") else _only_collection(settings)
-        if only is None:
-            raise
-        retriever = SyncRetriever(**settings.retriever_options | {"collection": only}, create=create)
-        retriever.initialize()
-    return retriever
-
-
-def _collections(settings: Settings) -> list[str]:
-    from semlex.listing import list_all  # noqa: PLC0415 - loads the driver
-
-    found = list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
-    return [entry["name"] for entry in found]
-
-
-def _only_collection(settings: Settings) -> str | None:
-    names = _collections(settings)
-    return names[0] if len(names) == 1 else None
-
-
-@contextmanager
-def _opened(settings: Settings, *, create: bool, quiet: bool) -> Iterator[SyncRetriever]:
-    with _retriever(settings, create=create) as retriever:
-        if not quiet:
-            inform(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
-        if _verbose.get():
-            for name, (default, stored) in retriever.retriever.unused_defaults.items():
-                line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
-                messages.print(f"[dim]{escape(line)}[/dim]")
-        yield retriever
 
 
 def _existing(paths: list[Path]) -> list[Path]:
@@ -175,7 +127,7 @@ def semlex(
     del version
     if verbose and quiet:
         raise ConfigurationError("--verbose and --quiet exclude each other: give one of them")
-    _verbose.set(verbose)
+    set_verbose(verbose)
     set_quiet(quiet)
 
 
@@ -213,7 +165,7 @@ def try_folder(
         dimensions=dimensions,
         language=language,
     )
-    with _opened(settings, create=True, quiet=as_json) as retriever:
+    with opened(settings, quiet=as_json, create=True, with_choice=True) as retriever:
         with progress_bar(shown=not as_json) as progress:
             report = retriever.index(
                 resolved,
@@ -281,9 +233,12 @@ def index(
     try:
         plan_places(found, {}, source)
     except ConfigurationError:  # the folders of a collection that is there may have other names
-        if settings.collection not in _collections(settings):
+        if settings.collection not in collection_names(settings):
             raise
-    with _opened(settings, create=True, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
+    with (
+        opened(settings, quiet=as_json, create=True, with_choice=True) as retriever,
+        progress_bar(shown=not as_json) as progress,
+    ):
         report = retriever.index(
             *found,
             source=source,
@@ -338,7 +293,7 @@ def search(
         device=device,
     )
     condition = filter_mapping(filters)
-    with _opened(settings, create=False, quiet=True) as retriever:
+    with opened(settings, quiet=as_json) as retriever:
         results = retriever.search(" ".join(question), top_k, condition, mode=mode, fusion=fusion, deadline=deadline)
     print_results(results, as_json=as_json)
 
@@ -365,7 +320,7 @@ def embed(
         device=device,
         dimensions=dimensions,
     )
-    with _opened(settings, create=False, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
+    with opened(settings, quiet=as_json, with_choice=True) as retriever, progress_bar(shown=not as_json) as progress:
         written = retriever.embed_missing(progress=progress)
     if as_json:
         print_json({"embedded": written})
@@ -386,7 +341,7 @@ def optimize(
     settings = _settings(
         database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
     )
-    with _opened(settings, create=False, quiet=True) as retriever, progress_bar(shown=not as_json) as progress:
+    with opened(settings, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         merged = retriever.optimize(progress=progress)
     if as_json:
         print_json({"merged": merged})
@@ -410,7 +365,7 @@ def reindex(
     settings = _settings(
         database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
     )
-    with _opened(settings, create=False, quiet=True) as retriever, progress_bar(shown=not as_json) as progress:
+    with opened(settings, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         rebuilt = retriever.reindex_lexical(progress=progress)
     if as_json:
         print_json({"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation})
@@ -432,7 +387,7 @@ def status(
     settings = _settings(
         database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
     )
-    with _opened(settings, create=False, quiet=True) as retriever:
+    with opened(settings, quiet=as_json) as retriever:
         figures = retriever.status(exact=exact)
     if as_json:
         print_json(figures)

@@ -53,6 +53,14 @@ class Deletion:
             )
 
     @property
+    def files(self) -> str | None:
+        """Which files are meant, for the log; None where only ids and a filter say what is deleted."""
+        if self.document is None and self.source is None and not self.vanished:
+            return None
+        parts = ("vanished" if self.vanished else None, self.source, self.document)
+        return ", ".join(part for part in parts if part is not None)
+
+    @property
     def whole_source(self) -> str | None:
         """Name of the source that is meant with all of its documents, or None."""
         rest = self.ids is not None or self.document is not None or self.vanished or not self.condition.is_empty
@@ -69,8 +77,13 @@ class Deletion:
         if self.ids is not None:
             keys = sorted(possible_keys(self.ids), key=lambda key: (key[0].bytes, key[1]))
             wanted = keys if documents is None else [key for key in keys if key[0] in documents]
-            for start in range(0, len(wanted), BATCH_DOCUMENTS):
-                part = wanted[start : start + BATCH_DOCUMENTS]
+            start = 0
+            while start < len(wanted):
+                end = min(start + BATCH_DOCUMENTS, len(wanted))
+                # All that is named of a document in one part, so that it is seen when nothing of it is left.
+                while end < len(wanted) and wanted[end][0] == wanted[end - 1][0]:
+                    end += 1
+                part, start = wanted[start:end], end
                 yield Selection(list(dict.fromkeys(key[0] for key in part)), self.condition, part)
         elif documents is not None:
             ordered = sorted(documents, key=lambda document: document.bytes)
@@ -89,7 +102,7 @@ class Deletion:
 
     async def _documents(self, database: Database, collection: Collection) -> set[UUID] | None:
         """Keys of the documents that are meant, or None where only ids and a filter say which."""
-        if self.document is None and self.source is None and not self.vanished:
+        if self.files is None:
             return None
         known = await database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))
         meant = [source for source in known if self.source in (None, source.name)]

@@ -14,7 +14,7 @@ from semlex.errors import (
     ValidationError,
 )
 
-OTHER, REFUSED, DATABASE, MODEL, SOME_FILES, NO_COLLECTION, DEADLINE, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
+OTHER, REFUSED, DATABASE, MODEL, SOME_FILES, NO_COLLECTION, DEADLINE = 1, 2, 3, 4, 5, 6, 7
 
 EXIT_CODES = """\b
 Exit codes:

@@ -15,11 +15,12 @@ from semlex.document_rows import empty_columns
 from semlex.documents.chunking import Chunker
 from semlex.documents.finding import find_document
 from semlex.documents.loading import FileProblem, FoundFile
-from semlex.documents.roots import plan_places, vanished
+from semlex.documents.roots import check_root, plan_places, vanished
 from semlex.errors import ConfigurationError
 from semlex.progress import IndexReport, Progress
 from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks
+from semlex.store.presence import hold_collection
 from semlex.store.sources import KnownDocument, Source, known_documents, read_sources, unknown_source, write_source
 from semlex.types import utc_now
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from semlex.indexer import Indexer
     from semlex.store.bulk import WriteMode
     from semlex.store.connection import Connection
+    from semlex.store.schema import Collection
 
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
@@ -59,6 +61,8 @@ class FileRun:
         self._run_id = uuid.uuid4()
         self._started, self._begun = time.perf_counter(), utc_now()
         self.report = IndexReport()
+        # Settings by which the files are cut, until they are stored.
+        self._unstored: tuple[int, int] | None = None
 
     async def index(
         self,
@@ -83,6 +87,10 @@ class FileRun:
         await self._log("index", where)
         sources = await self._open_sources(places)
         await self._write_all(found, sources, chunker)
+        if self._unstored is not None and self.report.unchanged:  # an older version stored the files, not the settings
+            settings = self._unstored
+            await self._database.write("store the chunk settings", lambda c: self._settle(c, settings))
+            self._indexer.collection = self._cut_as(*settings)
         await self._count_vanished(places, sources, {(str(file.root), file.uri) for file in found})
         return await self._finish("index", where)
 
@@ -103,7 +111,7 @@ class FileRun:
                 "store the chunk settings",
                 lambda c: ingestion.store_chunk_settings(c, self._indexer.collection, chunk_tokens, overlap_tokens),
             )
-            self._remember(chunk_tokens, overlap_tokens)
+            self._indexer.collection = self._cut_as(chunk_tokens, overlap_tokens)
             await self._indexer.ensure_version(None)
         found: list[FoundFile] = []
         for one, known in sources.values():
@@ -132,26 +140,38 @@ class FileRun:
         return await asyncio.to_thread(plan_places, paths, {one.name: one.root for one in known}, source)
 
     async def _chunker(self) -> Chunker:
-        """What cuts the files of this collection; its settings are stored when the first one is cut.
+        """What cuts the files of this collection; its settings are stored with the first files.
 
         Raises:
             CollectionSettingsError: Other settings are wanted than the stored ones.
         """
         counter = self._indexer.token_counter()
-        wanted = self._wanted.chunk_settings()
-        Chunker(counter, *wanted)  # refused before anything is stored
-        chunk_tokens, overlap_tokens = await self._database.write(
-            "read the chunk settings",
-            lambda c: ingestion.settle_chunk_settings(c, self._indexer.collection, *wanted),
+        # Another process may have changed them since this one opened the collection.
+        stored = await self._database.read(
+            "read the chunk settings", lambda c: ingestion.stored_chunk_settings(c, self._indexer.collection)
         )
-        self._remember(chunk_tokens, overlap_tokens)
-        self._wanted.check(self._indexer.collection)
+        self._wanted.check(self._cut_as(*stored))
+        pairs = zip(stored, self._wanted.chunk_settings(), strict=True)
+        chunk_tokens, overlap_tokens = (wanted if found is None else found for found, wanted in pairs)
+        if None in stored:
+            self._unstored = (chunk_tokens, overlap_tokens)
+        else:
+            self._indexer.collection = self._cut_as(*stored)
         return Chunker(counter, chunk_tokens, overlap_tokens)
 
-    def _remember(self, chunk_tokens: int, overlap_tokens: int) -> None:
+    def _cut_as(self, chunk_tokens: int | None, overlap_tokens: int | None) -> Collection:
         collection = self._indexer.collection
         settings = replace(collection.settings, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
-        self._indexer.collection = replace(collection, settings=settings)
+        return replace(collection, settings=settings)
+
+    async def _settle(self, connection: Connection, chunk_settings: tuple[int, int]) -> None:
+        """Stores the settings by which the files of this run are cut; the first run that does so decides."""
+        settled = await ingestion.settle_chunk_settings(connection, self._indexer.collection, *chunk_settings)
+        if settled != chunk_settings:
+            raise ConfigurationError(
+                f"another run has begun to cut this collection's files with chunk_tokens={settled[0]} and "
+                f"overlap_tokens={settled[1]} in the meantime: leave yours out, or give these, and try again"
+            )
 
     async def _open_sources(self, places: Sequence[Place]) -> OpenSources:
         """The sources of places, made where they are new."""
@@ -159,6 +179,13 @@ class FileRun:
 
         async def work(connection: Connection) -> OpenSources:
             collection = self._indexer.collection
+            known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
+            if not roots.items() <= known_roots.items():
+                # Another run may make a source above or below since it was planned.
+                await hold_collection(connection, collection, alone=True)
+                known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
+                for name in roots.keys() - known_roots.keys():
+                    check_root(Path(roots[name]), name, known_roots)
             opened: list[Source] = []
             for name, root in sorted(roots.items()):
                 source = await write_source(connection, collection, name, root, utc_now())
@@ -199,23 +226,22 @@ class FileRun:
 
     async def _log(self, command: str, where: str, finished: datetime | None = None) -> None:
         report, model = self.report, self._indexer.model_name
-        entry = {
-            "run_id": self._run_id,
-            "source_uri": where,
-            "command": command,
-            "client": ingestion.client_name(),
-            "embedding_model": model,
-            "started_at": self._begun,
-            "finished_at": finished,
-            "seconds": report.seconds if finished else None,
-            "added": report.added,
-            "changed": report.changed,
-            "unchanged": report.unchanged,
-            "deleted": 0,
-            "failed": report.failed,
-            "chunks": report.chunks,
-            "problems": [{"uri": one.uri, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]],
-        }
+        entry = ingestion.LogEntry(
+            run_id=self._run_id,
+            source_uri=where,
+            command=command,
+            client=ingestion.client_name(),
+            embedding_model=model,
+            started_at=self._begun,
+            finished_at=finished,
+            seconds=report.seconds if finished else None,
+            added=report.added,
+            changed=report.changed,
+            unchanged=report.unchanged,
+            failed=report.failed,
+            chunks=report.chunks,
+            problems=[{"uri": one.uri, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]],
+        )
         await self._database.write("write the log", lambda c: ingestion.log_run(c, self._indexer.collection, entry))
 
     async def _finish(self, command: str, where: str) -> IndexReport:
@@ -318,6 +344,8 @@ class FileRun:
         new: set[uuid.UUID] = set()
 
         async def work(connection: Connection, mode: WriteMode) -> None:
+            if self._unstored is not None:
+                await self._settle(connection, self._unstored)
             await write_chunks(
                 connection,
                 indexer.collection,
@@ -329,6 +357,8 @@ class FileRun:
             )
 
         await indexer.write_batch("index files", mode, work)
+        if self._unstored is not None:
+            indexer.collection, self._unstored = self._cut_as(*self._unstored), None
         indexer.sample.note_written(len(rows))
         report.chunks += len(rows)
         report.added += len(new)

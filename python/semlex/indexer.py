@@ -8,6 +8,8 @@ the vectors of a collection that was made without a model.
 
 from __future__ import annotations
 
+import time
+import uuid
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -39,7 +41,6 @@ from semlex.store.sources import remove_source
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Awaitable, Callable
 
     import numpy as np
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
-FILE_BATCH_CHUNKS = 1_000
 EMBED_PAGE_ROWS = 1_000
 
 
@@ -187,6 +186,7 @@ class Indexer:
         """Deletes chunks; see `PostgreSQLRetriever.delete`."""
         if not dry_run:
             self._refuse_read_only()
+        begun, started = utc_now(), time.perf_counter()
         chunks = documents = 0
         async for selection in deletion.selections(self.database, self.collection):
             work = count_selection if dry_run else delete_selection
@@ -198,6 +198,19 @@ class Indexer:
         source, now = deletion.whole_source, utc_now()
         if source is not None and not dry_run:
             await self.database.write("remove the source", lambda c: remove_source(c, self.collection, source, now))
+        if documents and deletion.files is not None and not dry_run:
+            entry = ingestion.LogEntry(
+                run_id=uuid.uuid4(),
+                source_uri=deletion.files,
+                command="delete",
+                client=ingestion.client_name(),
+                embedding_model=self.model_name,
+                started_at=begun,
+                finished_at=utc_now(),
+                seconds=time.perf_counter() - started,
+                deleted=documents,
+            )
+            await self.database.write("write the log", lambda c: ingestion.log_run(c, self.collection, entry))
         return DeleteReport(chunks, documents, dry_run)
 
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:

@@ -82,12 +82,10 @@ class PreparedFile:
     Attributes:
         row: Its document.
         chunks: Columns of its chunks.
-        is_known: Whether the collection knew the document before.
     """
 
     row: DocumentRow
     chunks: dict[str, list[Any]]
-    is_known: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ def prepare_file(
         chunk_tokens=chunker.chunk_tokens,
         overlap_tokens=chunker.overlap_tokens,
     )
-    return PreparedFile(row, columns, before is not None)
+    return PreparedFile(row, columns)
 
 
 def is_unchanged(known: KnownDocument, content_hash: bytes, chunker: Chunker) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from contextlib import contextmanager
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from semlex.opened_collection import opened
 from semlex.options import (
     INT,
     AsJson,
@@ -29,22 +29,16 @@ from semlex.progress_display import progress_bar
 from semlex.terminal import messages, one_line, output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from semlex.sync import SyncRetriever
+    from semlex.config import Settings
 
 sources_app = typer.Typer(help="Show and move the folders that documents were read from.", invoke_without_command=True)
 Source = Annotated[str | None, typer.Option("--source", help="Only this source.")]
 
 
-@contextmanager
-def _opened(**arguments: Any) -> Iterator[SyncRetriever]:
+def _settings(**arguments: Any) -> Settings:
     from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
-    from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
 
-    settings = load_settings(**arguments)
-    with SyncRetriever(**settings.retriever_options, create=False) as retriever:
-        yield retriever
+    return load_settings(**arguments)
 
 
 @sources_app.callback()
@@ -60,9 +54,10 @@ def sources(
     """Show the sources of a collection: name, folder, documents, chunks."""
     if context.invoked_subcommand is not None:
         return
-    with _opened(
+    settings = _settings(
         database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
-    ) as retriever:
+    )
+    with opened(settings, quiet=as_json) as retriever:
         found = retriever.sources()
     for entry in found:
         if as_json:
@@ -86,9 +81,10 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Say where the folder of a source is now; its documents stay what they are."""
-    with _opened(
+    settings = _settings(
         database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
-    ) as retriever:
+    )
+    with opened(settings, quiet=as_json) as retriever:
         retriever.move_source(name, root.expanduser())
         moved = next(entry for entry in retriever.sources() if entry["name"] == name)
     if as_json:
@@ -122,9 +118,10 @@ def delete(
         "filters": filter_mapping(filters),
         "vanished": vanished,
     }
-    with _opened(
+    settings = _settings(
         database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, embedding_model="none"
-    ) as retriever:
+    )
+    with opened(settings, quiet=as_json) as retriever:
         report = retriever.delete(**given, dry_run=True)
         found = report.chunks + report.documents
         if not dry_run and (found or source is not None):
@@ -166,13 +163,16 @@ def rechunk(
     as_json: AsJson = False,
 ) -> None:
     """Cut documents anew from their files: those that an older version cut, or all of them with other settings."""
-    settings = {"embedding_model": model, "device": device, "dimensions": dimensions}
-    with (
-        _opened(
-            database_url=database, data_dir=data_dir, keep_alive=keep_alive, collection=collection, **settings
-        ) as retriever,
-        progress_bar(shown=not as_json) as progress,
-    ):
+    settings = _settings(
+        database_url=database,
+        data_dir=data_dir,
+        keep_alive=keep_alive,
+        collection=collection,
+        embedding_model=model,
+        device=device,
+        dimensions=dimensions,
+    )
+    with opened(settings, quiet=as_json) as retriever, progress_bar(shown=not as_json) as progress:
         report = retriever.rechunk(
             chunk_tokens=chunk_tokens,
             overlap_tokens=overlap_tokens,
@@ -199,10 +199,9 @@ def migrate(
     as_json: AsJson = False,
 ) -> None:
     """Bring the tables of all collections to the form that this version uses; opening one does that as well."""
-    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
     from semlex.listing import migrate_all  # noqa: PLC0415 - loads the driver
 
-    settings = load_settings(database_url=database, data_dir=data_dir, keep_alive=keep_alive)
+    settings = _settings(database_url=database, data_dir=data_dir, keep_alive=keep_alive)
     steps = migrate_all(
         settings.url, settings.schema_name, settings.server_folder, settings.keep_alive, dry_run=dry_run or as_sql
     )

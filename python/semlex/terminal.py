@@ -50,6 +50,7 @@ messages = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False
 
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+_verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 def set_quiet(quiet: bool) -> None:
@@ -60,6 +61,16 @@ def set_quiet(quiet: bool) -> None:
 def is_quiet() -> bool:
     """Whether nothing but results, notes and errors is wanted."""
     return _quiet.get()
+
+
+def set_verbose(verbose: bool) -> None:
+    """Whether it is said which settings a collection does not follow."""
+    _verbose.set(verbose)
+
+
+def is_verbose() -> bool:
+    """Whether that is wanted."""
+    return _verbose.get()
 
 
 def inform(text: str) -> None:

@@ -9,13 +9,14 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from semlex.deletion import Deletion
-from semlex.documents.roots import moved_root
+from semlex.documents.roots import check_root, existing_root
 from semlex.errors import ConfigurationError
 from semlex.file_indexing import FileRun
 from semlex.request import check_ids
 from semlex.store import sources as stored_sources
 from semlex.store.filters import parse_filters
 from semlex.store.indexes import HnswIndex
+from semlex.store.presence import hold_collection
 from semlex.types import utc_now
 from semlex.value_checks import callable_errors, check_parameters, kind_errors, text_errors, text_parameter
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from semlex.collection_options import CollectionOptions
     from semlex.indexer import Indexer
     from semlex.progress import DeleteReport, IndexReport, Progress
+    from semlex.store.connection import Connection
     from semlex.store.indexes import IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
 
@@ -96,15 +98,18 @@ class CollectionUpkeep(ABC):
         check_parameters(text_errors("root", str(root), blank=False))
         indexer = await self._ready()
         collection = indexer.collection
-        known = await indexer.database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))
-        roots = {source.name: source.root for source in known}
-        if name not in roots:
-            raise stored_sources.unknown_source(name, known)
-        folder = await asyncio.to_thread(moved_root, root, name, roots)
-        now = utc_now()
-        await indexer.database.write(
-            "move the source", lambda c: stored_sources.move_source(c, collection, name, str(folder), now)
-        )
+        folder = await asyncio.to_thread(existing_root, root)
+
+        async def work(connection: Connection) -> None:
+            await hold_collection(connection, collection, alone=True)
+            known = await stored_sources.read_sources(connection, collection)
+            roots = {source.name: source.root for source in known}
+            if name not in roots:
+                raise stored_sources.unknown_source(name, known)
+            check_root(folder, name, roots)
+            await stored_sources.move_source(connection, collection, name, str(folder), utc_now())
+
+        await indexer.database.write("move the source", work)
 
     async def rechunk(
         self,

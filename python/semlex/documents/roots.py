@@ -129,25 +129,33 @@ def check_apart(root: Path, known: Mapping[str, Path]) -> None:
     )
 
 
-def moved_root(root: str | Path, name: str, known: Mapping[str, str | Path]) -> Path:
-    """The new folder of a source, checked.
-
-    Args:
-        root: As given.
-        name: Name of the source.
-        known: Name and folder of every source.
+def existing_root(root: str | Path) -> Path:
+    """The folder of a source, absolute and without links.
 
     Raises:
-        ConfigurationError: It is no folder, or contains or lies in the folder of another source.
+        ConfigurationError: It is no folder.
     """
     folder = Path(os.path.realpath(root))
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}")
+    return folder
+
+
+def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None:
+    """Checks the folder that a source is to have.
+
+    Args:
+        folder: Absolute and without links.
+        name: Name of the source.
+        known: Name and folder of every source.
+
+    Raises:
+        ConfigurationError: It contains or lies in the folder of another source.
+    """
     others = {other: Path(path) for other, path in known.items() if other != name}
     check_apart(folder, others)
     if above := _source_of(folder, others):
         raise ConfigurationError(f"{folder} lies in the folder of the source {above!r} ({others[above]})")
-    return folder
 
 
 def check_name(name: str) -> None:

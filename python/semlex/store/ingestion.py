@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -45,6 +45,45 @@ class DocumentRow:
     chunk_tokens: int
     overlap_tokens: int
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One run, as the ingestion log has it; the attributes are the columns.
+
+    Attributes:
+        run_id: Its key.
+        source_uri: What was read or deleted.
+        command: What was done, for example ``index``.
+        client: Who did it.
+        embedding_model: With which model, or None.
+        started_at: When it began.
+        finished_at: When it ended, or None.
+        seconds: How long it took, or None.
+        added: Documents that were new.
+        changed: Documents whose chunks were replaced.
+        unchanged: Documents that stayed.
+        deleted: Documents of which nothing is left.
+        failed: Documents that could not be read.
+        chunks: Chunks that were written.
+        problems: Document and code of those that could not be read.
+    """
+
+    run_id: UUID
+    source_uri: str
+    command: str
+    client: str
+    embedding_model: str | None
+    started_at: datetime
+    finished_at: datetime | None = None
+    seconds: float | None = None
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    failed: int = 0
+    chunks: int = 0
+    problems: Sequence[dict[str, str]] = ()
 
 
 def client_name() -> str:
@@ -247,11 +286,12 @@ def _unembedded(collection: Collection, columns: sql.SQL, rest: sql.SQL) -> sql.
     ).format(columns, collection.names.chunk, collection.names.embedding(embedding.version), rest)
 
 
-async def log_run(connection: Connection, collection: Collection, entry: dict[str, Any]) -> None:
-    """Writes or completes one entry of the ingestion log; `entry` has a value for every column."""
+async def log_run(connection: Connection, collection: Collection, entry: LogEntry) -> None:
+    """Writes or completes one entry of the ingestion log."""
     await hold_collection(connection, collection)
-    names = list(entry)
-    values = entry | {"problems": _core.to_json(entry["problems"]).decode()}
+    names = [column.name for column in fields(entry)]
+    values = {name: getattr(entry, name) for name in names}
+    values["problems"] = _core.to_json(list(entry.problems)).decode()
     await connection.execute(
         sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT (run_id) DO UPDATE SET {}").format(
             collection.names.ingestion_log,
@@ -266,11 +306,10 @@ async def log_run(connection: Connection, collection: Collection, entry: dict[st
 
 
 async def last_run(connection: Connection, collection: Collection) -> dict[str, Any] | None:
-    """The newest entry of the ingestion log."""
+    """The newest entry of the ingestion log that tells of a run over files."""
     cursor = cursor_with_times(connection)
-    await cursor.execute(
-        sql.SQL("SELECT * FROM {} ORDER BY started_at DESC LIMIT 1").format(collection.names.ingestion_log)
-    )
+    statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")
+    await cursor.execute(statement.format(collection.names.ingestion_log))
     row = await cursor.fetchone()
     if row is None:
         return None

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex.store import migrations
 from semlex.store.names import Names
-from semlex.store.schema import SETUP_LOCK, find, has_registry, migration_statements, open_collection
+from semlex.store.schema import SETUP_LOCK, find, has_registry, migrate_registry, migration_statements, open_collection
 
 if TYPE_CHECKING:
     from semlex.store.connection import Connection, Database
@@ -89,9 +89,11 @@ async def _step(connection: Connection, names: Names) -> Step:
 
 
 async def migrate(database: Database, schema: str) -> list[Step]:
-    """Migrates every collection of a schema, each in a transaction of its own; returns what was done."""
+    """Migrates the registry of a schema and every collection, each in a transaction of its own; says what was done."""
     steps = await pending_steps(database, schema)
     for step in steps:
-        if step.name != REGISTRY:
+        if step.name == REGISTRY:
+            await migrate_registry(database, schema)
+        else:
             await open_collection(database, Names(schema, step.name), None, create=False)
-    return [step for step in steps if step.name != REGISTRY]
+    return steps

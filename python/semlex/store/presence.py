@@ -21,17 +21,24 @@ def gone(collection: Collection) -> CollectionNotFoundError:
     )
 
 
-async def hold_collection(connection: Connection, collection: Collection) -> None:
+async def hold_collection(connection: Connection, collection: Collection, *, alone: bool = False) -> None:
     """Keeps a collection from being dropped before the transaction ends.
 
     Whoever writes calls it before anything else: a collection that was dropped and made again has the same tables by
     name, and nothing in them would say so.
 
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        alone: Whether other writers wait until the transaction ends.
+
     Raises:
         CollectionNotFoundError: It was dropped.
     """
+    lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
+    statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
     cursor = await connection.execute(
-        sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR SHARE").format(collection.names.registry),
+        statement.format(collection.names.registry, lock),
         [collection.names.collection, collection.collection_id],
     )
     if await cursor.fetchone() is None:

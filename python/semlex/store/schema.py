@@ -253,12 +253,31 @@ async def _lexical_engine(connection: Connection, settings: CollectionSettings) 
     )
 
 
-async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> None:
+async def migrate_registry(database: Database, schema: str) -> None:
+    """Brings the tables that all collections of a schema share to their newest form.
+
+    Raises:
+        PrivilegeError: The role lacks a right.
+        SchemaVersionError: They were made by a newer semlex.
+    """
+
+    async def work(connection: Connection) -> None:
+        await _lock_for_setup(connection)
+        await _ensure_registry(connection, schema)
+
+    await database.write("migrate the registry", work)
+
+
+async def _lock_for_setup(connection: Connection) -> None:
     await set_local(connection, lock_timeout="60s")
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
     await set_local(connection, lock_timeout="5s")
+
+
+async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> None:
+    await _lock_for_setup(connection)
     await _ensure_extension(connection)
-    await _ensure_registry(connection, names)
+    await _ensure_registry(connection, names.schema)
     found = await find(connection, names)
     version = found[1] if found else 0
     for statement in migration_statements(names, version, None if found is None else found[0].lexical):
@@ -346,19 +365,19 @@ async def _ensure_extension(connection: Connection) -> None:
         raise translate(error, "create the extension pgvector") from None
 
 
-async def _ensure_registry(connection: Connection, names: Names) -> None:
-    cursor = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [names.schema])
+async def _ensure_registry(connection: Connection, schema: str) -> None:
+    cursor = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
     if await cursor.fetchone() is None:
         try:
             async with connection.transaction():
-                await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(names.schema)))
+                await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
         except psycopg.errors.InsufficientPrivilege:
             raise PrivilegeError(
-                f"this role may not create the schema {names.schema!r}; ask the owner of the database to run: "
-                f"CREATE SCHEMA {names.schema} AUTHORIZATION <this role>;",
+                f"this role may not create the schema {schema!r}; ask the owner of the database to run: "
+                f"CREATE SCHEMA {schema} AUTHORIZATION <this role>;",
                 sqlstate="42501",
             ) from None
-    version_table = sql.Identifier(names.schema, "registry_version")
+    version_table = sql.Identifier(schema, "registry_version")
     await connection.execute(
         sql.SQL("CREATE TABLE IF NOT EXISTS {} (version int PRIMARY KEY, applied_at timestamptz NOT NULL)").format(
             version_table
@@ -367,9 +386,9 @@ async def _ensure_registry(connection: Connection, names: Names) -> None:
     cursor = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(version_table))
     row = await cursor.fetchone()
     applied = row[0] if row else 0
-    _refuse_newer(f"the registry of schema {names.schema!r}", applied, len(migrations.REGISTRY))
+    _refuse_newer(f"the registry of schema {schema!r}", applied, len(migrations.REGISTRY))
     for number, migration in enumerate(migrations.REGISTRY[applied:], start=applied + 1):
-        for statement in migration(names.schema):
+        for statement in migration(schema):
             await connection.execute(statement)
         await connection.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()])
 

@@ -118,12 +118,10 @@ def _source_id(key: str) -> UUID:
     return UUID(bytes=_core.hash_rows("source", [[key]])[0])
 
 
-async def move_source(connection: Connection, collection: Collection, name: str, root: str, now: datetime) -> bool:
-    """Says where the folder of a source is now; False when there is none of that name."""
-    await hold_collection(connection, collection)
+async def move_source(connection: Connection, collection: Collection, name: str, root: str, now: datetime) -> None:
+    """Says where the folder of a source is now. Call it with the collection held."""
     statement = sql.SQL("UPDATE {} SET root = %s, updated_at = %s WHERE name = %s").format(collection.names.source)
-    cursor = await connection.execute(statement, [root, now, name])
-    return cursor.rowcount > 0
+    await connection.execute(statement, [root, now, name])
 
 
 async def remove_source(connection: Connection, collection: Collection, name: str, now: datetime) -> None:
