@@ -29,7 +29,7 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.exit_codes import EXIT_CODES, exit_code
-from semlex.options import question_last, verbosity_first
+from semlex.options import VERBOSITY, question_last, verbosity_first
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,19 +99,19 @@ def test_quiet_and_verbose_before_or_behind_a_command(shell: Shell) -> None:
     assert "fruit.txt" in done.stdout
     assert done.stderr == ""
     expected = "language = german (SEMLEX_LANGUAGE) is not used: the collection has english"
-    for arguments in (("--verbose", "search", "fruit"), ("search", "fruit", "--verbose"), ("-v", "search", "fruit")):
+    for arguments in (("--verbose", "search", "fruit"), ("search", "fruit", "--verbose"), ("search", "fruit", "-v")):
         assert expected in shell(*arguments).stderr
     assert expected not in shell("search", "fruit").stderr
     assert "exclude each other" in shell("search", "fruit", "--quiet", "--verbose", code=2).stderr
 
 
-@given(st.lists(st.sampled_from(["word", "--verbose", "--quiet", "--", "-c"])))
+@given(st.lists(st.sampled_from(["word", *VERBOSITY, "--", "-c"])))
 def test_what_is_moved_to_the_front(arguments: list[str]) -> None:
     found = verbosity_first(arguments)
     assert sorted(found) == sorted(arguments)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     assert found[end:] == arguments[end:]
-    kinds = [word in ("--verbose", "--quiet") for word in found[:end]]
+    kinds = [word in VERBOSITY for word in found[:end]]
     assert kinds == sorted(kinds, reverse=True)
 
 

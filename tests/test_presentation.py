@@ -159,7 +159,10 @@ def test_is_it_in_there_at_all() -> None:
     results = SearchResults([])
     assert found_at_all(results) == ""
     results.best_similarity, results.coverage = 0.3141, 0.4
-    assert found_at_all(results) == "best similarity 0.31; the best hit covers 40 % of the question's words"
+    assert (
+        found_at_all(results)
+        == "best similarity 0.31; the best hit holds 40 % of the question's words, counted by weight"
+    )
 
 
 def test_programs_are_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:

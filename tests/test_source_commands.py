@@ -84,8 +84,8 @@ def test_vanished_files(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs)
     (docs / "a.md").unlink()
     told = semlex("index", docs).stderr
-    assert "1 files of docs are gone" in told
-    assert "1 chunks would be deleted" in semlex("delete", "--vanished", "--dry-run").stderr
+    assert "1 file of docs is gone; its chunks" in told
+    assert "1 chunk would be deleted" in semlex("delete", "--vanished", "--dry-run").stderr
     semlex("delete", "--vanished", code=1)  # nobody answers
     followed(semlex, told, "delete --source", "--yes")
     assert "gone" not in semlex("index", docs).stderr
@@ -99,7 +99,9 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
         "documents": 1,
         "dry_run": False,
     }
-    assert "1 chunks deleted, 1 documents" in semlex("delete", "--document", "guide/c.md", "--yes").stderr
+    assert (
+        "1 chunk deleted, 1 document with nothing left" in semlex("delete", "--document", "guide/c.md", "--yes").stderr
+    )
     assert "0 chunks deleted" in semlex("delete", "--filter", "topic=x").stderr
     assert "say what is to be deleted" in semlex("delete", code=2).stderr
     assert "there is no source 'x'; sources: docs" in semlex("delete", "--source", "x", code=2).stderr

@@ -43,7 +43,7 @@ from semlex.options import (
 from semlex.postgres_commands import postgres_app
 from semlex.presentation import print_json, print_report, print_results
 from semlex.progress_display import progress_bar
-from semlex.terminal import inform, messages, output, set_quiet, set_verbose
+from semlex.terminal import counted, inform, messages, output, set_quiet, set_verbose
 
 if TYPE_CHECKING:
     from semlex.config import Settings
@@ -177,6 +177,8 @@ def try_folder(
         print_results(results, as_json=as_json)
         if not as_json:
             again = f'semlex search "…" --collection {collection}'
+            if database is not None:
+                again += " --database …"  # it may hold a password
             if data_dir is not None:
                 again += f" --data-dir {shlex.quote(str(data_dir))}"
             inform(f"[dim]ask again: {escape(again)}[/dim]")
@@ -325,7 +327,7 @@ def embed(
     if as_json:
         print_json({"embedded": written})
     else:
-        inform(f"{written} chunks embedded")
+        inform(f"{counted(written, 'chunk')} embedded")
 
 
 @app.command()
@@ -346,7 +348,7 @@ def optimize(
     if as_json:
         print_json({"merged": merged})
     else:
-        inform(f"{merged} segments merged")
+        inform(f"{counted(merged, 'segment')} merged")
 
 
 @app.command()
@@ -370,7 +372,7 @@ def reindex(
     if as_json:
         print_json({"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation})
     else:
-        inform(f"{rebuilt.chunks} chunks indexed anew, {rebuilt.segments} segments")
+        inform(f"{counted(rebuilt.chunks, 'chunk')} indexed anew, {counted(rebuilt.segments, 'segment')}")
 
 
 @app.command()

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from semlex.errors import ConfigurationError
 from semlex.options import (
+    INT,
     AsJson,
     Database,
     DataDir,
@@ -24,6 +25,7 @@ from semlex.options import (
     Language,
     Model,
     Reranker,
+    whole_number_between,
 )
 from semlex.presentation import print_json
 from semlex.progress_display import progress_bar
@@ -70,8 +72,16 @@ ExistingCollection = Annotated[
 ]
 Queries = Annotated[Path | None, typer.Option("--queries", help="File of the queries, instead of the folder's.")]
 Qrels = Annotated[Path | None, typer.Option("--qrels", help="File of the judgements, instead of the folder's.")]
-K = Annotated[int, typer.Option("--k", "-k", min=1, max=MAX_TOP_K, help="Depth of the measures.")]
-LimitQueries = Annotated[int | None, typer.Option("--limit-queries", help="Measure a random choice of this many.")]
+K = Annotated[
+    int,
+    typer.Option("--k", "-k", parser=whole_number_between(1, MAX_TOP_K), metavar=INT, help="Depth of the measures."),
+]
+LimitQueries = Annotated[
+    int | None,
+    typer.Option(
+        "--limit-queries", parser=whole_number_between(1), metavar=INT, help="Measure a random choice of this many."
+    ),
+]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that was made of the corpus.")]
 
 
@@ -243,7 +253,12 @@ def tune_weight(
     queries: Queries = None,
     qrels: Qrels = None,
     k: K = 10,
-    folds: Annotated[int, typer.Option("--folds", min=2, help="Parts of the queries for cross-validation.")] = 5,
+    folds: Annotated[
+        int,
+        typer.Option(
+            "--folds", parser=whole_number_between(2), metavar=INT, help="Parts of the queries for cross-validation."
+        ),
+    ] = 5,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
     database: Database = None,

@@ -13,10 +13,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
-VERBOSITY = ("--verbose", "--quiet")
+VERBOSITY = ("--verbose", "-v", "--quiet", "-q")
 INT, SECONDS = "INT", "SECONDS"
 
 
@@ -40,7 +40,7 @@ class MainGroup(HelpGroup):
     """The commands of semlex; how much they say may stand before or behind a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Moves ``--verbose`` and ``--quiet`` to the front."""
+        """Moves ``--verbose`` and ``--quiet``, in either form, to the front."""
         return super().parse_args(ctx, verbosity_first(args))
 
 
@@ -67,6 +67,24 @@ def whole_number(text: str | int) -> int:
         return int(text)
     except ValueError:
         raise typer.BadParameter(f"must be a whole number; got {text!r}") from None
+
+
+def whole_number_between(least: int, most: int | None = None) -> Callable[[str | int], int]:
+    """What reads the value of an option that has bounds.
+
+    Args:
+        least: The smallest value.
+        most: The largest one, or None.
+    """
+    bounds = f"{least:,} or more" if most is None else f"{least:,} to {most:,}"
+
+    def read(text: str | int) -> int:
+        value = whole_number(text)
+        if value < least or (most is not None and value > most):
+            raise typer.BadParameter(f"must be {bounds}; got {value:,}")
+        return value
+
+    return read
 
 
 def seconds(text: str | float) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from semlex.terminal import UNSAFE, inform, marked_text, messages, one_line, output
+from semlex.terminal import UNSAFE, counted, inform, marked_text, messages, one_line, output
 
 if TYPE_CHECKING:
     from semlex.progress import IndexReport
@@ -77,7 +77,7 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     if not results:
         output.print("nothing found")
     for warning in results.warnings:
-        messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
+        _note(warning)
     found = found_at_all(results)
     if found:
         inform(f"[dim]{found}[/dim]")
@@ -103,7 +103,8 @@ def found_at_all(results: SearchResults) -> str:
     similarity, coverage = results.best_similarity, results.coverage
     parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
     if coverage is not None:
-        parts.append(f"the best hit covers {coverage:.0%} of the question's words".replace("%", " %"))
+        share = f"{coverage:.0%}".replace("%", " %")
+        parts.append(f"the best hit holds {share} of the question's words, counted by weight")
     return "; ".join(parts)
 
 
@@ -143,32 +144,36 @@ def _print_excerpt(result: SearchResult) -> None:
         output.print(shown, soft_wrap=False, no_wrap=not output.is_terminal, overflow="ignore", crop=False)
 
 
+def _note(text: str) -> None:
+    messages.print(f"[yellow]note:[/yellow] {escape(text)}")
+
+
 def print_report(report: IndexReport, *, as_json: bool) -> None:
     """Prints what an indexing run did."""
     if as_json:
         print_json(dataclasses.asdict(report))
         return
     inform(
-        f"{report.added} new, {report.changed} changed, {report.unchanged} unchanged, {report.failed} failed; "
-        f"{report.chunks} chunks written, {report.embedded} embedded, {report.seconds:.1f} s"
+        f"{report.added:,} new, {report.changed:,} changed, {report.unchanged:,} unchanged, {report.failed:,} failed; "
+        f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
     )
     if report.cut:
-        messages.print(
-            f"[yellow]note:[/yellow] of {report.cut} chunks the model read only the beginning; fewer tokens a chunk "
+        _note(
+            f"of {counted(report.cut, 'chunk')} the model read only the beginning; fewer tokens a chunk "
             "(--chunk-tokens) would keep what it leaves out"
         )
     for source, count in report.vanished.items():
-        messages.print(
-            f"[yellow]note:[/yellow] {count} files of {escape(one_line(source))} are gone; their chunks are still "
-            f"found, until: semlex delete --source {escape(shlex.quote(source))} --vanished"
-        )
+        gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
+        remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
+        _note(f"{counted(count, 'file')} of {one_line(source)} {gone} are still found, until: {remedy}")
     if report.outdated:
-        messages.print(
-            f"[yellow]note:[/yellow] {report.outdated} documents were cut by an older version; what cutting them anew "
-            "would take: semlex rechunk --dry-run"
+        was = "was" if report.outdated == 1 else "were"
+        _note(
+            f"{counted(report.outdated, 'document')} {was} cut by an older version; what cutting anew would take: "
+            "semlex rechunk --dry-run"
         )
     for warning in report.warnings:
-        messages.print(f"[yellow]note:[/yellow] {escape(one_line(warning))}")
+        _note(one_line(warning))
     for problem in report.problems[:SHOWN_PROBLEMS]:
         messages.print(
             f"[yellow]not read:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"

@@ -26,7 +26,7 @@ from semlex.options import (
 )
 from semlex.presentation import print_json, print_report
 from semlex.progress_display import progress_bar
-from semlex.terminal import messages, one_line, output
+from semlex.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
     from semlex.config import Settings
@@ -63,7 +63,7 @@ def sources(
         if as_json:
             print_json(entry)
         else:
-            counts = f"{entry['documents']:,} documents, {entry['chunks']:,} chunks"
+            counts = f"{counted(entry['documents'], 'document')}, {counted(entry['chunks'], 'chunk')}"
             output.print(f"{escape(one_line(entry['name'])):24} {counts:36} {escape(one_line(entry['root']))}")
     if not found and not as_json:
         messages.print("no sources: semlex index FOLDER makes one")
@@ -90,7 +90,7 @@ def move(
     if as_json:
         print_json(moved)
     else:
-        messages.print(f"{escape(one_line(name))} is {escape(one_line(moved['root']))} now")
+        inform(f"{escape(one_line(name))} is {escape(one_line(moved['root']))} now")
 
 
 def delete(
@@ -126,14 +126,17 @@ def delete(
         found = report.chunks + report.documents
         if not dry_run and (found or source is not None):
             if found and not yes:
-                question = f"Delete {report.chunks:,} chunks ({report.documents:,} whole documents)?"
+                whole = counted(report.documents, "whole document")
+                question = f"Delete {counted(report.chunks, 'chunk')} ({whole})?"
                 typer.confirm(question, abort=True, err=True)
             report = retriever.delete(**given)
     if as_json:
         print_json(dataclasses.asdict(report))
     else:
         done = "would be deleted" if dry_run else "deleted"
-        messages.print(f"{report.chunks:,} chunks {done}, {report.documents:,} documents with nothing left")
+        emptied = counted(report.documents, "document")
+        tell = messages.print if dry_run else inform
+        tell(f"{counted(report.chunks, 'chunk')} {done}, {emptied} with nothing left")
 
 
 def rechunk(
@@ -182,8 +185,8 @@ def rechunk(
         )
     if dry_run and not as_json:
         messages.print(
-            f"{report.changed:,} documents would be cut into {report.chunks:,} chunks, {report.embedded:,} of them "
-            f"embedded; {report.unchanged:,} documents stay"
+            f"{counted(report.changed, 'document')} would be cut into {counted(report.chunks, 'chunk')}, "
+            f"{report.embedded:,} of them embedded; {counted(report.unchanged, 'document')} would stay"
         )
     else:
         print_report(report, as_json=as_json)
@@ -216,7 +219,7 @@ def migrate(
             done = "would be migrated" if dry_run else "migrated"
             messages.print(escape(one_line(f"{entry.name}: version {entry.version} {done} to {entry.wanted}")))
     if not steps and not as_json:
-        messages.print("nothing to migrate")
+        inform("nothing to migrate")
 
 
 def register(app: typer.Typer) -> None:

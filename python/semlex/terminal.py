@@ -31,6 +31,11 @@ def one_line(text: str) -> str:
     return printable(re.sub(r"[\n\t]", lambda found: ascii(found[0])[1:-1], text))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, for example ``1 chunk`` or ``2,000 chunks``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 class SafeConsole(Console):
     """A console on which no text can steer the terminal; its own styles and cursor movements stay."""
 
