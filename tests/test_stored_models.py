@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ import model_cache
 from model_cache import without
 from model_servers import ModelServerDouble, openai_embeddings
 from semlex.choosing import STORED
-from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, ModelNotAllowedError
+from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelMismatchError, ModelNotAllowedError
 from semlex.models.permission import host_of, key_for, leads_to
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
@@ -66,9 +66,9 @@ def collection(database_url: str) -> str:
     return database_url
 
 
-def answers_by_words(url: str, name: str) -> str:
+def answers_by_words(url: str, name: str, **options: Any) -> str:
     """Opens a collection, sees that words answer and that nothing is written without vectors; returns the warning."""
-    with SyncRetriever(url) as retriever:
+    with SyncRetriever(url, **options) as retriever:
         assert retriever.retriever.embedder is None
         results = retriever.search(QUERY)
         assert {hit.id for hit in results} == {"a", "c"}
@@ -149,6 +149,15 @@ def test_every_remedy_that_the_warning_names_works(
         retriever.add_texts(["more"])
     # The user has named the address, so the key that stands beside it goes there.
     assert {request.headers["authorization"] for request in double.requests} == {f"Bearer {KEY}"}
+
+
+def test_without_its_key_a_listed_model_is_not_used(collection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    rename(collection, "openai:some-model")
+    warning = answers_by_words(collection, "openai:some-model", models=["openai:some-model"])
+    assert "OPENAI_API_KEY" in warning
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        SyncRetriever(collection, "openai:some-model").initialize()
 
 
 def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(

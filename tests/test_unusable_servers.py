@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # Planted as password and as text: it may stand in no message.
 SECRET = "zebra-" * 3 + "stripes"
+ENCODED = "%7Aebra-" + "zebra%2D" * 2 + "stripes"
+KEY_FILE_SECRET = "lion-" * 3 + "mane"
 
 
 class CountingEmbedder(HashEmbedder):
@@ -194,10 +196,14 @@ def test_a_password_that_is_a_word_spoils_no_message(database_url: str, password
         (f"bad address postgresql://me:{SECRET}@h/d", "bad address postgresql://me:***@h/d"),
         (f"bad user=me password={SECRET} host=h", "bad user=me password=*** host=h"),
         (f"bad user=me password='{SECRET}'", "bad user=me password='***'"),
+        (f"bad postgresql://me:{ENCODED}@h/d", "bad postgresql://me:***@h/d"),
+        (f"bad postgresql://h/d?user=me&password={ENCODED}&port=1", "bad postgresql://h/d?user=me&password=***&port=1"),
+        (f"bad sslpassword={KEY_FILE_SECRET} host=h", "bad sslpassword=*** host=h"),
+        (f"the word {SECRET} stays, and 100%25: as well", f"the word {SECRET} stays, and 100%25: as well"),
     ],
 )
 def test_a_password_is_masked_where_it_stands(message: str, shown: str) -> None:
-    assert without_password(message, f"postgresql://you:{SECRET}@there/e") == shown
+    assert without_password(message, f"postgresql://you:{SECRET}@there/e?sslpassword={KEY_FILE_SECRET}") == shown
 
 
 @pytest.mark.parametrize(

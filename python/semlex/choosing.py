@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.embedding.selection import KEYWORDS_ONLY, STATIC, choose_embedder
 from semlex.embedding.static import WHEEL_MODEL
-from semlex.errors import MissingExtraError, ModelError, ModelMismatchError, ModelNotAllowedError, ModelNotFoundError
+from semlex.errors import (
+    MissingExtraError,
+    MissingKeyError,
+    ModelError,
+    ModelMismatchError,
+    ModelNotAllowedError,
+    ModelNotFoundError,
+)
 from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
 from semlex.models.weights import find_cached
 from semlex.preparation import GIVEN, embedder_version
@@ -149,7 +156,7 @@ async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: Embe
             return _open(_stored(stored, options), options)
         except ModelMismatchError:
             raise
-        except (ModelError, MissingExtraError) as error:
+        except (ModelError, MissingExtraError, MissingKeyError) as error:
             missing = _unusable(stored.model, error)
             return OpenModels(embedding_choice=f"keyword search only: {missing}", missing=missing)
 
@@ -207,6 +214,7 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> Choice:
     Raises:
         ModelError: It cannot be used here; the message says why and what helps.
         MissingExtraError: The same, for want of a package.
+        MissingKeyError: The same, for want of a key.
     """
     name = stored.model
     dimensions = stored.dimensions if options.dimensions is None else options.dimensions
@@ -261,7 +269,7 @@ def _not_allowed(name: str) -> ModelNotAllowedError:
     return ModelNotAllowedError(message)
 
 
-def _unusable(name: str, error: ModelError | MissingExtraError) -> ModelError:
+def _unusable(name: str, error: ModelError | MissingExtraError | MissingKeyError) -> ModelError:
     if isinstance(error, ModelNotAllowedError):
         return error
     return ModelError(

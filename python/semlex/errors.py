@@ -4,7 +4,8 @@
 
     SemlexError
     ├── ConfigurationError (ValueError)       a parameter out of range, or two that contradict each other
-    │   └── CollectionSettingsError           an option differs from what its collection was made with
+    │   ├── CollectionSettingsError           an option differs from what its collection was made with
+    │   └── MissingKeyError                   a model server wants a key, and there is none
     ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
     ├── MissingExtraError (ImportError)       an optional package is needed; the message names the extra
     ├── ModelError (RuntimeError)             a model cannot do its work
@@ -51,6 +52,10 @@ class SemlexError(Exception):
 
 class ConfigurationError(SemlexError, ValueError):
     """A parameter is out of range, or two parameters contradict each other."""
+
+
+class MissingKeyError(ConfigurationError):
+    """A model server wants a key, and there is none; the message names the environment variable."""
 
 
 class CollectionSettingsError(ConfigurationError):

@@ -15,7 +15,7 @@ import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.embedding.counting import find_tokenizer
-from semlex.errors import ConfigurationError, ModelMismatchError, ModelServerError
+from semlex.errors import ConfigurationError, MissingKeyError, ModelMismatchError, ModelServerError
 from semlex.forks import new_lock
 from semlex.models.server import CALLS_AT_ONCE
 from semlex.models.tokenizing import check_texts
@@ -273,11 +273,11 @@ def find_key(given: str | None, *variables: str, needed_by: str | None = None) -
         The key without surrounding blanks, or None.
 
     Raises:
-        ConfigurationError: It is needed, and there is none; names the variables.
+        MissingKeyError: It is needed, and there is none; names the variables.
     """
     found = (given if given is not None else next(filter(None, map(os.environ.get, variables)), "")).strip()
     if not found and needed_by is not None:
-        raise ConfigurationError(f"{needed_by} needs a key: set the environment variable {' or '.join(variables)}")
+        raise MissingKeyError(f"{needed_by} needs a key: set the environment variable {' or '.join(variables)}")
     return found or None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
 import numpy as np
 
-from semlex.errors import ConfigurationError, ModelServerError
+from semlex.errors import ConfigurationError, MissingKeyError, ModelServerError
 from semlex.models.permission import key_for
 from semlex.models.server import CALLS_AT_ONCE, ModelServer
 from semlex.models.tokenizing import check_texts
@@ -69,9 +69,7 @@ class ServerReranker(ABC):
             variable = next(filter(environment, variables), variables[0])
             key = environment(variable)
             if api_key is None and key is None:
-                raise ConfigurationError(
-                    f"{address} wants a key: set the environment variable {' or '.join(variables)}"
-                )
+                raise MissingKeyError(f"{address} wants a key: set the environment variable {' or '.join(variables)}")
         self._model = model
         self._batch_size = batch_size
         self._server = ModelServer(

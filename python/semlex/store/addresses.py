@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -20,6 +20,8 @@ _SLIPPED_IN = {
     "dbname": re.compile(r"[@;=]"),
     "user": re.compile(r"[;=:]"),
 }
+_SECRETS = ("password", "sslpassword")
+_ENCODED = re.compile(r"(?<=[:=])[^:@&=\s']*%[^:@&=\s']*(?=[@&\s']|$)")
 _SCHEME = re.compile(r"(?P<jdbc>jdbc:)?(?P<name>[a-z][a-z0-9]*)(?P<driver>\+[a-z0-9]+)?://", re.IGNORECASE)
 _POSTGRES = ("postgresql", "postgres")
 
@@ -86,7 +88,7 @@ def _problem(url: str) -> str:
 
 
 def without_password(message: str, url: str | None) -> str:
-    """A message without the password of an address, where it stands as in an address.
+    """A message without the passwords of an address (the user's, that of a key file), where they stand as in one.
 
     Letters elsewhere stay: a password may be a word like any other.
     """
@@ -94,10 +96,12 @@ def without_password(message: str, url: str | None) -> str:
         return message
     message = message.replace(url, "***")
     try:
-        password = str(conninfo_to_dict(url).get("password") or "")
+        parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):
         return message
-    if password:
-        forms = "|".join(re.escape(form) for form in dict.fromkeys((password, quote(password, safe=""))))
+    secrets = {str(parts[name]) for name in _SECRETS if parts.get(name)}
+    for secret in secrets:
+        forms = "|".join(re.escape(form) for form in dict.fromkeys((secret, quote(secret, safe=""))))
         message = re.sub(rf"(:|password\s*=\s*'?)(?:{forms})(?=@|'|\s|&|$)", r"\1***", message)
-    return message
+    # Any character may be encoded, also one that need not be.
+    return _ENCODED.sub(lambda found: "***" if unquote(found[0]) in secrets else found[0], message)
