@@ -133,6 +133,25 @@ def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         assert str(keeper.pid) not in [line.split()[4] for line in Path("/proc/locks").read_text().splitlines()]
 
 
+@pytest.mark.parametrize("program", ["raise SystemExit(1)", "import os; os.close(int(__import__('sys').argv[4]))"])
+def test_without_a_keeper_the_server_stops_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(embedded_keeper, "PROGRAM", program)
+    use(folder, LONG)
+    assert running_server(folder) is None
+
+
+def test_a_program_that_is_not_python_is_not_started(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, started = tmp_path / "uwsgi", tmp_path / "started"
+    program.write_text(f"#!/bin/sh\ntouch {started}\n", encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    use(folder, LONG)
+    assert running_server(folder) is None
+    assert not started.exists()
+
+
 def test_a_killed_keeper_is_replaced(folder: Path) -> None:
     pid = use(folder, LONG)
     eventually(lambda: server_status(folder)["kept"])

@@ -24,6 +24,7 @@ from semlex.store.embedded_process import program_of, read_postmaster, stop_serv
 LOOK_SECONDS = 5.0
 SHORTEST_SECONDS = 0.2  # between two looks; a message makes for one at once
 STOP_SECONDS = 60.0
+READY_SECONDS = 10.0  # within which a new keeper says that it runs
 # The shell ends at once, so the keeper is nobody's child that somebody would have to wait for.
 DETACH = '"$@" &'
 PROGRAM = "from semlex.store.embedded_keeper import main; main()"
@@ -86,8 +87,23 @@ def _open_pipe(folder: Path, mode: int) -> int | None:
 
 
 def _start_keeper(folder: Path, seconds: float, since: float) -> bool:
-    if not sys.executable:
+    # A program that Python is embedded in would not understand what it is to run.
+    if not Path(sys.executable or "").name.lower().startswith(("python", "pypy")):
         return False
+    ready, tell = os.pipe()
+    try:
+        return _launch(folder, seconds, since, tell) and _says_something(ready)
+    finally:
+        os.close(ready)
+
+
+def _says_something(ready: int) -> bool:
+    # At its end it is readable, too: a keeper that could not start says nothing.
+    return bool(select.select([ready], [], [], READY_SECONDS)[0] and os.read(ready, 1))
+
+
+def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
+    """Starts a keeper that writes to `tell` once it runs; closes `tell`."""
     # Neither the user's secrets nor settings of Python's that were meant for another program.
     environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
@@ -103,6 +119,7 @@ def _start_keeper(folder: Path, seconds: float, since: float) -> bool:
         str(folder),
         str(seconds),
         str(since),
+        str(tell),
     ]
     try:
         log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
@@ -116,18 +133,24 @@ def _start_keeper(folder: Path, seconds: float, since: float) -> bool:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                close_fds=True,
+                pass_fds=(tell,),
                 check=True,
             )
         finally:
             os.close(log)
     except (OSError, subprocess.CalledProcessError):
         return False
+    finally:
+        os.close(tell)
     return True
 
 
 def main() -> None:
-    """Runs a keeper: its arguments are the folder, the seconds, and since when they count."""
+    """Runs a keeper: its arguments are the folder, the seconds, since when they count, and who waits for it to run."""
+    tell = int(sys.argv[4])
+    with contextlib.suppress(BrokenPipeError):
+        os.write(tell, b".")
+    os.close(tell)
     with contextlib.suppress(FileNotFoundError):  # the folder is gone
         _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])).run()
 
