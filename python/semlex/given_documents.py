@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     Given = Iterable[Document | ChunkMetadata]
 
 SHOWN_ID_CHARACTERS = 80
+# One for all documents that have none: an object each is an object that the search for garbage visits again and again.
+NO_METADATA: dict[str, Any] = {}
+NO_CHILDREN: list[str] = []
 # Keys of metadata that a message may name.
 SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 
@@ -135,7 +138,7 @@ class GivenDocuments:
             [document.content for document in rows],
             [document.metadata for document in rows],
             [document.parent_id for document in rows],
-            [list(document.child_ids) for document in rows],
+            [list(document.child_ids) if document.child_ids else NO_CHILDREN for document in rows],
             ([document.timestamp_start for document in rows], [document.timestamp_end for document in rows]),
             [document.created_at for document in rows],
             [document.updated_at for document in rows],
@@ -196,7 +199,7 @@ class GivenDocuments:
         return replace(
             self,
             ids=[chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named],
-            metadata=[_copied(metadata) if metadata else {} for metadata in self.metadata],
+            metadata=[_copied(metadata) if metadata else NO_METADATA for metadata in self.metadata],
             languages=[language_named(language) for language in self.languages],
         )
 

@@ -147,9 +147,14 @@ class Union:
     places: dict[str, NDArray[np.int64]]
 
 
+def key_order(key: Key) -> tuple[int, str]:
+    """Sorts as Postgres sorts (document_id, chunk_id): numbers like their bytes, code points like UTF-8."""
+    return key[0].int, key[1]
+
+
 def in_key_order(keys: Iterable[Key]) -> list[Key]:
     """Keys by (document_id, chunk_id)."""
-    return sorted(keys, key=lambda key: (key[0].bytes, key[1].encode()))
+    return sorted(keys, key=key_order)
 
 
 def union_of(answers: Mapping[str, LegAnswer]) -> Union:

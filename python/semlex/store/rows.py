@@ -31,8 +31,10 @@ DASH = 32
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
     "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
-    "c.child_ids, c.timestamp_start, c.timestamp_end, "
-    # By key for every row, whatever the planner thinks of these tables.
+    "c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
+)
+# By key for every row, whatever the planner thinks of these tables.
+PLACE = sql.SQL(
     "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
     "WHERE d.document_id = c.document_id)"
 )
@@ -88,8 +90,12 @@ def _uuid(key: bytes) -> UUID:
     return UUID(bytes=key)
 
 
-def _columns(collection: Collection) -> sql.Composed:
-    return COLUMNS.format(document=collection.names.document, source=collection.names.source)
+def _columns(collection: Collection, chunk_ids: Iterable[str]) -> sql.Composed:
+    # Planning the look at the sources takes the server longer than all the rest; chunks of added documents have none.
+    place: sql.Composable = sql.SQL("NULL")
+    if indexed_keys(chunk_ids):
+        place = PLACE.format(document=collection.names.document, source=collection.names.source)
+    return COLUMNS.format(place=place)
 
 
 async def load_results(
@@ -114,7 +120,11 @@ async def load_results(
         "SELECT {columns}, {excerpt}, c.keyword_id, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
-    ).format(columns=_columns(collection), excerpt=collection.lexical.excerpt(query), chunk=collection.names.chunk)
+    ).format(
+        columns=_columns(collection, [chunk_id for _, chunk_id in keys]),
+        excerpt=collection.lexical.excerpt(query),
+        chunk=collection.names.chunk,
+    )
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, {**key_arrays(keys), "query": query})
     rows = await cursor.fetchall()
@@ -122,8 +132,13 @@ async def load_results(
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
     for hit, excerpt in zip(results, collection.lexical.excerpts(query, texts, languages) or (), strict=False):
         hit.excerpt = excerpt
-    if query is not None:
-        for hit, below in zip(results, collection.lexical.match_lines(query, texts, languages), strict=True):
+    in_files = [place for place, hit in enumerate(results) if hit.line is not None]
+    if query is not None and in_files:
+        found = collection.lexical.match_lines(
+            query, [texts[place] for place in in_files], [languages[place] for place in in_files]
+        )
+        for place, below in zip(in_files, found, strict=True):
+            hit = results[place]
             hit.match_line = None if hit.line is None or below is None else hit.line + below
     if coverage is not None:
         shares = coverage(np.array([row[-2] for row in rows], dtype=np.int64))
@@ -165,7 +180,7 @@ async def fetch_documents(
         "SELECT {columns}, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
         "JOIN {chunk} AS c USING (document_id, chunk_id)"
-    ).format(columns=_columns(collection), chunk=collection.names.chunk)
+    ).format(columns=_columns(collection, chunk_ids), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
     # Should an id stand twice, the chunk of the indexed document comes last and is the one that is told.

@@ -23,7 +23,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import AnalyzerVersionError, FieldError, ValidationError
 from semlex.store.filters import Filter
-from semlex.store.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays
+from semlex.store.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays, key_order
 from semlex.store.lexical.base import MAX_TERMS, match_lines, terms_cut
 from semlex.store.lexical.reading import (
     IndexRows,
@@ -385,7 +385,7 @@ class _Search:
             # Some were left out by the filter, by a phrase, or were deleted behind our back.
             depth = self._depth(depth * DEEPER)
         self._texts_left -= looked_at
-        found.sort(key=lambda entry: (-entry[0], entry[1][0].bytes, entry[1][1].encode()))
+        found.sort(key=lambda entry: (-entry[0], *key_order(entry[1])))
         del found[self._limit :]
         return LegAnswer(
             [key for _, key, _ in found],
