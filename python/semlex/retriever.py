@@ -262,6 +262,8 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
 
     async def open_reranker(self) -> Reranker | None:
         """The reranker, or None; chosen at the first call, as by the first search that reranks."""
+        if self._models.reranking_choice is not None:
+            return self._models.reranker
         async with self._choosing_reranker:
             self._models = await with_reranker((await self._ready()).caller, self._options, self._models)
         return self._models.reranker
@@ -448,7 +450,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         search = Search(
             indexer.database,
             indexer.collection,
-            replace(self._models, reranker=reranker),
+            self._models if reranker is self._models.reranker else replace(self._models, reranker=reranker),
             caller=indexer.caller,
             query_cache=self._query_cache,
             sample=indexer.sample,

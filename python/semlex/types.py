@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import FieldError, MissingExtraError, ValidationError
@@ -168,8 +169,10 @@ class SearchResult(StoredChunk):
     coverage: float | None = None
 
     def __post_init__(self) -> None:
+        if type(self.rank) is int and _numbers_of(self) == NO_NUMBERS:
+            return
         errors = []
-        for name in ("rank", "vector_rank", "keyword_rank"):
+        for name in RANKS:
             value = getattr(self, name)
             if value is not None:
                 errors += whole_number_errors(name, value, 0 if name == "rank" else 1)
@@ -206,6 +209,7 @@ class SearchResult(StoredChunk):
         return self.vector_score
 
 
+RANKS = ("rank", "vector_rank", "keyword_rank")
 SCORES = (
     "vector_score",
     "keyword_score",
@@ -214,6 +218,9 @@ SCORES = (
     "keyword_contribution",
     "rerank_score",
 )
+# A row of the database becomes a hit before its numbers are known.
+_numbers_of = attrgetter(*RANKS, *SCORES)
+NO_NUMBERS = (0, *[None] * (len(RANKS) + len(SCORES) - 1))
 
 
 class SearchResults(list[SearchResult]):

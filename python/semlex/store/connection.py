@@ -32,6 +32,7 @@ from semlex.store.settings import (
     check_encoding,
     current_settings,
     is_told,
+    read_times_as_utc,
     set_local,
 )
 
@@ -176,7 +177,7 @@ class Database:
             timeout=self.timeout,
             max_waiting=self._max_size * 32,
             kwargs=options,
-            configure=_widen_send_buffer,
+            configure=_configure,
             open=False,
         )
         await pool.open()
@@ -416,7 +417,12 @@ async def in_one_go(connection: Connection) -> AsyncIterator[None]:
         raise
 
 
-async def _widen_send_buffer(connection: Connection) -> None:
+async def _configure(connection: Connection) -> None:
+    read_times_as_utc(connection)
+    _widen_send_buffer(connection)
+
+
+def _widen_send_buffer(connection: Connection) -> None:
     """Lets more of a COPY be on its way, so that a server on this machine is busy while we make the next rows.
 
     A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts by itself.)

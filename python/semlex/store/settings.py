@@ -36,6 +36,7 @@ READ_SETTINGS = SETTINGS | {"jit": "off"}
 # What the driver asks its own connection for before it encodes a parameter, and the value that it must see.
 _TRACKED = {b"client_encoding": (b"UTF8", b"UTF-8"), b"standard_conforming_strings": (b"on",)}
 LOCK_TIMEOUT_SECONDS = 60
+TIMESTAMPTZ = psycopg.postgres.types["timestamptz"].oid
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 FIRST_TIME = datetime.min.replace(tzinfo=UTC)
 LAST_TIME = datetime.max.replace(tzinfo=UTC)
@@ -132,8 +133,14 @@ class _UtcLoader(Loader):
             return FIRST_TIME if microseconds < 0 else LAST_TIME
 
 
+def read_times_as_utc(connection: Connection) -> None:
+    """Makes all times UTC that are read, in binary form, through a connection of our own."""
+    connection.adapters.register_loader("timestamptz", _UtcLoader)
+
+
 def cursor_with_times(connection: Connection) -> psycopg.AsyncCursor[Any]:
     """A cursor whose times are UTC."""
     cursor = connection.cursor(binary=True)
-    cursor.adapters.register_loader("timestamptz", _UtcLoader)
+    if connection.adapters.get_loader(TIMESTAMPTZ, Format.BINARY) is not _UtcLoader:  # the user's own connection
+        cursor.adapters.register_loader(TIMESTAMPTZ, _UtcLoader)
     return cursor
