@@ -262,10 +262,9 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
 
     async def open_reranker(self) -> Reranker | None:
         """The reranker, or None; chosen at the first call, as by the first search that reranks."""
-        if self._models.reranking_choice is not None:
-            return self._models.reranker
-        async with self._choosing_reranker:
-            self._models = await with_reranker((await self._ready()).caller, self._options, self._models)
+        if self._models.reranking_choice is None:
+            async with self._choosing_reranker:
+                self._models = await with_reranker((await self._ready()).caller, self._options, self._models)
         return self._models.reranker
 
     # --- in ---------------------------------------------------------------------------------------------------------
@@ -476,9 +475,8 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
 
         Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
         """
-        database, cache = (await self._ready()).database, self._query_cache
-        folder = None if self._server is None else self._server.folder
-        return await collection_status(database, self.collection, cache, data_folder=folder, exact=exact)
+        database, folder = (await self._ready()).database, self._server.folder if self._server else None
+        return await collection_status(database, self.collection, self._query_cache, data_folder=folder, exact=exact)
 
     async def collections(self) -> list[dict[str, Any]]:
         """Every collection of the schema, by name."""
