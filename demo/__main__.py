@@ -16,9 +16,9 @@ from rich.markup import escape
 
 from demo.pages import write_pages
 from semlex import SyncRetriever
-from semlex.presentation import print_report, print_results
-from semlex.progress_display import progress_bar
-from semlex.terminal import messages, output
+from semlex.cli.output import print_report, print_results
+from semlex.cli.progress_bar import progress_bar
+from semlex.cli.terminal import messages, output
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".state"

@@ -36,10 +36,8 @@ LAYERS = {
     "given_documents": 3,
     "document_rows": 3,
     "document_vectors": 3,
-    "terminal": 3,
     "model_answers": 4,
     "preparation": 4,
-    "progress_display": 4,
     "reporting": 4,
     "request": 4,
     "testing": 4,
@@ -55,18 +53,8 @@ LAYERS = {
     "config": 7,
     "sync": 7,
     "listing": 7,
-    "opened_collection": 7.5,
-    "options": 7,
-    "exit_codes": 7,
-    "figures_display": 7,
-    "presentation": 7,
     "doctor": 7,
     "evaluation": 7,
-    "model_commands": 8,
-    "postgres_commands": 8,
-    "source_commands": 8,
-    "evaluation_commands": 8,
-    "config_commands": 8,
     "cli": 9,
     "__main__": 10,
 }
@@ -218,9 +206,9 @@ UNUSED_BY_A_SEARCH = (
 SEARCH = """
 import sys
 sys.argv = ["semlex", *{arguments!r}]
-import semlex.cli
+import semlex.cli.app
 try:
-    semlex.cli.main()
+    semlex.cli.app.main()
 except SystemExit as done:
     assert not done.code, done.code
 assert "semlex.retriever" in sys.modules

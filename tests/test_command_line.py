@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semlex
+from semlex.cli.exit_codes import EXIT_CODES, exit_code
+from semlex.cli.options import VERBOSITY, question_last, verbosity_first
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
@@ -28,8 +30,6 @@ from semlex.errors import (
     ValidationError,
     WorkAbandonedError,
 )
-from semlex.exit_codes import EXIT_CODES, exit_code
-from semlex.options import VERBOSITY, question_last, verbosity_first
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from semlex.cli import app
+from semlex.cli.app import app
+from semlex.cli.exit_codes import EXIT_CODES
 from semlex.config import SETTINGS, Settings
-from semlex.exit_codes import EXIT_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,6 +18,7 @@ from transformers import BertConfig, BertModel
 
 import tiny_qwen3
 from semlex import PostgreSQLRetriever
+from semlex.cli.output import print_report
 from semlex.embedding import sentence_transformers as module
 from semlex.embedding.base import Embedder
 from semlex.embedding.selection import choose_embedder
@@ -32,7 +33,6 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.models import interruption
-from semlex.presentation import print_report
 
 HIDDEN = 32
 MOST_TOKENS = 24

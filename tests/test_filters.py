@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from semlex import Document, SyncRetriever
-from semlex.cli import app
+from semlex.cli.app import app
 from semlex.errors import ValidationError
 from semlex.store.filters import COLUMNS, Filter, OneOf, parse_filters, value_from_text
 from semlex.testing import HashEmbedder

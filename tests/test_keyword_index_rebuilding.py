@@ -13,7 +13,7 @@ from psycopg import sql
 from typer.testing import CliRunner
 
 from keyword_index import check_index
-from semlex.cli import app
+from semlex.cli.app import app
 from semlex.errors import ConfigurationError, StoreError
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store.copying import BulkIngestConfig

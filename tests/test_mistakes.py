@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from semlex import cli
+from semlex.cli import app
 from semlex.errors import SemlexError
 from semlex.store.copying import BulkIngestConfig
 from semlex.sync import SyncRetriever
@@ -163,7 +163,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lin
     capsys.readouterr()
     monkeypatch.setattr("sys.argv", ["semlex", *shlex.split(line)])
     try:
-        cli.main()
+        app.main()
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))

@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from semlex import _core, figures_display, presentation, progress_display, terminal
+from semlex import _core
+from semlex.cli import figures, output, terminal
+from semlex.cli import progress_bar as progress_display
+from semlex.cli.figures import print_collections
+from semlex.cli.output import found_at_all, number, place_of, print_json, print_report, print_results
+from semlex.cli.progress_bar import ProgressLines, progress_bar
+from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
 from semlex.documents.loading import FileProblem
-from semlex.figures_display import print_collections
-from semlex.presentation import found_at_all, number, place_of, print_json, print_report, print_results
 from semlex.progress import IndexReport, Progress
-from semlex.progress_display import ProgressLines, progress_bar
-from semlex.terminal import SafeConsole, marked_text, one_line, printable
 from semlex.types import SearchResult, SearchResults
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Streams:
             console = SafeConsole(
                 file=stream, force_terminal=is_terminal, highlight=False, soft_wrap=True, emoji=False, width=100
             )
-            for module in (terminal, presentation, progress_display):
+            for module in (terminal, output, progress_display):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, console)
 
@@ -175,7 +177,7 @@ def test_programs_are_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_stored_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Streams(monkeypatch, is_terminal=True)
-    monkeypatch.setattr(figures_display, "output", presentation.output)
+    monkeypatch.setattr(figures, "output", output.output)
     row = {"name": "a", "documents": 1, "chunks": 1, "estimated": False, "language": "english"}
     print_collections([row | {"embedding_model": "[/red]x[link=file:///etc]y\n\x1b]z"}], header=False)
     assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]

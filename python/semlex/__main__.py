@@ -16,7 +16,7 @@ def main() -> None:
     gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)  # the same search, made once more at the end
     try:
-        from semlex.cli import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded
+        from semlex.cli.app import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded
 
         run()
     except BaseException as error:

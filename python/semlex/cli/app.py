@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex import source_commands
-from semlex.config_commands import config_app
-from semlex.errors import ConfigurationError, SemlexError
-from semlex.evaluation_commands import evaluation_app
-from semlex.exit_codes import EXIT_CODES, SOME_FILES, exit_code
-from semlex.figures_display import print_collections, print_status
-from semlex.model_commands import doctor_app, models_app
-from semlex.opened_collection import collection_names, opened
-from semlex.options import (
+from semlex.cli.commands import sources
+from semlex.cli.commands.config import config_app
+from semlex.cli.commands.evaluate import evaluation_app
+from semlex.cli.commands.models import doctor_app, models_app
+from semlex.cli.commands.postgres import postgres_app
+from semlex.cli.context import collection_names, opened
+from semlex.cli.exit_codes import EXIT_CODES, SOME_FILES, exit_code
+from semlex.cli.figures import print_collections, print_status
+from semlex.cli.options import (
     INT,
     SECONDS,
     AsJson,
@@ -40,10 +40,10 @@ from semlex.options import (
     seconds,
     whole_number,
 )
-from semlex.postgres_commands import postgres_app
-from semlex.presentation import print_json, print_report, print_results
-from semlex.progress_display import progress_bar
-from semlex.terminal import counted, inform, messages, output, set_quiet, set_verbose
+from semlex.cli.output import print_json, print_report, print_results
+from semlex.cli.progress_bar import progress_bar
+from semlex.cli.terminal import counted, inform, messages, output, set_quiet, set_verbose
+from semlex.errors import ConfigurationError, SemlexError
 
 if TYPE_CHECKING:
     from semlex.config import Settings
@@ -63,7 +63,7 @@ app.add_typer(doctor_app, name="doctor")
 app.add_typer(evaluation_app, name="eval")
 app.add_typer(config_app, name="config")
 app.add_typer(postgres_app, name="postgres")
-source_commands.register(app)
+sources.register(app)
 
 Question = Annotated[
     list[str],

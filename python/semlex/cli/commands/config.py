@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 
 from semlex import settings_files
+from semlex.cli.options import AsJson  # noqa: TC001 - typer reads the annotation
+from semlex.cli.output import print_json
+from semlex.cli.terminal import messages, output
 from semlex.errors import ConfigurationError
-from semlex.options import AsJson  # noqa: TC001 - typer reads the annotation
-from semlex.presentation import print_json
-from semlex.terminal import messages, output
 
 config_app = typer.Typer(help="All settings and where they come from; the folders whose semlex.toml you trust.")
 

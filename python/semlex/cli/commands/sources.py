@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.opened_collection import opened
-from semlex.options import (
+from semlex.cli.context import opened
+from semlex.cli.options import (
     INT,
     AsJson,
     CollectionName,
@@ -24,9 +24,9 @@ from semlex.options import (
     filter_mapping,
     whole_number,
 )
-from semlex.presentation import print_json, print_report
-from semlex.progress_display import progress_bar
-from semlex.terminal import counted, inform, messages, one_line, output
+from semlex.cli.output import print_json, print_report
+from semlex.cli.progress_bar import progress_bar
+from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
     from semlex.config import Settings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from semlex.terminal import UNSAFE, counted, inform, marked_text, messages, one_line, output
+from semlex.cli.terminal import UNSAFE, counted, inform, marked_text, messages, one_line, output
 
 if TYPE_CHECKING:
     from semlex.progress import IndexReport

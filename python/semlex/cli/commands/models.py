@@ -10,10 +10,10 @@ import typer
 from rich.filesize import decimal
 from rich.markup import escape
 
-from semlex.exit_codes import MODEL
-from semlex.options import AsJson, Database, Device, HelpGroup
-from semlex.presentation import print_json
-from semlex.terminal import messages, output
+from semlex.cli.exit_codes import MODEL
+from semlex.cli.options import AsJson, Database, Device, HelpGroup
+from semlex.cli.output import print_json
+from semlex.cli.terminal import messages, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

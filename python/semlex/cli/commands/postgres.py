@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
-from semlex.options import AsJson, DataDir  # noqa: TC001 - typer reads the annotations
-from semlex.presentation import print_json
-from semlex.terminal import output
+from semlex.cli.options import AsJson, DataDir  # noqa: TC001 - typer reads the annotations
+from semlex.cli.output import print_json
+from semlex.cli.terminal import output
 
 postgres_app = typer.Typer(help="The embedded Postgres of this machine.", no_args_is_help=True)
 

@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from semlex.terminal import is_quiet, messages
+from semlex.cli.terminal import is_quiet, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from semlex.terminal import messages, one_line, output
+from semlex.cli.terminal import messages, one_line, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from semlex.cli.terminal import inform, is_verbose, messages, one_line
 from semlex.errors import CollectionNotFoundError
-from semlex.terminal import inform, is_verbose, messages, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.markup import escape
 
-from semlex.errors import ConfigurationError
-from semlex.options import (
+from semlex.cli.options import (
     INT,
     AsJson,
     Database,
@@ -27,9 +26,10 @@ from semlex.options import (
     Reranker,
     whole_number_between,
 )
-from semlex.presentation import print_json
-from semlex.progress_display import progress_bar
-from semlex.terminal import inform, messages, output
+from semlex.cli.output import print_json
+from semlex.cli.progress_bar import progress_bar
+from semlex.cli.terminal import inform, messages, output
+from semlex.errors import ConfigurationError
 from semlex.types import MAX_TOP_K
 
 if TYPE_CHECKING:
