@@ -25,9 +25,9 @@ from benches.preparing import bm25s_python
 from semlex import PostgreSQLRetriever, _core
 from semlex.embedding.selection import choose_embedder
 from semlex.evaluation import JudgedSet, evaluate, read_judged_set
-from semlex.evaluation.judged_sets import read_corpus
-from semlex.evaluation.measures import measure_named, ranking
-from semlex.evaluation.rankings import searchable
+from semlex.evaluation.datasets import read_corpus
+from semlex.evaluation.metrics import measure_named, ranking
+from semlex.evaluation.runs import searchable
 from semlex.evaluation.significance import randomisation_p
 from semlex.store.embedded import EmbeddedServer
 

@@ -38,7 +38,6 @@ LAYERS = {
     "document_vectors": 3,
     "model_answers": 4,
     "preparation": 4,
-    "reporting": 4,
     "request": 4,
     "testing": 4,
     "choosing": 5,
@@ -52,10 +51,9 @@ LAYERS = {
     "retriever": 6,
     "config": 7,
     "sync": 7,
-    "listing": 7,
-    "doctor": 7,
     "evaluation": 7,
     "cli": 9,
+    "diagnostics": 5.4,
     "__main__": 10,
 }
 # Stages stand side by side: each knows its own package only. (`fusion` joins what the legs of the store return.)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
 from semlex import Document, PostgreSQLRetriever
-from semlex.doctor import examine_server
+from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
 from semlex.store import rows
 from semlex.store.filters import Filter, parse_filters

@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import constants
 
 import tiny_qwen3
-from semlex import doctor
+from semlex.diagnostics import doctor
 from semlex.errors import ConfigurationError, UnsupportedServerError
 from semlex.models import sharing
 from semlex.models.forward import ReferenceForward
@@ -47,7 +47,7 @@ def without(monkeypatch, *packages):
     def find(name, *arguments):
         return None if name in packages else real(name, *arguments)
 
-    for module in ("semlex.doctor", "semlex.models.device", "semlex.models.weights"):
+    for module in ("semlex.diagnostics.doctor", "semlex.models.device", "semlex.models.weights"):
         monkeypatch.setattr(f"{module}.find_spec", find)
 
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from semlex import PostgreSQLRetriever, SearchResult, SearchResults
 from semlex.errors import ConfigurationError, ModelError, SemlexError
-from semlex.evaluation import JudgedSet, evaluate, measures, read_judged_set, read_judgements, read_queries, tune
-from semlex.evaluation.evaluating import FUSIONS, each
-from semlex.evaluation.judged_sets import read_corpus
-from semlex.evaluation.rankings import ranked_scores, searchable, write_run
-from semlex.evaluation.tuning import GRID, search_parts
+from semlex.evaluation import JudgedSet, evaluate, metrics, read_judged_set, read_judgements, read_queries, tune
+from semlex.evaluation.datasets import read_corpus
+from semlex.evaluation.evaluate import FUSIONS, each
+from semlex.evaluation.runs import ranked_scores, searchable, write_run
+from semlex.evaluation.tune import GRID, search_parts
 from semlex.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.testing import HashEmbedder
 
@@ -146,14 +146,14 @@ def test_the_order_of_hits_survives_a_run_file(
     hits = SearchResults([SearchResult("x", id=name, fused_score=score) for name, score in ordered])
     scores = ranked_scores(hits, "chunk")
     order = list(dict.fromkeys(name for name, _ in ordered))
-    assert list(scores) == order == measures.ranking(scores)
+    assert list(scores) == order == metrics.ranking(scores)
     path = tmp_path_factory.mktemp("run") / "run.txt"
     write_run(path, {"q 1": scores}, "some tag")
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     assert [line[:2] + line[3:4] + line[5:] for line in lines] == [
         ["q_1", "Q0", str(rank), "some_tag"] for rank in range(1, len(order) + 1)
     ]
-    assert measures.ranking({line[2]: float(line[4]) for line in lines}) == order
+    assert metrics.ranking({line[2]: float(line[4]) for line in lines}) == order
 
 
 def test_the_best_chunk_stands_for_its_document() -> None:
@@ -221,8 +221,8 @@ async def test_report_equals_searches_and_measures(database_url: str) -> None:
                 for query, text in judged.queries.items()
             }
             system = report.systems[name]
-            assert system.values["ndcg@5"].tolist() == measures.ndcg(run, judged.judgements, 5).tolist()
-            assert system.values["success@3"].tolist() == measures.success(run, judged.judgements, 3).tolist()
+            assert system.values["ndcg@5"].tolist() == metrics.ndcg(run, judged.judgements, 5).tolist()
+            assert system.values["success@3"].tolist() == metrics.success(run, judged.judgements, 3).tolist()
             assert ("recall@100" in system.values) == (name != "reranked")
         means = {name: report.systems[name].mean("ndcg@5") for name in ("vector", "keyword")}
         assert report.baseline == max(means, key=lambda name: means[name] or 0.0)

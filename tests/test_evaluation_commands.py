@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from semlex.evaluation.evaluating import FUSIONS
+from semlex.evaluation.evaluate import FUSIONS
 
 WORKSHOP = Path(__file__).parent / "data" / "judged" / "workshop"
 JUDGED = {"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t1\n"}

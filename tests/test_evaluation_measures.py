@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation import measures
+from semlex.evaluation import metrics
 from semlex.evaluation.significance import bootstrap_interval, randomisation_p
-from semlex.evaluation.tuning import GRID, Parts, choose_weight, linear_parts, ndcg_by_weight, ndcg_of_legs
+from semlex.evaluation.tune import GRID, Parts, choose_weight, linear_parts, ndcg_by_weight, ndcg_of_legs
 
 Run = dict[str, dict[str, float]]
 Judgements = dict[str, dict[str, int]]
@@ -49,7 +49,7 @@ def twin(name: str, ranking: dict[str, float], judgements: dict[str, int], k: in
 def test_measures_equal_the_twin(name: str, pairs: list[tuple[dict[str, float], dict[str, int]]], k: int) -> None:
     run = {f"q{number}": ranking for number, (ranking, _) in enumerate(pairs)}
     judgements = {f"q{number}": judged for number, (_, judged) in enumerate(pairs)}
-    function, depth = measures.measure_named(f"{name}@{k}")
+    function, depth = metrics.measure_named(f"{name}@{k}")
     assert depth == k
     expected = [twin(name, ranking, judged, k) for ranking, judged in pairs]
     np.testing.assert_allclose(function(run, judgements, k), expected, rtol=1e-12, atol=0)
@@ -84,32 +84,32 @@ JUDGEMENTS: Judgements = {
     ],
 )
 def test_measures_equal_trec_eval(name: str, values: list[float]) -> None:
-    function, depth = measures.measure_named(name)
+    function, depth = metrics.measure_named(name)
     np.testing.assert_allclose(function(RUN, JUDGEMENTS, depth), values, atol=5e-8)
 
 
 def test_by_hand() -> None:
     # The only relevant document stands at rank 3: 1 / log2(4), 1 / 3.
     run, judgements = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"c": 1}}
-    assert measures.ndcg(run, judgements, 10).tolist() == [0.5]
-    assert measures.ndcg(run, judgements, 2).tolist() == [0.0]
-    assert measures.reciprocal_rank(run, judgements, 10).tolist() == [1 / 3]
-    assert measures.ndcg({}, judgements, 10).tolist() == [0.0]
+    assert metrics.ndcg(run, judgements, 10).tolist() == [0.5]
+    assert metrics.ndcg(run, judgements, 2).tolist() == [0.0]
+    assert metrics.reciprocal_rank(run, judgements, 10).tolist() == [1 / 3]
+    assert metrics.ndcg({}, judgements, 10).tolist() == [0.0]
 
 
 def test_ties_are_ordered_by_id_descending() -> None:
-    assert measures.ranking({"a": 1.0, "c": 1.0, "b": 2.0, "d": 1.0 + 1e-9}) == ["b", "d", "c", "a"]
+    assert metrics.ranking({"a": 1.0, "c": 1.0, "b": 2.0, "d": 1.0 + 1e-9}) == ["b", "d", "c", "a"]
 
 
 @pytest.mark.parametrize("name", ["ndcg", "ndcg@", "ndcg@0", "map@10", "ndcg@x", "ndcg@²"])
 def test_unknown_measures_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="a measure is one of"):
-        measures.measure_named(name)
+        metrics.measure_named(name)
 
 
 def test_depth_is_checked() -> None:
     with pytest.raises(ConfigurationError, match="from 1"):
-        measures.ndcg({}, {"q": {"a": 1}}, 0)
+        metrics.ndcg({}, {"q": {"a": 1}}, 0)
 
 
 # --- significance --------------------------------------------------------------------------------------------------
@@ -186,14 +186,14 @@ def test_ndcg_by_weight_is_ndcg_of_the_fused_ranking(
     by_leg = [
         {name: -float(rank) for name, rank in zip(parts.ids, row, strict=True) if not np.isnan(rank)} for row in ranks
     ]
-    expected_legs = [measures.ndcg({"q": leg}, {"q": judgements}, k)[0] for leg in by_leg]
+    expected_legs = [metrics.ndcg({"q": leg}, {"q": judgements}, k)[0] for leg in by_leg]
     assert ndcg_of_legs(parts, judgements, k).tolist() == pytest.approx(expected_legs)
     for place, weight in enumerate(GRID):
         fused = {name: (1 - weight) * k_part + weight * v_part for name, k_part, v_part in candidates}
         steps = [high - low for low, high in itertools.pairwise(sorted(fused.values()))]
         # float32, which the measure compares in, may tie or swap what float64 tells apart.
         if not any(0 < step < 1e-4 for step in steps):
-            expected = measures.ndcg({"q": fused}, {"q": judgements}, k)[0]
+            expected = metrics.ndcg({"q": fused}, {"q": judgements}, k)[0]
             assert found[place] == pytest.approx(expected, abs=1e-12)
 
 

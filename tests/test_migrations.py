@@ -21,8 +21,8 @@ from psycopg.conninfo import make_conninfo
 
 import collection_dump
 from semlex import SyncRetriever
+from semlex.diagnostics.collections import drop_one, migrate_all
 from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersionError
-from semlex.listing import drop_one, migrate_all
 from semlex.store import migrations
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from semlex.doctor import examine_server
-from semlex.listing import list_counted
+from semlex.diagnostics.collections import list_counted
+from semlex.diagnostics.doctor import examine_server
 from semlex.retriever import PostgreSQLRetriever
 from semlex.store import counting
 from semlex.sync import SyncRetriever

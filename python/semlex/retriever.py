@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
 from semlex.collection_options import KINDS, CollectionOptions, model_defaults
+from semlex.diagnostics.status import collection_status, server_health
 from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
@@ -20,7 +21,6 @@ from semlex.indexer import Indexer
 from semlex.lifetime import Lifetime
 from semlex.models.calling import ModelCaller
 from semlex.models.forked import torch_process
-from semlex.reporting import collection_status, server_health
 from semlex.request import Request, check_ids, checked_array
 from semlex.searching import Search
 from semlex.settings_files import model_names

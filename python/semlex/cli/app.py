@@ -407,7 +407,7 @@ def collections(
     as_json: AsJson = False,
 ) -> None:
     """List the collections with their documents, chunks, model and language."""
-    from semlex.listing import list_counted  # noqa: PLC0415 - loads the driver; `--help` should not
+    from semlex.diagnostics.collections import list_counted  # noqa: PLC0415 - loads the driver; `--help` should not
 
     settings = _settings(database_url=database, data_dir=data_dir, keep_alive=keep_alive)
     found = list_counted(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
@@ -434,7 +434,7 @@ def drop(
     )
     if not yes:
         typer.confirm(f"Drop {collection} with everything in it?", abort=True, err=True)
-    from semlex.listing import drop_one  # noqa: PLC0415 - loads the driver; `--help` should not
+    from semlex.diagnostics.collections import drop_one  # noqa: PLC0415 - loads the driver; `--help` should not
 
     drop_one(settings.url, settings.schema_name, collection, settings.server_folder, settings.keep_alive)
     if as_json:

@@ -44,7 +44,7 @@ def opened(
 
 def collection_names(settings: Settings) -> list[str]:
     """The collections of the settings' server and schema."""
-    from semlex.listing import list_all  # noqa: PLC0415 - loads the driver
+    from semlex.diagnostics.collections import list_all  # noqa: PLC0415 - loads the driver
 
     found = list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
     return [entry["name"] for entry in found]

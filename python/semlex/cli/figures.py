@@ -20,7 +20,7 @@ def print_collections(found: Sequence[dict[str, Any]], *, header: bool) -> None:
     """A line per collection, under the columns' titles if wanted.
 
     Args:
-        found: As `semlex.listing.list_counted` has them.
+        found: As `semlex.diagnostics.collections.list_counted` has them.
         header: Whether to print the titles.
     """
     if not found:

@@ -5,9 +5,9 @@ report = await evaluate(retriever, judged.queries, judged.judgements)
 print(report.systems["rrf"].mean("ndcg@10"))
 """
 
-from semlex.evaluation.evaluating import Report, System, evaluate
-from semlex.evaluation.judged_sets import JudgedSet, read_judged_set, read_judgements, read_queries
-from semlex.evaluation.tuning import TuningReport, tune
+from semlex.evaluation.datasets import JudgedSet, read_judged_set, read_judgements, read_queries
+from semlex.evaluation.evaluate import Report, System, evaluate
+from semlex.evaluation.tune import TuningReport, tune
 
 __all__ = [
     "JudgedSet",

@@ -144,7 +144,7 @@ class _Target:
 
     def _documents(self) -> list[Document]:
         """The corpus, unless the collection is there already."""
-        from semlex.evaluation.judged_sets import read_corpus  # noqa: PLC0415 - as above
+        from semlex.evaluation.datasets import read_corpus  # noqa: PLC0415 - as above
 
         return [] if self.collection is not None or self.folder is None else list(read_corpus(self.folder))
 
@@ -212,8 +212,8 @@ def measure(
     The corpus of DIR is loaded into a collection of its own, which is dropped afterwards. With --collection an existing
     one is measured: its chunk ids, or the sources of its files, are what is judged.
     """
-    from semlex.evaluation.evaluating import FUSIONS, evaluate  # noqa: PLC0415 - `--help` should not load it
-    from semlex.evaluation.rankings import write_run  # noqa: PLC0415 - as above
+    from semlex.evaluation.evaluate import FUSIONS, evaluate  # noqa: PLC0415 - `--help` should not load it
+    from semlex.evaluation.runs import write_run  # noqa: PLC0415 - as above
 
     unknown = sorted(set(fusion or ()) - set(FUSIONS))
     if unknown:

@@ -18,7 +18,7 @@ from semlex.cli.terminal import messages, output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from semlex.doctor import ModelExamination, ModelsExamination
+    from semlex.diagnostics.doctor import ModelExamination, ModelsExamination
 
 models_app = typer.Typer(help="Models on this machine.", cls=HelpGroup)
 doctor_app = typer.Typer(help="What works on this machine, and what does not.", cls=HelpGroup)
@@ -102,7 +102,7 @@ def doctor_models(
 
     Nothing is downloaded. The exit code is 4 when a model that was named does not work.
     """
-    from semlex.doctor import examine_models  # noqa: PLC0415 - `--help` should not load it
+    from semlex.diagnostics.doctor import examine_models  # noqa: PLC0415 - `--help` should not load it
 
     examination = examine_models(model, reranker, device=device)
     if as_json:
@@ -123,7 +123,7 @@ def doctor_server(
 ) -> None:
     """Show versions, which keyword engines of extensions could be used, and what is wrong with the collections."""
     from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
-    from semlex.doctor import examine_server  # noqa: PLC0415 - as above
+    from semlex.diagnostics.doctor import examine_server  # noqa: PLC0415 - as above
     from semlex.store.embedded import EmbeddedServer  # noqa: PLC0415 - as above
 
     settings = load_settings(database_url=database)

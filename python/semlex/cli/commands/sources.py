@@ -202,7 +202,7 @@ def migrate(
     as_json: AsJson = False,
 ) -> None:
     """Bring the tables of all collections to the form that this version uses; opening one does that as well."""
-    from semlex.listing import migrate_all  # noqa: PLC0415 - loads the driver
+    from semlex.diagnostics.collections import migrate_all  # noqa: PLC0415 - loads the driver
 
     settings = _settings(database_url=database, data_dir=data_dir, keep_alive=keep_alive)
     steps = migrate_all(

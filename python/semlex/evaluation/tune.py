@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.evaluating import FUSIONS, check_depth, each, warning_notes
-from semlex.evaluation.measures import discounts, ideal_gains
-from semlex.evaluation.rankings import judged_id, judged_unit, searchable
+from semlex.evaluation.evaluate import FUSIONS, check_depth, each, warning_notes
+from semlex.evaluation.metrics import discounts, ideal_gains
+from semlex.evaluation.runs import judged_id, judged_unit, searchable
 from semlex.evaluation.significance import bootstrap_interval, randomisation_p
 from semlex.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.progress import Progress
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.evaluation.measures import Judgements
-    from semlex.evaluation.rankings import Unit
+    from semlex.evaluation.metrics import Judgements
+    from semlex.evaluation.runs import Unit
     from semlex.retriever import PostgreSQLRetriever
     from semlex.types import SearchMode, SearchResults
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.measures import measure_named
-from semlex.evaluation.rankings import judged_unit, ranked_scores, searchable
+from semlex.evaluation.metrics import measure_named
+from semlex.evaluation.runs import judged_unit, ranked_scores, searchable
 from semlex.evaluation.significance import randomisation_p
 from semlex.fusion import FusionMethod
 from semlex.progress import Progress
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.evaluation.measures import Judgements, Run
-    from semlex.evaluation.rankings import Unit
+    from semlex.evaluation.metrics import Judgements, Run
+    from semlex.evaluation.runs import Unit
     from semlex.retriever import PostgreSQLRetriever
     from semlex.types import SearchResult
 

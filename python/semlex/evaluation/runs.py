@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from semlex.evaluation.measures import Judgements, Run
+    from semlex.evaluation.metrics import Judgements, Run
     from semlex.retriever import PostgreSQLRetriever
     from semlex.types import SearchResult
 

@@ -1,0 +1,1 @@
+"""What there is, how it is, and what is wrong with it."""
