@@ -136,8 +136,8 @@ class Loader:
     async def streams(self, retriever: PostgreSQLRetriever) -> list[tuple[str, str, list[bytes]]]:
         """What `add` sends, recorded once."""
         if self._streams is None:
-            from semlex.document_rows import DocumentRows
-            from semlex.given_documents import GivenDocuments
+            from semlex.ingest.chunk_rows import DocumentRows
+            from semlex.ingest.given_documents import GivenDocuments
 
             given = GivenDocuments.taken(self.documents).checked(self.vectors)
             rows = DocumentRows.of(given, range(len(given)), self.vectors, with_context=True).whole()

@@ -11,7 +11,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, indexer
+from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
+from semlex.ingest import indexer
 from semlex.store.lexical.merging import merge_where_wanted
 
 if TYPE_CHECKING:

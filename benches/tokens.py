@@ -10,7 +10,7 @@ import numpy as np
 from benches.measuring import Bench, paired
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
-from semlex.documents.chunking import Chunker
+from semlex.ingest.chunking import Chunker
 from semlex.models.tokenizing import TextTokenizer
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from semlex import SyncRetriever, preparation
-from semlex.documents import chunking, loading
+from semlex import SyncRetriever
 from semlex.errors import ConfigurationError, ModelError
+from semlex.ingest import chunking, prepare_file
+from semlex.ingest.loaders import text as loading
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -55,15 +56,15 @@ def test_a_run_that_stores_nothing_settles_nothing(database_url: str, docs: Path
 
 
 def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = preparation.prepare_file
+    read = prepare_file.prepare_file
 
     def late(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(preparation, "prepare_file", read)
+        monkeypatch.setattr(prepare_file, "prepare_file", read)
         with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as other:
             other.index(docs, chunk_tokens=100)
         return read(*arguments, **options)
 
-    monkeypatch.setattr(preparation, "prepare_file", late)
+    monkeypatch.setattr(prepare_file, "prepare_file", late)
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
         with pytest.raises(ConfigurationError, match=r"another run .* chunk_tokens=100"):
             retriever.index(docs, chunk_tokens=300)
@@ -117,7 +118,7 @@ def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path
 
 
 def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.file_indexing.FILE_BATCH_CHUNKS", 1)
+    monkeypatch.setattr("semlex.ingest.file_run.FILE_BATCH_CHUNKS", 1)
     embed = HashEmbedder.embed_documents
     calls = 0
 

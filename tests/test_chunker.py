@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from markdown_texts import TEXT
-from semlex.documents.chunking import Chunker, WordCounter
 from semlex.errors import ConfigurationError, ValidationError
+from semlex.ingest.chunking import Chunker, WordCounter
 
 
 class TrainedCounter:

@@ -11,7 +11,7 @@ import pytest
 
 from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
-from semlex.progress import DeleteReport
+from semlex.ingest.progress import DeleteReport
 from semlex.store import deleting
 from semlex.testing import HashEmbedder
 from semlex.types import Document
@@ -101,7 +101,7 @@ def test_counts_are_exact_and_a_dry_run_tells_them(
 ) -> None:
     given, chunks, documents = CASES[selected]
     monkeypatch.setattr(deleting, "BATCH_DOCUMENTS", 2)  # several transactions
-    monkeypatch.setattr("semlex.deletion.BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("semlex.ingest.deletion.BATCH_DOCUMENTS", 2)
     before = tables(store)
     told = store.delete(**given, dry_run=True)
     assert (told.chunks, told.documents, told.dry_run) == (chunks, documents, True)
@@ -119,7 +119,7 @@ def test_counts_are_exact_and_a_dry_run_tells_them(
 
 
 def test_chunks_of_one_document_stay_in_one_transaction(store: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.deletion.BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("semlex.ingest.deletion.BATCH_DOCUMENTS", 2)
     ids = [identity for word in WORDS for identity in ids_of(store, word)]
     assert len(set(ids)) == 3 * PAGES
     told = store.delete(ids, dry_run=True)

@@ -25,7 +25,6 @@ from model_servers import (
     vector,
 )
 from semlex import PostgreSQLRetriever, _core
-from semlex.documents.chunking import WordCounter
 from semlex.embedding import counting
 from semlex.embedding.base import Embedder
 from semlex.embedding.gemini import GeminiEmbedder
@@ -40,6 +39,7 @@ from semlex.errors import (
     ValidationError,
     WorkAbandonedError,
 )
+from semlex.ingest.chunking import WordCounter
 from semlex.models import interruption
 from semlex.models import server as http
 

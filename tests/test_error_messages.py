@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import semlex
 from semlex import _core, errors
 from semlex.errors import SHOWN_ERRORS, FieldError, SemlexError, ValidationError
-from semlex.given_documents import GivenDocuments
+from semlex.ingest.given_documents import GivenDocuments
 from semlex.sentences import RULES, readable, sentence
 from semlex.types import Document
 

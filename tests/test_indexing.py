@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from semlex import PostgreSQLRetriever, file_indexing, preparation
+from semlex import PostgreSQLRetriever
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
     ModelMismatchError,
     StoreError,
 )
-from semlex.indexer import Indexer
+from semlex.ingest import file_run, prepare_file
+from semlex.ingest.indexer import Indexer
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.documents.loading import FoundFile
-    from semlex.progress import Progress
+    from semlex.ingest.loaders.text import FoundFile
+    from semlex.ingest.progress import Progress
 
 PAGE = """# Keys
 
@@ -268,8 +269,8 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
 ) -> None:
     for number in range(20):
         (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
-    monkeypatch.setattr(file_indexing, "FILE_BATCH_CHUNKS", 10)
-    prepare = preparation.prepare_file
+    monkeypatch.setattr(file_run, "FILE_BATCH_CHUNKS", 10)
+    prepare = prepare_file.prepare_file
     begun: list[str] = []
     ended: list[str] = []
     ahead = threading.Event()
@@ -290,7 +291,7 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
         await asyncio.sleep(60)
 
     async with retriever(database_url) as opened:
-        monkeypatch.setattr(preparation, "prepare_file", slowly)
+        monkeypatch.setattr(prepare_file, "prepare_file", slowly)
         monkeypatch.setattr(Indexer, "write_batch", fail)
         before = asyncio.all_tasks()
         run = asyncio.create_task(opened.index(tmp_path))

@@ -33,7 +33,7 @@ from semlex.types import Document
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.progress import Progress
+    from semlex.ingest.progress import Progress
 
 SEGMENT, POSTING, TOMBSTONE = "semlex.words_segment", "semlex.words_posting", "semlex.words_tombstone"
 
@@ -325,7 +325,7 @@ async def test_a_damaged_segment_is_told_and_healed(
 
 
 async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("semlex.indexer", "semlex.store.lexical.merging"):
+    for module in ("semlex.ingest.indexer", "semlex.store.lexical.merging"):
         monkeypatch.setattr(f"{module}.BULK_LOAD_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(30))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from semlex.progress import Progress
+    from semlex.ingest.progress import Progress
 
 CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
 LANGUAGES = (None, "spanish", "german")
@@ -101,7 +101,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
         monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 40)
         monkeypatch.setattr(rebuilding, "MOST_OPEN_CHUNKS", 80)
         monkeypatch.setattr(rebuilding, "PAGE_ROWS", 16)
-        monkeypatch.setattr("semlex.indexer.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
+        monkeypatch.setattr("semlex.ingest.indexer.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
         await retriever.reindex_lexical()
         check_index(database_url)
     with psycopg.connect(database_url) as connection:

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.documents import opening
-from semlex.documents.finding import MAX_DEPTH, file_format
-from semlex.documents.html import html_to_markdown
-from semlex.documents.loading import FileProblem, FoundFile, LoadedText, find_files, load_file, markdown_title
+from semlex.ingest.files import safe_open
+from semlex.ingest.files.discovery import MAX_DEPTH, file_format
+from semlex.ingest.loaders.html import html_to_markdown
+from semlex.ingest.loaders.text import FileProblem, FoundFile, LoadedText, find_files, load_file, markdown_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,8 +52,8 @@ def stored(tmp_path: Path, name: str, data: bytes) -> LoadedText | FileProblem:
 @pytest.fixture(params=["by descriptor", "by path"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Systems that open relative to a folder, and those that cannot."""
-    assert opening.BY_DESCRIPTOR
-    monkeypatch.setattr(opening, "BY_DESCRIPTOR", request.param == "by descriptor")
+    assert safe_open.BY_DESCRIPTOR
+    monkeypatch.setattr(safe_open, "BY_DESCRIPTOR", request.param == "by descriptor")
     return str(request.param)
 
 

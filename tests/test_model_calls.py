@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever
-from semlex.document_vectors import FIRST_SLICE_TEXTS, SLICE_SECONDS, SLICE_TEXTS, next_slice
 from semlex.errors import SearchTimeoutError, WorkAbandonedError
+from semlex.ingest.embed import FIRST_SLICE_TEXTS, SLICE_SECONDS, SLICE_TEXTS, next_slice
 from semlex.models import interruption
 from semlex.models.calling import ModelCaller
 from semlex.testing import HashEmbedder

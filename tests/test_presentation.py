@@ -20,8 +20,8 @@ from semlex.cli.figures import print_collections
 from semlex.cli.output import found_at_all, number, place_of, print_json, print_report, print_results
 from semlex.cli.progress_bar import ProgressLines, progress_bar
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
-from semlex.documents.loading import FileProblem
-from semlex.progress import IndexReport, Progress
+from semlex.ingest.loaders.text import FileProblem
+from semlex.ingest.progress import IndexReport, Progress
 from semlex.types import SearchResult, SearchResults
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import SyncRetriever, preparation
-from semlex.documents.roots import plan_places
+from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
+from semlex.ingest import prepare_file
+from semlex.ingest.files.roots import plan_places
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 
@@ -151,15 +152,15 @@ def test_a_source_that_appears_above_or_below_meanwhile(
     store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch, roots: tuple[str, str], told: str
 ) -> None:
     mine, others = (handbook / part for part in roots)
-    found = preparation.list_files
+    found = prepare_file.list_files
 
     def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(preparation, "list_files", found)
+        monkeypatch.setattr(prepare_file, "list_files", found)
         with opened(store.retriever._db_url or "") as other:
             other.index(others)
         return found(*arguments)
 
-    monkeypatch.setattr(preparation, "list_files", late)
+    monkeypatch.setattr(prepare_file, "list_files", late)
     with pytest.raises(ConfigurationError, match=told):
         store.index(mine)
     (source,) = store.sources()

@@ -19,9 +19,9 @@ from semlex.errors import (
     ModelNotAllowedError,
     ModelNotFoundError,
 )
+from semlex.ingest.prepare_file import GIVEN, embedder_version
 from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
 from semlex.models.weights import find_cached
-from semlex.preparation import GIVEN, embedder_version
 from semlex.reranking.selection import choose_reranker
 from semlex.settings_files import named_models, own_file
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
-from semlex.documents.chunking import DEFAULT_CHUNK_TOKENS, check_bounds, default_overlap, max_overlap
 from semlex.errors import CollectionSettingsError, ConfigurationError
+from semlex.ingest.chunking import DEFAULT_CHUNK_TOKENS, check_bounds, default_overlap, max_overlap
 from semlex.store.distance import distance_named, storage_named
 from semlex.store.schema import CollectionSettings
 

@@ -15,7 +15,7 @@ from semlex.models.forked import torch_process
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
-    from semlex.indexer import Indexer
+    from semlex.ingest.indexer import Indexer
     from semlex.models.calling import ModelCaller
     from semlex.store.connection import Connection, Database
     from semlex.store.embedded import EmbeddedServer

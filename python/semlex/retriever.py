@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
 from semlex.collection_options import KINDS, CollectionOptions, model_defaults
 from semlex.diagnostics.status import collection_status, server_health
-from semlex.documents.finding import checked_paths
 from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
-from semlex.file_indexing import FileRun
-from semlex.given_documents import GivenDocuments, documents_from_texts
-from semlex.indexer import Indexer
+from semlex.ingest.file_run import FileRun
+from semlex.ingest.files.discovery import checked_paths
+from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
+from semlex.ingest.indexer import Indexer
 from semlex.lifetime import Lifetime
 from semlex.models.calling import ModelCaller
 from semlex.models.forked import torch_process
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.fusion import FusionMethod
-    from semlex.given_documents import Given
-    from semlex.progress import IndexReport, Progress
+    from semlex.ingest.given_documents import Given
+    from semlex.ingest.progress import IndexReport, Progress
     from semlex.reranking.base import Reranker
     from semlex.store.bulk import OnDuplicate
     from semlex.store.connection import Connection

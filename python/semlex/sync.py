@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.chunks import ChunkMetadata
-    from semlex.progress import DeleteReport, IndexReport
+    from semlex.ingest.progress import DeleteReport, IndexReport
     from semlex.store.indexes import IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt
     from semlex.types import Document, SearchQuery, SearchResults, StoredChunk

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from semlex.deletion import Deletion
-from semlex.documents.roots import check_root, existing_root
 from semlex.errors import ConfigurationError
-from semlex.file_indexing import FileRun
+from semlex.ingest.deletion import Deletion
+from semlex.ingest.file_run import FileRun
+from semlex.ingest.files.roots import check_root, existing_root
 from semlex.request import check_ids
 from semlex.store import sources as stored_sources
 from semlex.store.filters import parse_filters
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from semlex.collection_options import CollectionOptions
-    from semlex.indexer import Indexer
-    from semlex.progress import DeleteReport, IndexReport, Progress
+    from semlex.ingest.indexer import Indexer
+    from semlex.ingest.progress import DeleteReport, IndexReport, Progress
     from semlex.store.connection import Connection
     from semlex.store.indexes import IndexesBuilt
     from semlex.store.lexical.rebuilding import Rebuilt

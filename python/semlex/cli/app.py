@@ -85,7 +85,7 @@ Mode = Annotated[
 
 def _existing(paths: list[Path]) -> list[Path]:
     """Absolute paths; refuses what is not there before anything is opened or made."""
-    from semlex.documents.finding import checked_paths  # noqa: PLC0415 - `--help` should not load it
+    from semlex.ingest.files.discovery import checked_paths  # noqa: PLC0415 - `--help` should not load it
 
     return [path.resolve() for path in checked_paths(path.expanduser() for path in paths)]
 
@@ -229,7 +229,7 @@ def index(
         chunk_tokens=chunk_tokens,
         overlap_tokens=overlap_tokens,
     )
-    from semlex.documents.roots import plan_places  # noqa: PLC0415 - `--help` should not load it
+    from semlex.ingest.files.roots import plan_places  # noqa: PLC0415 - `--help` should not load it
 
     found = _existing(paths)
     try:

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from semlex.cli.terminal import UNSAFE, counted, inform, marked_text, messages, one_line, output
 
 if TYPE_CHECKING:
-    from semlex.progress import IndexReport
+    from semlex.ingest.progress import IndexReport
     from semlex.types import SearchResult, SearchResults
 
 EXCERPT_LINES = 12

@@ -11,7 +11,7 @@ from semlex.cli.terminal import is_quiet, messages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from semlex.progress import Progress as Step
+    from semlex.ingest.progress import Progress as Step
 
 LINE_SECONDS = 10.0
 

@@ -12,7 +12,7 @@ from semlex.evaluation.metrics import measure_named
 from semlex.evaluation.runs import judged_unit, ranked_scores, searchable
 from semlex.evaluation.significance import randomisation_p
 from semlex.fusion import FusionMethod
-from semlex.progress import Progress
+from semlex.ingest.progress import Progress
 from semlex.types import MAX_TOP_K
 
 if TYPE_CHECKING:

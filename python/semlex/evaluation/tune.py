@@ -18,7 +18,7 @@ from semlex.evaluation.metrics import discounts, ideal_gains
 from semlex.evaluation.runs import judged_id, judged_unit, searchable
 from semlex.evaluation.significance import bootstrap_interval, randomisation_p
 from semlex.fusion import DEFAULT_VECTOR_WEIGHT
-from semlex.progress import Progress
+from semlex.ingest.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

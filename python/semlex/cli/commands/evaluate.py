@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.evaluation import JudgedSet, Report, TuningReport
-    from semlex.progress import Progress
+    from semlex.ingest.progress import Progress
     from semlex.retriever import PostgreSQLRetriever
     from semlex.types import Document
 

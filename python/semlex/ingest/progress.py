@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from semlex.documents.loading import FileProblem
+    from semlex.ingest.loaders.text import FileProblem
 
 
 @dataclass(frozen=True, slots=True)

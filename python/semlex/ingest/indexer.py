@@ -14,10 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from semlex import preparation
-from semlex.document_rows import DocumentRows, embedded_text, last_of_each
-from semlex.document_vectors import DocumentVectors
-from semlex.documents.chunking import TokenCounter, WordCounter
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
@@ -25,8 +21,12 @@ from semlex.errors import (
     ReadOnlyError,
     StoreError,
 )
-from semlex.given_documents import GivenDocuments, check_on_duplicate
-from semlex.progress import DeleteReport, Progress
+from semlex.ingest import prepare_file
+from semlex.ingest.chunk_rows import DocumentRows, embedded_text, last_of_each
+from semlex.ingest.chunking import TokenCounter, WordCounter
+from semlex.ingest.embed import DocumentVectors
+from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
+from semlex.ingest.progress import DeleteReport, Progress
 from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks, write_embeddings
 from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.choosing import OpenModels
-    from semlex.deletion import Deletion
+    from semlex.ingest.deletion import Deletion
     from semlex.models.calling import ModelCaller
     from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
     from semlex.store.connection import Connection, Database
@@ -110,7 +110,7 @@ class Indexer:
         self._refuse_read_only()
         self._models.refuse_without_model()
         await self.ensure_version(
-            None if embeddings is None else preparation.given_version(embeddings, self._models.version)
+            None if embeddings is None else prepare_file.given_version(embeddings, self._models.version)
         )
         numbers = last_of_each(documents.ids)
         empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
@@ -280,7 +280,7 @@ class Indexer:
         if stored == words.name:
             return words
         if self.embedder is not None and self._models.counter_name == stored:
-            return preparation.EmbedderCounter(self.embedder, stored)
+            return prepare_file.EmbedderCounter(self.embedder, stored)
         raise ModelMismatchError(
             f"the collection's chunks are counted with {stored}; choose the model that brings it, or a new collection"
         )

@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from semlex.documents.opening import Folder, NotRegularError, names, open_folder, status
-from semlex.documents.roots import Place
 from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.ingest.files.roots import Place
+from semlex.ingest.files.safe_open import Folder, NotRegularError, names, open_folder, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.given_documents import GivenDocuments
+    from semlex.ingest.given_documents import GivenDocuments
     from semlex.store.legs import Key
 
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")

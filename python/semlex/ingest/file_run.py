@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex import preparation
-from semlex.document_rows import empty_columns
-from semlex.documents.chunking import Chunker
-from semlex.documents.finding import find_document
-from semlex.documents.loading import FileProblem, FoundFile
-from semlex.documents.roots import check_root, plan_places, vanished
 from semlex.errors import ConfigurationError
-from semlex.progress import IndexReport, Progress
+from semlex.ingest import prepare_file
+from semlex.ingest.chunk_rows import empty_columns
+from semlex.ingest.chunking import Chunker
+from semlex.ingest.files.discovery import find_document
+from semlex.ingest.files.roots import check_root, plan_places, vanished
+from semlex.ingest.loaders.text import FileProblem, FoundFile
+from semlex.ingest.progress import IndexReport, Progress
 from semlex.store import ingestion
 from semlex.store.bulk import ChunkRows, write_chunks
 from semlex.store.presence import hold_collection
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.collection_options import CollectionOptions
-    from semlex.documents.roots import Place
-    from semlex.indexer import Indexer
+    from semlex.ingest.files.roots import Place
+    from semlex.ingest.indexer import Indexer
     from semlex.store.bulk import WriteMode
     from semlex.store.connection import Connection
     from semlex.store.schema import Collection
@@ -80,7 +80,7 @@ class FileRun:
         chunker = await self._chunker()
         await self._indexer.ensure_version(None)
         found, problems = await asyncio.to_thread(
-            preparation.list_files, [*places, *missing], include, exclude, recursive
+            prepare_file.list_files, [*places, *missing], include, exclude, recursive
         )
         self._fail(problems)
         where = ", ".join(str(path) for path in paths)
@@ -117,7 +117,7 @@ class FileRun:
         for one, known in sources.values():
             root = Path(one.root)
             for document in sorted(known.values(), key=lambda document: document.uri):
-                if document.loader_version is not None and not preparation.is_outdated(document, chunker):
+                if document.loader_version is not None and not prepare_file.is_outdated(document, chunker):
                     self.report.unchanged += 1
                     continue
                 file = await asyncio.to_thread(find_document, root, document.uri)
@@ -278,7 +278,7 @@ class FileRun:
 
     async def _read_ahead(
         self, found: list[FoundFile], sources: OpenSources, chunker: Chunker, *, again: bool
-    ) -> AsyncGenerator[list[preparation.PreparedFile], None]:
+    ) -> AsyncGenerator[list[prepare_file.PreparedFile], None]:
         """Batches of files, read and cut; the next batch is made while the caller writes this one.
 
         When it is closed, the file that is being read is the last one, and it is waited for.
@@ -288,18 +288,18 @@ class FileRun:
         position = 0
         ended = False
 
-        def next_batch() -> list[preparation.PreparedFile]:
+        def next_batch() -> list[prepare_file.PreparedFile]:
             nonlocal position
-            batch: list[preparation.PreparedFile] = []
+            batch: list[prepare_file.PreparedFile] = []
             chunks = 0
             while position < len(found) and chunks < FILE_BATCH_CHUNKS and not ended:
                 file = found[position]
                 position += 1
                 source, known = sources[str(file.root)]
-                prepared = preparation.prepare_file(
+                prepared = prepare_file.prepare_file(
                     file, source, known, chunker, with_context=with_context, again=again
                 )
-                if isinstance(prepared, preparation.UnchangedFile):
+                if isinstance(prepared, prepare_file.UnchangedFile):
                     report.unchanged += 1
                     report.outdated += prepared.is_outdated
                 elif isinstance(prepared, FileProblem):
@@ -328,7 +328,7 @@ class FileRun:
             ended = True
             await asyncio.gather(pending, return_exceptions=True)
 
-    async def _write(self, batch: list[preparation.PreparedFile], mode: WriteMode) -> None:
+    async def _write(self, batch: list[prepare_file.PreparedFile], mode: WriteMode) -> None:
         indexer, report = self._indexer, self.report
         rows = _rows_of(batch)
         if indexer.embedder is not None and len(rows):
@@ -364,7 +364,7 @@ class FileRun:
         report.added += len(new)
         report.changed += len(batch) - len(new)
 
-    async def _count(self, batch: list[preparation.PreparedFile]) -> None:
+    async def _count(self, batch: list[prepare_file.PreparedFile]) -> None:
         """What `_write` would do."""
         rows = _rows_of(batch)
         self.report.chunks += len(rows)
@@ -373,7 +373,7 @@ class FileRun:
             self.report.embedded += len(await self._indexer.changed_rows(rows, "update"))
 
 
-def _rows_of(batch: Sequence[preparation.PreparedFile]) -> ChunkRows:
+def _rows_of(batch: Sequence[prepare_file.PreparedFile]) -> ChunkRows:
     columns = empty_columns()
     for prepared in batch:
         for name, values in prepared.chunks.items():

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.documents.roots import vanished as vanished_files
 from semlex.errors import ConfigurationError
+from semlex.ingest.files.roots import vanished as vanished_files
 from semlex.store import sources as stored_sources
 from semlex.store.deleting import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass
 from semlex.store.rows import possible_keys

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from semlex.document_rows import context_line, empty_columns, text_hashes
-from semlex.documents import loading
-from semlex.documents.loading import FileProblem, find_files, load_text, read_file
 from semlex.errors import ModelMismatchError
+from semlex.ingest.chunk_rows import context_line, empty_columns, text_hashes
+from semlex.ingest.loaders import text as loading
+from semlex.ingest.loaders.text import FileProblem, find_files, load_text, read_file
 from semlex.store.ingestion import DocumentRow
 from semlex.store.rows import indexed_chunk_id, indexed_document_id
 from semlex.store.schema import EmbeddingVersion
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.documents.chunking import Chunker
-    from semlex.documents.loading import FoundFile, LoadedText
-    from semlex.documents.roots import Place
     from semlex.embedding.base import Embedder
+    from semlex.ingest.chunking import Chunker
+    from semlex.ingest.files.roots import Place
+    from semlex.ingest.loaders.text import FoundFile, LoadedText
     from semlex.store.sources import KnownDocument, Source
 
 # What the hash of a document is made of where its versions and settings are not stored: the first version's loader,

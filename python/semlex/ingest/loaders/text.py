@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from semlex.documents.finding import (
+from semlex.ingest.files.discovery import (
     MAX_FILE_BYTES,
     FileProblem,
     Format,
@@ -22,8 +22,8 @@ from semlex.documents.finding import (
     problem,
     too_large,
 )
-from semlex.documents.html import html_to_markdown
-from semlex.documents.opening import open_file
+from semlex.ingest.files.safe_open import open_file
+from semlex.ingest.loaders.html import html_to_markdown
 
 __all__ = [
     "LOADER_VERSION",

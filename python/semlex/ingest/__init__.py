@@ -1,0 +1,1 @@
+"""The way in: files, text, chunks, vectors, rows."""

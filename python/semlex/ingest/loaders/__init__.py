@@ -1,0 +1,1 @@
+"""A file as text, one format a file."""
