@@ -30,14 +30,10 @@ LAYERS = {
     "embedding": 2,
     "reranking": 2,
     "store": 2,
-    "fusion": 3,
-    "model_answers": 4,
-    "request": 4,
     "testing": 4,
     "choosing": 5.1,
     "collection_options": 5.1,
     "lifetime": 5.5,
-    "searching": 5,
     "upkeep": 5.5,
     "retriever": 6,
     "config": 7,
@@ -46,6 +42,7 @@ LAYERS = {
     "cli": 9,
     "diagnostics": 5.4,
     "ingest": 4.5,
+    "search": 4.5,
     "__main__": 10,
 }
 # Stages stand side by side: each knows its own package only. (`fusion` joins what the legs of the store return.)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plain_bm25 import plain_bm25
 from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
-from semlex.searching import Search
+from semlex.search.pipeline import Search
 from semlex.store import legs
 from semlex.store.lexical import bm25
 from semlex.store.lexical.bm25 import Bm25Engine, Bm25Options

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from semlex import Document, PostgreSQLRetriever, searching
+from semlex import Document, PostgreSQLRetriever
 from semlex.errors import SearchTimeoutError
+from semlex.search import pipeline
 from semlex.store import legs
 from semlex.testing import HashEmbedder
 
@@ -97,7 +98,7 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
             proxy.hearing.clear()
             await legs.run_remaining_legs(*arguments)
 
-        monkeypatch.setattr(searching, "run_remaining_legs", in_silence)
+        monkeypatch.setattr(pipeline, "run_remaining_legs", in_silence)
         async with asyncio.timeout(8):
             with pytest.raises(SearchTimeoutError, match="did not answer within"):
                 await retriever.search("banana", deadline=1.0)

@@ -19,7 +19,7 @@ from semlex.evaluation.datasets import read_corpus
 from semlex.evaluation.evaluate import FUSIONS, each
 from semlex.evaluation.runs import ranked_scores, searchable, write_run
 from semlex.evaluation.tune import GRID, search_parts
-from semlex.fusion import DEFAULT_VECTOR_WEIGHT
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.testing import HashEmbedder
 
 # One query of the set has none of the collection's words.

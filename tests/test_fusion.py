@@ -16,7 +16,7 @@ from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
-from semlex.fusion import fuse_completed, vector_weight
+from semlex.search.fusion import fuse_completed, vector_weight
 from semlex.store.legs import LegAnswer, in_key_order, union_of
 from semlex.store.sampling import Spread
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever
-from semlex.fusion import Candidate
-from semlex.searching import _scored
+from semlex.search.fusion import Candidate
+from semlex.search.pipeline import _scored
 from semlex.store import sampling
 from semlex.store.connection import Database
 from semlex.store.lexical import bm25

@@ -15,9 +15,9 @@ import pytest
 import pytest_asyncio
 from psycopg import sql
 
-from semlex import searching
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import PostgreSQLRetriever
+from semlex.search import pipeline
 from semlex.store.legs import Statement
 from semlex.testing import HashEmbedder
 from semlex.types import Document, SearchResult
@@ -302,7 +302,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
     retriever: PostgreSQLRetriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index found too few rows; the exact scan that looks for more takes too long."""
-    real = searching.vector_leg
+    real = pipeline.vector_leg
     exact = []
 
     def slow(*arguments: Any, **options: Any) -> Leg:
@@ -312,7 +312,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
         exact.append(leg)
         return replace(leg, statements=lambda _: (Statement(sql.SQL("SELECT pg_sleep(100)").format(), {}),))
 
-    monkeypatch.setattr(searching, "vector_leg", slow)
+    monkeypatch.setattr(pipeline, "vector_leg", slow)
     results = await retriever.search("text number 7", 30, mode="vector", rerank=False, deadline=1.0)
     assert (len(exact), len(results)) == (1, 30)
 

@@ -21,8 +21,8 @@ from semlex.ingest.indexer import Indexer
 from semlex.lifetime import Lifetime
 from semlex.models.calling import ModelCaller
 from semlex.models.forked import torch_process
-from semlex.request import Request, check_ids, checked_array
-from semlex.searching import Search
+from semlex.search.pipeline import Search
+from semlex.search.request import Request, check_ids, checked_array
 from semlex.settings_files import model_names
 from semlex.store import rows, schema
 from semlex.store.connection import Database, check_access
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.embedding.base import Embedder
-    from semlex.fusion import FusionMethod
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import IndexReport, Progress
     from semlex.reranking.base import Reranker
+    from semlex.search.fusion import FusionMethod
     from semlex.store.bulk import OnDuplicate
     from semlex.store.connection import Connection
     from semlex.store.distance import DistanceName, StorageName

@@ -12,7 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
-from semlex.request import check_ids
+from semlex.search.request import check_ids
 from semlex.store import sources as stored_sources
 from semlex.store.filters import parse_filters
 from semlex.store.indexes import HnswIndex

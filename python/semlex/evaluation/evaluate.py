@@ -11,8 +11,8 @@ from semlex.errors import ConfigurationError
 from semlex.evaluation.metrics import measure_named
 from semlex.evaluation.runs import judged_unit, ranked_scores, searchable
 from semlex.evaluation.significance import randomisation_p
-from semlex.fusion import FusionMethod
 from semlex.ingest.progress import Progress
+from semlex.search.fusion import FusionMethod
 from semlex.types import MAX_TOP_K
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from semlex.evaluation.evaluate import FUSIONS, check_depth, each, warning_notes
 from semlex.evaluation.metrics import discounts, ideal_gains
 from semlex.evaluation.runs import judged_id, judged_unit, searchable
 from semlex.evaluation.significance import bootstrap_interval, randomisation_p
-from semlex.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.ingest.progress import Progress
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ from semlex.errors import (
     ModelMismatchError,
     SemlexError,
 )
-from semlex.fusion import (
+from semlex.search.fusion import (
     DEFAULT_VECTOR_WEIGHT,
     LEGS,
     Candidate,
@@ -26,8 +26,8 @@ from semlex.fusion import (
     fuse_completed,
     vector_weight,
 )
-from semlex.model_answers import embedding_error, kind_of, usable_scores, usable_vector
-from semlex.request import MAX_CANDIDATES
+from semlex.search.model_answers import embedding_error, kind_of, usable_scores, usable_vector
+from semlex.search.request import MAX_CANDIDATES
 from semlex.store.connection import in_time
 from semlex.store.filters import unknown_fields
 from semlex.store.legs import (
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
     from semlex.choosing import OpenModels
     from semlex.embedding.cache import QueryEmbeddingCache
-    from semlex.fusion import FusionMethod
     from semlex.models.calling import ModelCaller
-    from semlex.request import Request
     from semlex.reranking.base import Reranker
+    from semlex.search.fusion import FusionMethod
+    from semlex.search.request import Request
     from semlex.store.connection import Connection, Database
     from semlex.store.legs import Union
     from semlex.store.sampling import Spread, VectorSample

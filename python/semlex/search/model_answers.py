@@ -12,7 +12,7 @@ from semlex.errors import ModelError, SearchTimeoutError, SemlexError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from semlex.request import Request
+    from semlex.search.request import Request
 
 
 def usable_vector(made: ArrayLike) -> NDArray[np.float32]:

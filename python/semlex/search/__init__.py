@@ -1,0 +1,1 @@
+"""The way out: a query, its legs, one ranking, results."""
