@@ -23,7 +23,7 @@ import numpy as np
 from benches.baselines.usual_hybrid import CONFIGURATIONS, usual_hybrid
 from benches.preparing import bm25s_python
 from semlex import PostgreSQLRetriever, _core
-from semlex.embedding.selection import choose_embedder
+from semlex.embedding.registry import choose_embedder
 from semlex.evaluation import JudgedSet, evaluate, read_judged_set
 from semlex.evaluation.datasets import read_corpus
 from semlex.evaluation.metrics import measure_named, ranking

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.models.device import place
+from semlex.models.local.device import place
 from semlex.reranking.qwen3 import DEFAULT_INSTRUCTION, PREFIX, SUFFIX
 
 if TYPE_CHECKING:

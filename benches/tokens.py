@@ -11,7 +11,7 @@ from benches.measuring import Bench, paired
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
 from semlex.ingest.chunking import Chunker
-from semlex.models.tokenizing import TextTokenizer
+from semlex.models.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,8 @@ from huggingface_hub import constants
 
 import tiny_qwen3
 from semlex.embedding import static
-from semlex.models import device, weights
+from semlex.models import files
+from semlex.models.local import device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, *, present: bool) -> None:
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    for module in (device, static, weights):
+    for module in (device, static, files):
         find = module.find_spec
         monkeypatch.setattr(module, "find_spec", lambda name, find=find: None if name in packages else find(name))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from semlex.errors import ConfigurationError
-from semlex.models import device
+from semlex.models.local import device
 
 
 def test_torch_is_not_asked_where_no_driver_is_in_sight(monkeypatch):

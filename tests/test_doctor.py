@@ -14,8 +14,8 @@ from huggingface_hub import constants
 import tiny_qwen3
 from semlex.diagnostics import doctor
 from semlex.errors import ConfigurationError, UnsupportedServerError
-from semlex.models import sharing
-from semlex.models.forward import ReferenceForward
+from semlex.models.local import shared_weights
+from semlex.models.local.forward.reference import ReferenceForward
 from semlex.sync import SyncRetriever
 
 
@@ -47,7 +47,7 @@ def without(monkeypatch, *packages):
     def find(name, *arguments):
         return None if name in packages else real(name, *arguments)
 
-    for module in ("semlex.diagnostics.doctor", "semlex.models.device", "semlex.models.weights"):
+    for module in ("semlex.diagnostics.doctor", "semlex.models.local.device", "semlex.models.files"):
         monkeypatch.setattr(f"{module}.find_spec", find)
 
 
@@ -86,9 +86,9 @@ def test_a_fallback_is_shown(embedder, monkeypatch):
         def run(self, batch):
             raise NotImplementedError
 
-    monkeypatch.setattr(sharing, "_outcomes", {})
-    monkeypatch.setattr(sharing, "forms_from", lambda attention: ["broken", attention])
-    monkeypatch.setattr(sharing, "FORWARDS", sharing.FORWARDS | {"broken": Raising})
+    monkeypatch.setattr(shared_weights, "_outcomes", {})
+    monkeypatch.setattr(shared_weights, "forms_from", lambda attention: ["broken", attention])
+    monkeypatch.setattr(shared_weights, "FORWARDS", shared_weights.FORWARDS | {"broken": Raising})
     (examined,) = doctor.examine_models(embedder, device="cpu").models
     assert examined.problem is None
     assert [str(failure) for failure in examined.runtime.failures] == [

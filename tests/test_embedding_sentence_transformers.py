@@ -21,7 +21,7 @@ from semlex import PostgreSQLRetriever
 from semlex.cli.output import print_report
 from semlex.embedding import sentence_transformers as module
 from semlex.embedding.base import Embedder
-from semlex.embedding.selection import choose_embedder
+from semlex.embedding.registry import choose_embedder
 from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
 from semlex.errors import (
     ConfigurationError,
@@ -32,7 +32,7 @@ from semlex.errors import (
     ValidationError,
     WorkAbandonedError,
 )
-from semlex.models import interruption
+from semlex.models import cancellation
 
 HIDDEN = 32
 MOST_TOKENS = 24
@@ -228,7 +228,7 @@ def test_work_ends_between_batches(embedder, monkeypatch):
         return encode(texts, is_query=is_query)
 
     monkeypatch.setattr(embedder, "_encode", encode_once)
-    with interruption.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         embedder.embed_documents(["fox"] * 9)
     assert encoded == [4]
 

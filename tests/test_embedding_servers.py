@@ -25,12 +25,11 @@ from model_servers import (
     vector,
 )
 from semlex import PostgreSQLRetriever, _core
-from semlex.embedding import counting
 from semlex.embedding.base import Embedder
 from semlex.embedding.gemini import GeminiEmbedder
 from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
-from semlex.embedding.server import read_vector
+from semlex.embedding.remote import read_vector
 from semlex.errors import (
     ConfigurationError,
     ModelError,
@@ -40,8 +39,8 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.ingest.chunking import WordCounter
-from semlex.models import interruption
-from semlex.models import server as http
+from semlex.models import cancellation, token_counters
+from semlex.models import http_client as http
 
 KEY = "sk-Secret-0123456789"
 DIMENSIONS = 8
@@ -621,7 +620,7 @@ def test_nothing_is_sent_when_nobody_waits(double):
     embedder = openai(double, dimensions=4, batch_size=1)
     flag = threading.Event()
     flag.set()
-    with interruption.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         embedder.embed_documents(["a"] * 9)
     assert double.requests == []
 
@@ -656,9 +655,9 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
 
     def find_cached(name):
         asked.append(name)
-        return counting.find_model(str(tmp_path))
+        return token_counters.find_model(str(tmp_path))
 
-    monkeypatch.setattr(counting, "find_cached", find_cached)
+    monkeypatch.setattr(token_counters, "find_cached", find_cached)
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
     assert OpenAIEmbedder("model:8b", "http://localhost/v1").counter_name == "unicode-words/1"
     assert asked == ["org/model"]

@@ -276,7 +276,7 @@ sys.modules["ipywidgets"] = None
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     from semlex.embedding.static import StaticEmbedder
-    from semlex.models.weights import find_cached
+    from semlex.models.files import find_cached
     StaticEmbedder().embed_query("text")
     StaticEmbedder(sys.argv[1]).embed_query("text")
     find_cached("somebody/something")

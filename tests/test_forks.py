@@ -21,7 +21,7 @@ import tiny_qwen3
 from model_servers import ModelServerDouble, openai_embeddings
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ModelError
-from semlex.models.forked import TorchProcess
+from semlex.models.local.forked import TorchProcess
 from semlex.store.embedded import EmbeddedServer
 
 if TYPE_CHECKING:

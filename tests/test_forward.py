@@ -15,12 +15,12 @@ from transformers import Qwen3Model
 
 import tiny_qwen3
 from semlex.errors import ModelError
-from semlex.models import attention, packed
-from semlex.models.attention import PaddedInside, PerDocument, VariableLength, form_for
-from semlex.models.forward import FORWARDS, ReferenceForward
-from semlex.models.packed import PackedForward
-from semlex.models.tokenizing import TokenRows
-from semlex.models.trimmed import TrimmedForward
+from semlex.models.local.forward import attention, packed
+from semlex.models.local.forward.attention import PaddedInside, PerDocument, VariableLength, form_for
+from semlex.models.local.forward.packed import PackedForward
+from semlex.models.local.forward.reference import FORWARDS, ReferenceForward
+from semlex.models.local.forward.trimmed import TrimmedForward
+from semlex.models.tokenizer import TokenRows
 
 VOCABULARY = 700
 PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])

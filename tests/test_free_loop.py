@@ -12,7 +12,7 @@ import numpy as np
 from model_servers import ModelServerDouble
 from semlex import Document, PostgreSQLRetriever
 from semlex.embedding.openai import OpenAIEmbedder
-from semlex.models.calling import ModelCaller
+from semlex.models.executor import ModelCaller
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

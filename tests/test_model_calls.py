@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import SearchTimeoutError, WorkAbandonedError
 from semlex.ingest.embed import FIRST_SLICE_TEXTS, SLICE_SECONDS, SLICE_TEXTS, next_slice
-from semlex.models import interruption
-from semlex.models.calling import ModelCaller
+from semlex.models import cancellation
+from semlex.models.executor import ModelCaller
 from semlex.testing import HashEmbedder
 
 
@@ -33,7 +33,7 @@ class SteppingEmbedder(HashEmbedder):
             return super().embed_query(text)
         try:
             for _ in range(1000):
-                interruption.check()
+                cancellation.check()
                 self.begun.set()
                 assert self.step.acquire(timeout=20)
                 self.steps += 1

@@ -18,9 +18,10 @@ from huggingface_hub import constants
 import tiny_qwen3
 from fake_hub import COMMIT, FakeHub
 from semlex.errors import ConfigurationError, ModelError, ModelNotFoundError
-from semlex.models import loading, memory, weights
-from semlex.models.device import Placement
-from semlex.models.weights import ModelFolder, find_cached, find_model, pull_model
+from semlex.models import files as weights
+from semlex.models.files import ModelFolder, find_cached, find_model, pull_model
+from semlex.models.local import load, memory
+from semlex.models.local.device import Placement
 
 NAME = "semlex/tiny"
 
@@ -194,7 +195,7 @@ MISSING = """
 import time
 from huggingface_hub import constants
 from semlex.models import weights
-from semlex.models.weights import find_model
+from semlex.models.files import find_model
 started = time.monotonic()
 try:
     find_model("semlex/no-such-model", allow_download=True)
@@ -324,7 +325,7 @@ def test_a_model_that_does_not_fit_is_refused_with_a_remedy(files, monkeypatch):
     given_back = []
     monkeypatch.setattr(memory, "give_back", given_back.append)
     with pytest.raises(ModelError, match=r"in float32 does not fit into the memory of cpu; .*smaller model") as caught:
-        loading.load_weights(find_model(str(whole)), "none", Placement("cpu", "float32"))
+        load.load_weights(find_model(str(whole)), "none", Placement("cpu", "float32"))
     assert caught.value.__context__ is None  # it would hold the weights
     assert given_back == ["cpu"]
 
@@ -335,11 +336,11 @@ def test_nothing_is_executed_that_comes_with_a_model(tmp_path):
     config["auto_map"] = {"AutoModel": "modeling_evil.Evil"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "modeling_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    loading.load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
+    load.load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
     assert not (tmp_path / "ran").exists()
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot be loaded"):
-        loading.load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
+        load.load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
 
 
 def test_the_patience_for_the_hub_is_three_seconds():

@@ -20,14 +20,16 @@ from hypothesis import strategies as st
 
 import tiny_qwen3
 from semlex.errors import ConfigurationError, ModelError, WorkAbandonedError
-from semlex.models import budget, interruption, memory, passes, sharing, transformer
-from semlex.models.budget import TokenBudget
-from semlex.models.device import Placement
-from semlex.models.forward import ReferenceForward
-from semlex.models.loading import load_weights
-from semlex.models.tokenizing import TokenRows
-from semlex.models.transformer import Transformer
-from semlex.models.weights import find_model
+from semlex.models import cancellation
+from semlex.models.files import find_model
+from semlex.models.local import batched_forward, memory, shared_weights, transformer
+from semlex.models.local import token_budget as budget
+from semlex.models.local.device import Placement
+from semlex.models.local.forward.reference import ReferenceForward
+from semlex.models.local.load import load_weights
+from semlex.models.local.token_budget import TokenBudget
+from semlex.models.local.transformer import Transformer
+from semlex.models.tokenizer import TokenRows
 
 PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
 # What torch says on CUDA, MPS and CPUs when memory is used up, and what Python says.
@@ -58,10 +60,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch):
-    monkeypatch.setattr(sharing, "_outcomes", {})
-    monkeypatch.setattr(sharing, "_shared", weakref.WeakValueDictionary())
+    monkeypatch.setattr(shared_weights, "_outcomes", {})
+    monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
     monkeypatch.setattr(budget, "_budgets", {})
-    for module in (sharing, transformer):
+    for module in (shared_weights, transformer):
         monkeypatch.setattr(module, "FORWARDS", {"watched": Watched, "reference": ReferenceForward})
     monkeypatch.setattr(Watched, "look", staticmethod(lambda lengths: None))
 
@@ -75,7 +77,7 @@ def loads(monkeypatch):
         found.append(placement)
         return load_weights(folder, head, placement)
 
-    monkeypatch.setattr(sharing, "load_weights", load)
+    monkeypatch.setattr(shared_weights, "load_weights", load)
     return found
 
 
@@ -213,7 +215,7 @@ def test_threads_that_load_at_once_load_once(folder, monkeypatch):
         waiting.wait(5)  # the other thread is at the door by then
         return load_weights(*arguments)
 
-    monkeypatch.setattr(sharing, "load_weights", load)
+    monkeypatch.setattr(shared_weights, "load_weights", load)
     waiting = threading.Event()
     models = [opened(folder), opened(folder)]
     states = {}
@@ -243,7 +245,7 @@ def test_a_load_that_fails_leaves_nothing_behind(folder, monkeypatch):
             raise failures.pop(0)
         return load_weights(*arguments)
 
-    monkeypatch.setattr(sharing, "load_weights", load)
+    monkeypatch.setattr(shared_weights, "load_weights", load)
     first, second = opened(folder), opened(folder)
     with pytest.raises(ModelError, match="damaged"):
         first.last_hidden(ROWS)
@@ -288,7 +290,7 @@ sys.path.insert(0, {tests!r})
 import numpy as np
 import test_model_runtime as runtime
 from semlex.errors import ModelError
-from semlex.models.weights import find_model
+from semlex.models.files import find_model
 
 folder = find_model({folder!r})
 model = runtime.opened(folder, "reference")
@@ -334,7 +336,7 @@ def test_a_forked_process_is_refused_at_once(folder):
 @example([5] * 8, {1}, EXHAUSTED[0])
 @example([60, 1, 1, 1], {2}, EXHAUSTED[-1])
 def test_a_batch_that_finds_no_room_changes_no_state(folder, whole, lengths, failing, error):
-    sharing._shared.clear()  # what a failed example still holds
+    shared_weights._shared.clear()  # what a failed example still holds
     rows = token_rows(lengths)
     expected = whole.last_hidden(rows)
     count = 0
@@ -358,7 +360,7 @@ def test_a_batch_that_finds_no_room_changes_no_state(folder, whole, lengths, fai
 @PLAIN
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(60, 200))
 def test_passes_shrink_until_they_fit_and_stay_so(folder, whole, lengths, room):
-    sharing._shared.clear()  # what a failed example still holds
+    shared_weights._shared.clear()  # what a failed example still holds
     rows = token_rows(lengths)
     expected = whole.last_hidden(rows)
     failures = 0
@@ -556,9 +558,9 @@ def test_measuring_changes_no_state_and_is_done_once(folder, monkeypatch, caplog
     assert (first.report.token_budget, first.report.token_budget_reason) == (48, "start value")
     computed = []
     Watched.look = computed.extend
-    with caplog.at_level(logging.DEBUG, logger="semlex.models.budget"):
+    with caplog.at_level(logging.DEBUG, logger="semlex.models.local.token_budget"):
         assert difference(first.last_hidden(rows), expected) <= 1e-6
-        while not passes.measured_budget(first._open()).measured:
+        while not batched_forward.measured_budget(first._open()).measured:
             assert difference(first.last_hidden(rows), expected) <= 1e-6
     assert len(caplog.records) == 1
     assert sorted(computed) == sorted(rows.lengths.tolist() * (len(computed) // 40))  # no row is computed twice
@@ -618,7 +620,7 @@ def test_work_that_nobody_waits_for_ends_after_the_batch_at_hand(folder, last):
             flag.set()
 
     Watched.look = look
-    with pytest.raises(WorkAbandonedError), interruption.abandoned_by(flag):
+    with pytest.raises(WorkAbandonedError), cancellation.abandoned_by(flag):
         model.last_hidden(rows)
     assert len(batches) == last
     assert np.array_equal(model.last_hidden(rows), expected)

@@ -12,17 +12,17 @@ from huggingface_hub import constants
 import model_cache
 import tiny_qwen3
 from model_cache import COMMIT, one_line, with_gpu, without
-from semlex.embedding import selection as embedder_selection
+from semlex.embedding import registry as embedder_selection
 from semlex.embedding import static
 from semlex.embedding.gemini import GeminiEmbedder
 from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
-from semlex.embedding.selection import choose_embedder
+from semlex.embedding.registry import choose_embedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
-from semlex.models import weights
-from semlex.models.weights import ModelFolder, find_cached, find_model
-from semlex.reranking.selection import choose_reranker
+from semlex.models import files
+from semlex.models.files import ModelFolder, find_cached, find_model
+from semlex.reranking.registry import choose_reranker
 from semlex.testing import HashEmbedder
 
 empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
@@ -322,7 +322,7 @@ def hub(monkeypatch):
 
 
 def test_a_hub_that_never_answers(empty_cache, hub, monkeypatch):
-    monkeypatch.setattr(weights, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(files, "PROBE_SECONDS", 0.2)
     hub(None)
     with pytest.raises(ModelNotFoundError, match=r"hub: (no answer within 0\.2 s|not reachable).*Remedies"):
         find_model("semlex/no-such-model", allow_download=True)
@@ -380,8 +380,8 @@ def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
         "import os, sys\n"
         f"os.environ['HF_HUB_CACHE'] = {str(empty_cache)!r}\n"
         "import semlex\n"
-        "from semlex.embedding.selection import choose_embedder\n"
-        "from semlex.reranking.selection import choose_reranker\n"
+        "from semlex.embedding.registry import choose_embedder\n"
+        "from semlex.reranking.registry import choose_reranker\n"
         "choice = choose_embedder()\n"
         "choose_reranker()\n"
         "assert choice.embedder.embed_query('red stone').shape == (256,)\n"
@@ -393,7 +393,7 @@ def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
 def test_light_imports():
     loaded = run(
         "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
-        "import semlex.models.device, semlex.models.weights, semlex.embedding.selection\n"
+        "import semlex.models.local.device, semlex.models.files, semlex.embedding.registry\n"
         "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors', 'httpx2'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

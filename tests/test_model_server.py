@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import model_servers
 from model_servers import ModelServerDouble, altered, cut, drip, echo, raw, status
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, WorkAbandonedError
-from semlex.models import interruption
-from semlex.models import server as module
-from semlex.models.server import ModelServer
+from semlex.models import cancellation
+from semlex.models import http_client as module
+from semlex.models.http_client import ModelServer
 
 KEY = "sk-Secret-0123456789"
 RETRIED = [408, 429, 500, 502, 503, 504]
@@ -403,7 +403,7 @@ def test_several_threads(server):
 def test_nothing_is_sent_when_nobody_waits(server, double):
     flag = threading.Event()
     flag.set()
-    with interruption.abandoned_by(flag):
+    with cancellation.abandoned_by(flag):
         with pytest.raises(WorkAbandonedError):
             server.post("/x", {"input": []})
         with pytest.raises(WorkAbandonedError):
@@ -428,7 +428,7 @@ def test_an_answer_that_nobody_waits_for_is_left(count):
         server = ModelServer(double.url, timeout=60)
         threading.Thread(target=give_up).start()
         begun = time.monotonic()
-        with interruption.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+        with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
             server.post_all("/x", [{"input": []}] * count)
         assert time.monotonic() - begun < 30
         double.stopped.set()
@@ -439,7 +439,7 @@ def test_a_wait_ends_when_nobody_waits_for_it():
     flag = threading.Event()
     timer = threading.Timer(0.05, flag.set)
     timer.start()
-    with interruption.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         module._pause(600)
     timer.join()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever
-from semlex.embedding.cache import QueryEmbeddingCache
+from semlex.embedding.query_cache import QueryEmbeddingCache
 from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
 

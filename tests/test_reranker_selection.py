@@ -12,16 +12,16 @@ from model_cache import COMMIT, one_line, with_gpu, without
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
 from semlex.reranking import cross_encoder
 from semlex.reranking import qwen3 as qwen3_reranking
-from semlex.reranking import selection as reranker_selection
+from semlex.reranking import registry as reranker_selection
 from semlex.reranking.cohere import CohereReranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker
 from semlex.reranking.known import KEY_VARIABLES
 from semlex.reranking.llm import LLMReranker
 from semlex.reranking.qwen3 import Qwen3Reranker
-from semlex.reranking.score import ScoreReranker
-from semlex.reranking.selection import choose_reranker
-from semlex.reranking.server import OTHER_KEY_VARIABLE
+from semlex.reranking.registry import choose_reranker
+from semlex.reranking.remote import OTHER_KEY_VARIABLE
 from semlex.reranking.tei import TEIReranker
+from semlex.reranking.term_overlap import ScoreReranker
 
 empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
 KEY = "key-6f1c2d"

@@ -23,7 +23,7 @@ from semlex.errors import (
     ValidationError,
     WorkAbandonedError,
 )
-from semlex.models import interruption
+from semlex.models import cancellation
 from semlex.reranking import cross_encoder
 from semlex.reranking.base import Reranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker
@@ -154,7 +154,7 @@ def test_work_that_nobody_waits_for_ends_between_batches(reranker, monkeypatch):
         return forward(self, model, pairs)
 
     monkeypatch.setattr(CrossEncoderReranker, "_forward", count)
-    with interruption.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         reranker.score("index", MIXED)
     assert seen == [3]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from model_servers import ModelServerDouble, Reply, cut, echo, raw, status
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError
-from semlex.models import server
+from semlex.models import http_client
 from semlex.reranking.base import Reranker
 from semlex.reranking.llm import INSTRUCTIONS, REMINDER, LLMReranker
 
@@ -29,7 +29,7 @@ RETRIED = [status(429, Retry_After="0"), status(500), status(503), cut]
 @pytest.fixture(autouse=True, scope="module")
 def short_waits():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "FIRST_WAIT_SECONDS", 0.001)
+        patch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
         patch.delenv("SEMLEX_RERANKER_API_KEY", raising=False)
         yield
 

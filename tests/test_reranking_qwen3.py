@@ -108,7 +108,7 @@ def test_scores_come_back_in_input_order(folder, card):
 
 
 def test_exact_scores_whatever_the_device_would_choose(folder, card, monkeypatch):
-    monkeypatch.setattr("semlex.models.device._automatic_precision", lambda device: "bfloat16")
+    monkeypatch.setattr("semlex.models.local.device._automatic_precision", lambda device: "bfloat16")
     texts = ["an index finds rows", "the lazy dog", "数据库"]
     exact = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH, exact=True)
     hasty = Qwen3Reranker(str(folder), "cpu", max_length=MAX_LENGTH)
@@ -127,7 +127,7 @@ def test_every_form_of_the_forward_pass_gives_the_same_scores(folder, card, attn
 
 
 def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
-    from semlex.models.trimmed import TrimmedForward
+    from semlex.models.local.forward.trimmed import TrimmedForward
 
     reranker.score("rows", ["loaded and tested"])
     sizes = []

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from semlex import _core
 from semlex.errors import ValidationError, WorkAbandonedError
-from semlex.models import interruption
+from semlex.models import cancellation
 from semlex.reranking.base import Reranker
-from semlex.reranking.score import ScoreReranker
+from semlex.reranking.term_overlap import ScoreReranker
 
 WORDS = st.lists(st.sampled_from(["red", "Red", "blue", "stone", "Straße", "strasse", "ﬁne", "fine", "数据", "-", "x"]))
 SENTENCES = WORDS.map(" ".join)
@@ -91,5 +91,5 @@ def test_texts_that_cannot_be_read():
 def test_nobody_waits_any_more():
     flag = threading.Event()
     flag.set()
-    with interruption.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         RERANKER.score("red", ["red"])

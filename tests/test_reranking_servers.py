@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import model_servers
 from model_servers import ModelServerDouble, Reply, altered, cut, drip, echo, raw, status
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError, WorkAbandonedError
-from semlex.models import interruption, server
+from semlex.models import cancellation, http_client
 from semlex.reranking.base import Reranker
 from semlex.reranking.cohere import CohereReranker
-from semlex.reranking.server import read_scores
+from semlex.reranking.remote import read_scores
 from semlex.reranking.tei import TEIReranker
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def form(request):
 @pytest.fixture(autouse=True, scope="module")
 def short_waits():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "FIRST_WAIT_SECONDS", 0.001)
+        patch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
         patch.delenv("SEMLEX_RERANKER_API_KEY", raising=False)
         yield
 
@@ -272,13 +272,13 @@ def test_raw_scores_become_probabilities_one_by_one(logits):
 
 def test_a_wait_that_the_server_asks_for_is_kept(form, monkeypatch):
     waits = []
-    wait = server._wait
+    wait = http_client._wait
 
     def wait_less(event, seconds):
         waits.append(seconds)
         wait(event, 0 if seconds == 7 else seconds)
 
-    monkeypatch.setattr(server, "_wait", wait_less)
+    monkeypatch.setattr(http_client, "_wait", wait_less)
     with served(form, faults=[status(429, Retry_After="7")]) as (reranker, _):
         reranker.score(QUERY, ["one"])
     assert waits.count(7) == 1
@@ -304,7 +304,7 @@ def test_nobody_waits_any_more(form):
     flag.set()
     with (
         served(form) as (reranker, double),
-        interruption.abandoned_by(flag),
+        cancellation.abandoned_by(flag),
         pytest.raises(WorkAbandonedError),
     ):
         reranker.score(QUERY, ["one", "two"])

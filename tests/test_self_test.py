@@ -14,14 +14,14 @@ from transformers import Qwen3Model
 
 import tiny_qwen3
 from semlex.errors import ModelError
-from semlex.models import self_test, sharing, transformer
-from semlex.models.device import Placement
-from semlex.models.forward import FORWARDS, ReferenceForward
-from semlex.models.loading import load_weights
-from semlex.models.self_test import find_defect
-from semlex.models.tokenizing import TokenRows
-from semlex.models.transformer import Transformer
-from semlex.models.weights import find_model
+from semlex.models.files import find_model
+from semlex.models.local import self_test, shared_weights, transformer
+from semlex.models.local.device import Placement
+from semlex.models.local.forward.reference import FORWARDS, ReferenceForward
+from semlex.models.local.load import load_weights
+from semlex.models.local.self_test import find_defect
+from semlex.models.local.transformer import Transformer
+from semlex.models.tokenizer import TokenRows
 
 CPU = Placement("cpu", "float32")
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
@@ -101,14 +101,14 @@ def model(folder):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch):
-    monkeypatch.setattr(sharing, "_outcomes", {})
-    monkeypatch.setattr(sharing, "_shared", weakref.WeakValueDictionary())
+    monkeypatch.setattr(shared_weights, "_outcomes", {})
+    monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
 
 
 @pytest.fixture
 def with_forms(monkeypatch):
     def use(**forms):
-        for module in (sharing, transformer):
+        for module in (shared_weights, transformer):
             monkeypatch.setattr(module, "FORWARDS", forms)
 
     return use
@@ -221,9 +221,9 @@ def test_the_fastest_form_that_passes_runs_and_one_line_says_why(folder, with_fo
 )
 def test_forms_to_fall_back_to(with_forms, attention, expected):
     with_forms(fused=Raising, packed=Raising, reference=ReferenceForward)
-    assert sharing.forms_from(attention) == expected
+    assert shared_weights.forms_from(attention) == expected
     with_forms(reference=ReferenceForward, fused=Raising)
-    assert sharing.forms_from("fused") == ["fused", "reference"]
+    assert shared_weights.forms_from("fused") == ["fused", "reference"]
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
@@ -253,9 +253,9 @@ def test_a_device_that_fails_is_left_for_the_cpu(folder, monkeypatch, with_forms
         tested.append((loaded[-1].device, precision))
         return ("failed", None) if loaded[-1].device == "mps" else find_defect(model, form, precision)
 
-    monkeypatch.setattr(sharing, "load_weights", load)
-    monkeypatch.setattr(sharing, "find_defect", find)
-    running = sharing.open_model(folder, "none", Placement("mps", "bfloat16"), "packed")
+    monkeypatch.setattr(shared_weights, "load_weights", load)
+    monkeypatch.setattr(shared_weights, "find_defect", find)
+    running = shared_weights.open_model(folder, "none", Placement("mps", "bfloat16"), "packed")
     assert running.shared.placement == CPU
     assert [(each.device, each.precision, each.attention) for each in running.failures] == [
         ("mps", precision, form) for precision in ("bfloat16", "float32") for form in ("packed", "reference")
@@ -283,7 +283,7 @@ def test_an_outcome_is_remembered_in_this_process(folder, monkeypatch):
         calls.append(precision)
         return find_defect(model, form, precision)
 
-    monkeypatch.setattr(sharing, "find_defect", find)
+    monkeypatch.setattr(shared_weights, "find_defect", find)
     for _ in range(2):
         first, second = opened(folder), opened(folder)
         first.last_hidden(ROWS)
@@ -296,7 +296,9 @@ def test_an_outcome_is_remembered_in_this_process(folder, monkeypatch):
 def test_a_failure_is_remembered_without_loading_again(folder, monkeypatch, with_forms):
     loaded = []
     monkeypatch.setattr(
-        sharing, "load_weights", lambda *arguments: loaded.append(arguments[2].precision) or load_weights(*arguments)
+        shared_weights,
+        "load_weights",
+        lambda *arguments: loaded.append(arguments[2].precision) or load_weights(*arguments),
     )
     halves = [torch.bfloat16]
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(4, halves))

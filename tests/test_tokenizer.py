@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 import tokenizers_on_disk as on_disk
 from semlex import _core
 from semlex.errors import MissingExtraError, ModelError
-from semlex.models.tokenizing import TextTokenizer, open_tokenizer
-from semlex.models.weights import ModelFolder
+from semlex.models.files import ModelFolder
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 ODD_TEXT = st.lists(

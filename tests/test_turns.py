@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.models.turns import Turns
+from semlex.models.local.fair_lock import Turns
 
 
 def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():

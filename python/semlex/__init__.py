@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from semlex.reranking.cross_encoder import CrossEncoderReranker
     from semlex.reranking.llm import LLMReranker
     from semlex.reranking.qwen3 import Qwen3Reranker
-    from semlex.reranking.score import ScoreReranker
     from semlex.reranking.tei import TEIReranker
+    from semlex.reranking.term_overlap import ScoreReranker
     from semlex.retriever import PostgreSQLRetriever
     from semlex.store.copying import BulkIngestConfig
     from semlex.store.indexes import HnswIndex
@@ -105,7 +105,7 @@ _MODULES = {
     "PostgreSQLRetriever": "semlex.retriever",
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
-    "ScoreReranker": "semlex.reranking.score",
+    "ScoreReranker": "semlex.reranking.term_overlap",
     "SemlexError": "semlex.errors",
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",
     "StaticEmbedder": "semlex.embedding.static",

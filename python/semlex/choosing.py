@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.embedding.selection import KEYWORDS_ONLY, STATIC, choose_embedder
+from semlex.embedding.registry import KEYWORDS_ONLY, STATIC, choose_embedder
 from semlex.embedding.static import WHEEL_MODEL
 from semlex.errors import (
     MissingExtraError,
@@ -20,17 +20,17 @@ from semlex.errors import (
     ModelNotFoundError,
 )
 from semlex.ingest.prepare_file import GIVEN, embedder_version
+from semlex.models.files import find_cached
 from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
-from semlex.models.weights import find_cached
-from semlex.reranking.selection import choose_reranker
+from semlex.reranking.registry import choose_reranker
 from semlex.settings_files import named_models, own_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.embedding.base import Embedder
-    from semlex.embedding.selection import Choice
-    from semlex.models.calling import ModelCaller
+    from semlex.embedding.registry import Choice
+    from semlex.models.executor import ModelCaller
     from semlex.reranking.base import Reranker
     from semlex.store.schema import EmbeddingVersion
 
@@ -43,9 +43,9 @@ class ModelOptions:
     """What the user asked for.
 
     Attributes:
-        embedding_model: As for `semlex.embedding.selection.choose_embedder`.
-        reranker_model: As for `semlex.reranking.selection.choose_reranker`.
-        use_reranking: As for `semlex.reranking.selection.choose_reranker`.
+        embedding_model: As for `semlex.embedding.registry.choose_embedder`.
+        reranker_model: As for `semlex.reranking.registry.choose_reranker`.
+        use_reranking: As for `semlex.reranking.registry.choose_reranker`.
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
         models: Names that a collection may bring although they lead to a server or a folder.
@@ -143,7 +143,7 @@ async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: Embe
     Raises:
         ConfigurationError: Names or options that contradict each other.
         ModelMismatchError: The model on this machine makes other vectors than the collection's.
-        ModelError: As `semlex.embedding.selection.choose_embedder`, for a model that the user named.
+        ModelError: As `semlex.embedding.registry.choose_embedder`, for a model that the user named.
     """
     options = options.chosen_for(stored)
     if options.embedding_model is not None or stored is None:
@@ -175,8 +175,8 @@ async def with_reranker(caller: ModelCaller, options: ModelOptions, models: Open
         The same with the reranker, if any.
 
     Raises:
-        ConfigurationError: As `semlex.reranking.selection.choose_reranker`.
-        ModelError: As `semlex.reranking.selection.choose_reranker`.
+        ConfigurationError: As `semlex.reranking.registry.choose_reranker`.
+        ModelError: As `semlex.reranking.registry.choose_reranker`.
     """
     if models.reranking_choice is not None:
         return models

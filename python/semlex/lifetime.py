@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 from semlex.choosing import OpenModels, runs_on_torch
 from semlex.errors import ConfigurationError
 from semlex.forks import drop, renew_after_fork
-from semlex.models.forked import torch_process
+from semlex.models.local.forked import torch_process
 
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.ingest.indexer import Indexer
-    from semlex.models.calling import ModelCaller
+    from semlex.models.executor import ModelCaller
     from semlex.store.connection import Connection, Database
     from semlex.store.embedded import EmbeddedServer
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
 from semlex.collection_options import KINDS, CollectionOptions, model_defaults
 from semlex.diagnostics.status import collection_status, server_health
-from semlex.embedding.cache import DEFAULT_QUERIES, QueryEmbeddingCache
+from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.lifetime import Lifetime
-from semlex.models.calling import ModelCaller
-from semlex.models.forked import torch_process
+from semlex.models.executor import ModelCaller
+from semlex.models.local.forked import torch_process
 from semlex.search.pipeline import Search
 from semlex.search.request import Request, check_ids, checked_array
 from semlex.settings_files import model_names

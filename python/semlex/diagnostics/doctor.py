@@ -11,13 +11,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from semlex.embedding.known import DEFAULT_MODEL as DEFAULT_EMBEDDING_MODEL
-from semlex.embedding.selection import choose_embedder
+from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
-from semlex.models.device import describe_devices, place
-from semlex.models.tokenizing import open_tokenizer
-from semlex.models.weights import find_cached, find_model
+from semlex.models.files import find_cached, find_model
+from semlex.models.local.device import describe_devices, place
+from semlex.models.tokenizer import open_tokenizer
 from semlex.reranking.known import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
-from semlex.reranking.selection import choose_reranker
+from semlex.reranking.registry import choose_reranker
 from semlex.store.addresses import describe
 from semlex.store.connection import Database
 from semlex.store.examination import find_problems
@@ -25,9 +25,9 @@ from semlex.store.lexical.extension import OLDEST, read_extension
 from semlex.store.server import read_server_info
 
 if TYPE_CHECKING:
-    from semlex.models.device import Placement
-    from semlex.models.transformer import RuntimeReport
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
+    from semlex.models.local.device import Placement
+    from semlex.models.local.transformer import RuntimeReport
     from semlex.store.connection import Connection
 
 # Packages of models by their names on the package index, and the extra that brings them.
@@ -169,8 +169,8 @@ def examine_models(
     sent one fixed sentence.
 
     Args:
-        model: Embedding model, as for `semlex.embedding.selection.choose_embedder`; None for no model.
-        reranker: Reranker, as for `semlex.reranking.selection.choose_reranker`; None for no reranker.
+        model: Embedding model, as for `semlex.embedding.registry.choose_embedder`; None for no model.
+        reranker: Reranker, as for `semlex.reranking.registry.choose_reranker`; None for no reranker.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
 
     Returns:

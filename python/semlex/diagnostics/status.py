@@ -16,7 +16,7 @@ from semlex.store.server import read_server_info
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.embedding.cache import QueryEmbeddingCache
+    from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.store.connection import Connection, Database
     from semlex.store.schema import Collection
 

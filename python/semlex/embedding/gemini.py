@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from semlex.embedding.base import FITTED_FUSION_WEIGHT
-from semlex.embedding.server import ServerEmbedder, find_key, read_vector
+from semlex.embedding.remote import ServerEmbedder, find_key, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
-from semlex.models.server import ModelServer
+from semlex.models.http_client import ModelServer
 
 if TYPE_CHECKING:
     import numpy as np

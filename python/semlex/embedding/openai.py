@@ -15,11 +15,11 @@ import numpy as np
 from semlex.embedding.base import FITTED_FUSION_WEIGHT
 from semlex.embedding.known import ACCOUNTS
 from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
-from semlex.embedding.server import REFUSED_STATUSES, ServerEmbedder, find_key, read_vector
+from semlex.embedding.remote import REFUSED_STATUSES, ServerEmbedder, find_key, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
+from semlex.models.http_client import ModelServer
+from semlex.models.local.transformer import shown_rows
 from semlex.models.permission import key_for
-from semlex.models.server import ModelServer
-from semlex.models.transformer import shown_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,19 +16,19 @@ from semlex.embedding.base import FITTED_FUSION_WEIGHT, EmbedderIdentity, check_
 from semlex.embedding.known import DEFAULT_MODEL
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_lock
-from semlex.models.cut_texts import CutTexts
-from semlex.models.device import require_torch
-from semlex.models.prefetching import prefetched
-from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
-from semlex.models.transformer import Transformer, check_config, check_range
-from semlex.models.weights import find_model
+from semlex.models.files import find_model
+from semlex.models.local.device import require_torch
+from semlex.models.local.prefetch import prefetched
+from semlex.models.local.transformer import Transformer, check_config, check_range
+from semlex.models.tokenizer import TextTokenizer, TokenRows, check_texts, open_tokenizer
+from semlex.models.truncation import CutTexts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.models.transformer import RuntimeReport
+    from semlex.models.local.transformer import RuntimeReport
 
 # The model card's task; English also for other languages, since most of the training tasks were written in English.
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -54,7 +54,7 @@ class Qwen3EmbeddingEncoder:
         instruction: Task that precedes queries; None for the model card's.
         dimensions: Length of the vectors, 32 to the model's hidden size: the leading part, normalised after the cut.
             None for the model's own.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
         revision: Branch, tag or commit of the hub.
         attn: ``trimmed`` (no padding, each text attends to itself, the last layer for last tokens alone), ``packed``
             (the same through transformers' code for all layers) or ``reference`` (padded batches, torch's own

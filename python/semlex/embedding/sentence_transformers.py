@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
-from semlex.embedding.counting import tokenizer_in
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
-from semlex.models import interruption
-from semlex.models.cut_texts import CutTexts
-from semlex.models.device import check_names, place
-from semlex.models.forked import torch_process
+from semlex.models import cancellation
+from semlex.models.files import find_model
+from semlex.models.local.device import check_names, place
+from semlex.models.local.fair_lock import Turns
+from semlex.models.local.forked import torch_process
+from semlex.models.local.transformer import check_range
 from semlex.models.quiet_bars import import_bars
-from semlex.models.tokenizing import TextTokenizer, check_texts
-from semlex.models.transformer import check_range
-from semlex.models.turns import Turns
-from semlex.models.weights import find_model
+from semlex.models.token_counters import tokenizer_in
+from semlex.models.tokenizer import TextTokenizer, check_texts
+from semlex.models.truncation import CutTexts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.embedding.counting import WordTokenizer
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
+    from semlex.models.token_counters import WordTokenizer
 
 PREFIX = "sentence-transformers:"
 MODULES = "modules.json"
@@ -52,7 +52,7 @@ class SentenceTransformersEmbedder:
     Args:
         model_name: Hub id, or path of a local folder; it holds ``modules.json``.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine. A CPU computes in float32, a GPU as
-            `semlex.models.device` says.
+            `semlex.models.local.device` says.
         batch_size: Most texts in a forward pass, 1 to 1024.
         dimensions: Length of the vectors: the leading part of the model's, for models that were trained for it
             (Matryoshka), normalised after the cut. None for the model's own.
@@ -229,7 +229,7 @@ class SentenceTransformersEmbedder:
         # Texts of like length together, so that little is padded.
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         for start in range(0, len(order), self._batch_size):
-            interruption.check()
+            cancellation.check()
             rows = order[start : start + self._batch_size]
             vectors[rows] = self._encode([texts[row] for row in rows], is_query=is_query)[:, : vectors.shape[1]]
         # Finite and not zero before the division, of norm 1 after it.

@@ -18,10 +18,10 @@ import numpy as np
 from semlex.embedding.base import STATIC_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
+from semlex.models.files import ModelFolder, find_model
+from semlex.models.local.fair_lock import Turns
 from semlex.models.quiet_bars import import_bars
-from semlex.models.tokenizing import TextTokenizer, check_texts, open_tokenizer
-from semlex.models.turns import Turns
-from semlex.models.weights import ModelFolder, find_model
+from semlex.models.tokenizer import TextTokenizer, check_texts, open_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
-    from semlex.models.calling import ModelCaller
+    from semlex.models.executor import ModelCaller
     from semlex.store.distance import StorageName
     from semlex.store.schema import EmbeddingVersion
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from semlex.choosing import OpenModels
     from semlex.ingest.deletion import Deletion
-    from semlex.models.calling import ModelCaller
+    from semlex.models.executor import ModelCaller
     from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
     from semlex.store.connection import Connection, Database
     from semlex.store.distance import StorageName

@@ -30,7 +30,7 @@ def leads_to(name: str) -> Literal["server", "folder"] | None:
     """What a model's name leads to.
 
     Args:
-        name: As for `semlex.embedding.selection.choose_embedder` or `semlex.reranking.selection.choose_reranker`.
+        name: As for `semlex.embedding.registry.choose_embedder` or `semlex.reranking.registry.choose_reranker`.
 
     Returns:
         ``server``: texts would be sent away. ``folder``: files of a path would be loaded; a hub id counts as one where

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.reranking.known import COHERE_URL
-from semlex.reranking.server import ServerReranker, read_scores
+from semlex.reranking.remote import ServerReranker, read_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,21 +15,22 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
 from semlex.forks import drop, new_lock, renew_after_fork
-from semlex.models import interruption, memory
-from semlex.models.cut_texts import CutTexts
-from semlex.models.device import check_names, place
-from semlex.models.forked import torch_process
+from semlex.models import cancellation
+from semlex.models.files import find_model
+from semlex.models.local import memory
+from semlex.models.local.device import check_names, place
+from semlex.models.local.forked import torch_process
+from semlex.models.local.transformer import check_range
 from semlex.models.quiet_bars import import_bars
-from semlex.models.tokenizing import check_texts
-from semlex.models.transformer import check_range
-from semlex.models.weights import find_model
+from semlex.models.tokenizer import check_texts
+from semlex.models.truncation import CutTexts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
 
 
 class CrossEncoderReranker:
@@ -45,7 +46,7 @@ class CrossEncoderReranker:
         batch_size: Most candidates in a forward pass, 1 to 256.
         max_length: Most tokens of query and text together, 16 to 32768; None for the model's own bound. The longer of
             the two loses its end where they do not fit; that is logged now and then.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
         revision: Branch, tag or commit of the hub.
         allow_download: Whether the hub may be asked for a model that is not on this machine.
 
@@ -125,7 +126,7 @@ class CrossEncoderReranker:
             # Rows of like length together, so that little is padded; the longest first, so that memory fails early.
             order = np.argsort(-self._lengths(model, pairs), kind="stable")
             for start in range(0, order.size, self._batch_size):
-                interruption.check()
+                cancellation.check()
                 rows = order[start : start + self._batch_size]
                 scores[rows] = self._forward(model, [pairs[row] for row in rows])
         faulty = np.flatnonzero(~np.isfinite(scores))

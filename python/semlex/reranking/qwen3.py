@@ -13,11 +13,11 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import new_lock
-from semlex.models.cut_texts import CutTexts
-from semlex.models.device import require_torch
-from semlex.models.tokenizing import TextTokenizer, TokenRows, check_texts, open_tokenizer
-from semlex.models.transformer import Transformer, check_config, check_range
-from semlex.models.weights import find_model
+from semlex.models.files import find_model
+from semlex.models.local.device import require_torch
+from semlex.models.local.transformer import Transformer, check_config, check_range
+from semlex.models.tokenizer import TextTokenizer, TokenRows, check_texts, open_tokenizer
+from semlex.models.truncation import CutTexts
 from semlex.reranking.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.models.transformer import RuntimeReport
+    from semlex.models.local.transformer import RuntimeReport
 
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 PREFIX = (
@@ -51,7 +51,7 @@ class Qwen3Reranker:
         max_length: Most tokens of a prompt, 128 to 32768. The end of a longer document is cut, never the prompt;
             that is logged now and then.
         instruction: Task that the model judges by; None for the model card's.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.device`).
+        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
         revision: Branch, tag or commit of the hub.
         attn: ``trimmed`` (no padding, each text attends to itself, the last layer for last tokens alone), ``packed``
             (the same through transformers' code for all layers) or ``reference`` (padded batches, torch's own

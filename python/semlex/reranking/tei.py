@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.reranking.server import ServerReranker, read_scores
+from semlex.reranking.remote import ServerReranker, read_scores
 
 if TYPE_CHECKING:
     import numpy as np

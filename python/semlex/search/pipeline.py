@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.choosing import OpenModels
-    from semlex.embedding.cache import QueryEmbeddingCache
-    from semlex.models.calling import ModelCaller
+    from semlex.embedding.query_cache import QueryEmbeddingCache
+    from semlex.models.executor import ModelCaller
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import FusionMethod
     from semlex.search.request import Request

@@ -36,7 +36,7 @@ def pull(
     Only data files are fetched (safetensors, JSON, text). Files that have arrived whole are not fetched again, so the
     same command resumes a download that was interrupted.
     """
-    from semlex.models.weights import pull_model  # noqa: PLC0415 - `--help` should not load it
+    from semlex.models.files import pull_model  # noqa: PLC0415 - `--help` should not load it
 
     with _download_bar(shown=not as_json) as (announce, progress):
         pulled = pull_model(name, revision=revision, announce=announce, progress=progress)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
 
 logger = logging.getLogger(__name__)
 

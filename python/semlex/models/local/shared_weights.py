@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelError
 from semlex.forks import new_lock
-from semlex.models import memory
-from semlex.models.device import Placement
-from semlex.models.forked import torch_process
-from semlex.models.forward import FORWARDS
-from semlex.models.loading import load_weights
-from semlex.models.self_test import find_defect
-from semlex.models.turns import Turns
+from semlex.models.local import memory
+from semlex.models.local.device import Placement
+from semlex.models.local.fair_lock import Turns
+from semlex.models.local.forked import torch_process
+from semlex.models.local.forward.reference import FORWARDS
+from semlex.models.local.load import load_weights
+from semlex.models.local.self_test import find_defect
 
 if TYPE_CHECKING:
-    from semlex.models.forward import Forward
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
+    from semlex.models.local.forward.reference import Forward
 
 logger = logging.getLogger(__name__)
 

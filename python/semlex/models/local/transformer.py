@@ -10,20 +10,20 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import drop, new_rlock, renew_after_fork
-from semlex.models import passes
-from semlex.models.device import check_names, place, require_torch
-from semlex.models.forward import FORWARDS
-from semlex.models.passes import Limits
-from semlex.models.sharing import Attempt, open_model
+from semlex.models.local import batched_forward
+from semlex.models.local.batched_forward import Limits
+from semlex.models.local.device import check_names, place, require_torch
+from semlex.models.local.forward.reference import FORWARDS
+from semlex.models.local.shared_weights import Attempt, open_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.models.sharing import Running
-    from semlex.models.tokenizing import TokenRows
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
+    from semlex.models.local.shared_weights import Running
+    from semlex.models.tokenizer import TokenRows
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +73,10 @@ class Transformer:
         precision: ``float32``, ``bfloat16``, ``float16`` or None.
         batch_size: Most rows in a forward pass.
         token_budget: Most tokens in a forward pass, padding included; None for one that is measured on the first large
-            calls (see `semlex.models.budget`). One row that is longer makes a pass of its own.
-        attention: Form of the forward pass, a name in `semlex.models.forward.FORWARDS`. Where device, precision and
-            form do not pass the self-test, the next safer ones are used (see `semlex.models.sharing.open_model`).
+            calls (see `semlex.models.local.token_budget`). One row that is longer makes a pass of its own.
+        attention: Form of the forward pass, a name in `semlex.models.local.forward.reference.FORWARDS`. Where device,
+            precision and form do not pass the self-test, the next safer ones are used (see
+            `semlex.models.local.shared_weights.open_model`).
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
@@ -118,13 +119,13 @@ class Transformer:
             if self._running is None:
                 return None
             shared = self._running.shared
-            budget = passes.effective_budget(self._running, self._limits)
+            budget = batched_forward.effective_budget(self._running, self._limits)
             if budget == shared.token_cap:
                 why = "memory ran out"
             elif self._limits.token_budget is not None:
                 why = "configured"
             else:
-                why = "measured" if passes.measured_budget(self._running).measured else "start value"
+                why = "measured" if batched_forward.measured_budget(self._running).measured else "start value"
             return RuntimeReport(
                 device=shared.placement.device,
                 precision=shared.placement.precision,
@@ -155,12 +156,12 @@ class Transformer:
         states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)
         if not len(rows):
             return states
-        passes.fill(states, rows, np.arange(len(rows)), running, self._limits, kept_prefix=kept_prefix)
+        batched_forward.fill(states, rows, np.arange(len(rows)), running, self._limits, kept_prefix=kept_prefix)
         overflowed = np.flatnonzero(~np.isfinite(states).all(axis=1))
         if overflowed.size and running.shared.placement.precision != "float32":
             self._leave(running, overflowed.size, len(rows))
             del running  # the weights go before the wider ones come
-            passes.fill(states, rows, overflowed, self._open(), self._limits, kept_prefix=kept_prefix)
+            batched_forward.fill(states, rows, overflowed, self._open(), self._limits, kept_prefix=kept_prefix)
         return states
 
     def head_rows(self, ids: tuple[int, int]) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""The forward pass over packed batches: transformers' own model code, with the attention of `semlex.models.attention`.
+"""The forward pass over packed batches: transformers' own model code, with the attention of `attention`.
 
 All rows of a batch are one sequence without padding. Tokens that all rows of a call begin with are computed once.
 """
@@ -14,8 +14,8 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ModelError
-from semlex.models.attention import ATTENTION_NAME, Layout, PaddedInside, SharedPrefix, form_for, register
-from semlex.models.batch import Batch
+from semlex.models.local.forward.attention import ATTENTION_NAME, Layout, PaddedInside, SharedPrefix, form_for, register
+from semlex.models.local.forward.base import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from semlex.models.tokenizing import TokenRows
+    from semlex.models.tokenizer import TokenRows
 
 # A prefix is computed in a pass of its own, which must save more than it costs. A small pass reads all weights (as much
 # time as some 30 tokens on a CPU); on a GPU it waits for the launch of its kernels.

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelError
-from semlex.models.packed import PackedForward
+from semlex.models.local.forward.packed import PackedForward
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from semlex._core import TokenBatch
-    from semlex.models.attention import Layout
+    from semlex.models.local.forward.attention import Layout
 
 _PARTS = (
     "input_layernorm.weight",

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
 from semlex.forks import drop, new_lock, renew_after_fork
-from semlex.models import interruption
+from semlex.models import cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +166,7 @@ class ModelServer:
         """
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         for attempt in range(1, self._attempts + 1):
-            interruption.check()
+            cancellation.check()
             answer = self._try(path, content)
             if isinstance(answer, _Answer) and answer.status < 300:  # noqa: PLR2004 (the statuses of success)
                 return self._parse(path, answer)
@@ -211,12 +211,12 @@ class ModelServer:
         """
         if len(items) <= 1 or self._concurrency == 1:
             return [function(item) for item in items]
-        interruption.check()
+        cancellation.check()
         given_up = threading.Event()
 
         def call(item: Item) -> Result:
             # Stands in for the caller's flag, which the loop below passes on.
-            with interruption.abandoned_by(given_up):
+            with cancellation.abandoned_by(given_up):
                 return function(item)
 
         pool = ThreadPoolExecutor(min(self._concurrency, len(items)), thread_name_prefix="semlex-model-server")
@@ -229,7 +229,7 @@ class ModelServer:
                     raise failed
                 if not pending:
                     return [future.result() for future in futures]
-                interruption.check()
+                cancellation.check()
         finally:
             given_up.set()
             pool.shutdown(cancel_futures=True)
@@ -353,7 +353,7 @@ def _wait(event: threading.Event, seconds: float) -> None:
     """Waits for an event, at most so long; ends early, with an error, when nobody waits for the result any more."""
     deadline = time.monotonic() + seconds
     while not event.wait(max(0.0, min(POLL_SECONDS, deadline - time.monotonic()))):
-        interruption.check()
+        cancellation.check()
         if time.monotonic() >= deadline:
             return
 

@@ -14,7 +14,7 @@ any other CPU               float32    bfloat16 would be emulated
 =========================== ========== =====================================================================
 
 transformers 5 would load bfloat16 everywhere when nothing is said, so the precision is always said. The table is where
-a model starts: `semlex.models.self_test` has the last word.
+a model starts: `semlex.models.local.self_test` has the last word.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from semlex.errors import ConfigurationError, MissingExtraError
-from semlex.models.weights import find_cached
+from semlex.models.files import find_cached
 
 logger = logging.getLogger(__name__)
 

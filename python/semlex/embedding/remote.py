@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
-from semlex.embedding.counting import find_tokenizer
 from semlex.errors import ConfigurationError, MissingKeyError, ModelMismatchError, ModelServerError
 from semlex.forks import new_lock
-from semlex.models.server import CALLS_AT_ONCE
-from semlex.models.tokenizing import check_texts
-from semlex.models.transformer import check_range
+from semlex.models.http_client import CALLS_AT_ONCE
+from semlex.models.local.transformer import check_range
+from semlex.models.token_counters import find_tokenizer
+from semlex.models.tokenizer import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.embedding.counting import WordTokenizer
-    from semlex.models.server import ModelServer
-    from semlex.models.tokenizing import TextTokenizer
+    from semlex.models.http_client import ModelServer
+    from semlex.models.token_counters import WordTokenizer
+    from semlex.models.tokenizer import TextTokenizer
 
 # Answers that may mean "too much at once"; the same request for fewer texts can succeed.
 REFUSED_STATUSES = frozenset({400, 413, 422})
@@ -46,14 +46,14 @@ class ServerEmbedder(ABC):
     Args:
         server: Where the model runs.
         model: The server's name for it.
-        name: Name of the identity: one that `semlex.embedding.selection.choose_embedder` understands.
+        name: Name of the identity: one that `semlex.embedding.registry.choose_embedder` understands.
         dimensions: Length of the vectors: the leading part of what the server returns, normalised after the cut. None
             for the model's own, which is asked for, with one word, when it is first needed.
         query_prompt: Put in front of every query.
         document_prompt: Put in front of every document.
         task: What the prompts stand for in the identity, or None when there is no prompt for queries.
         batch_size: Most texts in a request, 1 to 2048.
-        tokenizer: Hub id or folder of the model's tokenizer; see `semlex.embedding.counting.find_tokenizer`.
+        tokenizer: Hub id or folder of the model's tokenizer; see `semlex.models.token_counters.find_tokenizer`.
 
     Raises:
         ConfigurationError: A parameter is out of range.

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 from semlex.embedding.known import ACCOUNTS, DEFAULT_MODEL
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError
-from semlex.models.device import automatic_obstacle
-from semlex.models.weights import find_model
+from semlex.models.files import find_model
+from semlex.models.local.device import automatic_obstacle
 
 if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
-    from semlex.embedding.server import ServerEmbedder
-    from semlex.models.weights import ModelFolder
+    from semlex.embedding.remote import ServerEmbedder
+    from semlex.models.files import ModelFolder
 
 KEYWORDS_ONLY = "none"
 STATIC = "static"

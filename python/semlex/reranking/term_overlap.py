@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex import _core
-from semlex.models import interruption
-from semlex.models.tokenizing import check_texts
+from semlex.models import cancellation
+from semlex.models.tokenizer import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ class ScoreReranker:
         wanted = frozenset(_words(checked))
         scores = np.zeros(len(candidates), dtype=np.float32)
         for row, text in enumerate(candidates):
-            interruption.check()
+            cancellation.check()
             found, stretch = _shortest_cover(wanted, _words(text))
             if found:
                 scores[row] = (found - 1 + found / stretch) / len(wanted)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
-from semlex.models.downloading import download, plan_download
+from semlex.models.download import download, plan_download
 from semlex.models.quiet_bars import import_bars
 
 if TYPE_CHECKING:

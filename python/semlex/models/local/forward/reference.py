@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex import _core
-from semlex.models.batch import Batch, Forward
-from semlex.models.packed import PackedForward
-from semlex.models.trimmed import TrimmedForward
+from semlex.models.local.forward.base import Batch, Forward
+from semlex.models.local.forward.packed import PackedForward
+from semlex.models.local.forward.trimmed import TrimmedForward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from semlex.models.tokenizing import TokenRows
+    from semlex.models.tokenizer import TokenRows
 
 __all__ = ["FORWARDS", "Batch", "Forward", "ReferenceForward"]
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.models import interruption, memory
-from semlex.models.budget import token_budget
-from semlex.models.sharing import exhausted
+from semlex.models import cancellation
+from semlex.models.local import memory
+from semlex.models.local.shared_weights import exhausted
+from semlex.models.local.token_budget import token_budget
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semlex.models.budget import TokenBudget
-    from semlex.models.sharing import Running
-    from semlex.models.tokenizing import TokenRows
+    from semlex.models.local.shared_weights import Running
+    from semlex.models.local.token_budget import TokenBudget
+    from semlex.models.tokenizer import TokenRows
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ class _Passes:
             numbers = part[batch.rows]
             tokens = int(self._lengths[numbers].sum())
             with shared.lock:
-                interruption.check()
+                cancellation.check()
                 started = time.perf_counter()
                 if numbers.size > 1 and not memory.fits(self._device, tokens, self._token_bytes):
                     self._short = min(budget, tokens) // 2

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from semlex.errors import ConfigurationError, ModelError
-from semlex.models.device import automatic_obstacle
-from semlex.models.weights import find_model
+from semlex.models.files import find_model
+from semlex.models.local.device import automatic_obstacle
 from semlex.reranking.known import (
     COHERE_URL,
     DEFAULT_MODEL,
@@ -153,7 +153,7 @@ def _automatic(device: str | None) -> RerankerChoice:
 
 def _named(name: str, device: str | None, revision: str | None, *, allow_download: bool) -> RerankerChoice:
     if name == SCORE:
-        from semlex.reranking.score import ScoreReranker  # noqa: PLC0415 - only the chosen kind is loaded
+        from semlex.reranking.term_overlap import ScoreReranker  # noqa: PLC0415 - only the chosen kind is loaded
 
         return RerankerChoice(ScoreReranker(), "reranking by the query's words in the texts, as configured; no model")
     at_server = _AT_SERVERS.get(name.partition(":")[0])

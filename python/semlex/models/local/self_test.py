@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.errors import WorkAbandonedError
-from semlex.models import memory
-from semlex.models.tokenizing import TokenRows
+from semlex.models.local import memory
+from semlex.models.tokenizer import TokenRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.models.forward import Forward
+    from semlex.models.local.forward.reference import Forward
 
 # Batches of prefixes: number of the row (0 or 1) and length; the last one is a whole row. Ends within groups of 2, 4
 # and 8 are among them. On a CPU three passes over 16, 22 and 6 tokens: a little more than reading the weights thrice.

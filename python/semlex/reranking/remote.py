@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeGuard
 import numpy as np
 
 from semlex.errors import ConfigurationError, MissingKeyError, ModelServerError
+from semlex.models.http_client import CALLS_AT_ONCE, ModelServer
+from semlex.models.local.transformer import check_range
 from semlex.models.permission import key_for
-from semlex.models.server import CALLS_AT_ONCE, ModelServer
-from semlex.models.tokenizing import check_texts
-from semlex.models.transformer import check_range
+from semlex.models.tokenizer import check_texts
 from semlex.reranking.known import KEY_VARIABLES, environment
 
 if TYPE_CHECKING:

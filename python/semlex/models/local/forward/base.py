@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.models.tokenizing import TokenRows
+    from semlex.models.tokenizer import TokenRows
 
 
 @dataclass(frozen=True, slots=True)

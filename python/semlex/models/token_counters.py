@@ -8,15 +8,15 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import MissingExtraError
-from semlex.models.tokenizing import TextTokenizer, open_tokenizer
-from semlex.models.weights import find_cached, find_model
+from semlex.models.files import find_cached, find_model
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
 
 
 class WordTokenizer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from semlex.models import memory
+from semlex.models.local import memory
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from semlex.models.interruption import abandoned_by, check
+from semlex.models.cancellation import abandoned_by, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelError
-from semlex.models import memory
+from semlex.models.local import memory
 from semlex.models.quiet_bars import import_bars
 
 if TYPE_CHECKING:
-    from semlex.models.device import Placement
-    from semlex.models.weights import ModelFolder
+    from semlex.models.files import ModelFolder
+    from semlex.models.local.device import Placement
 
 
 def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:

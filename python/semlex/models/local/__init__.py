@@ -1,0 +1,1 @@
+"""Models that run in this process, on torch."""
