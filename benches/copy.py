@@ -25,8 +25,9 @@ from psycopg._transformer import Transformer
 from benches.measuring import Bench, paired
 from benches.preparing import langchain_python
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
-from semlex.store import bulk, copying
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.write import chunks
+from semlex.store.write import copy as copying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +142,7 @@ class Loader:
 
             given = GivenDocuments.taken(self.documents).checked(self.vectors)
             rows = DocumentRows.of(given, range(len(given)), self.vectors, with_context=True).whole()
-            columns = [(name, kind, rows.columns[name]) for name, kind, *_ in bulk.CHUNK_COLUMNS]
+            columns = [(name, kind, rows.columns[name]) for name, kind, *_ in chunks.CHUNK_COLUMNS]
             vectors = [*columns[:2], ("embedding", "vector", rows.embeddings)]
             self._streams = [
                 (suffix, ", ".join(name for name, *_ in chosen), encoded(chosen))

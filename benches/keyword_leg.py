@@ -17,18 +17,18 @@ import numpy as np
 import psycopg
 
 from semlex import _core
-from semlex.store.connection import Database
-from semlex.store.filters import parse_filters
-from semlex.store.legs import run_legs
-from semlex.store.names import Names
-from semlex.store.schema import Collection, open_collection
+from semlex.store.postgres.database import Database
+from semlex.store.query.filters import parse_filters
+from semlex.store.query.legs import run_legs
+from semlex.store.schema.names import Names
+from semlex.store.schema.registry import Collection, open_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.store.connection import Connection
+    from semlex.store.postgres.database import Connection
 
 TOP = 10
 MAX_TERMS = 64  # as the engine cuts queries

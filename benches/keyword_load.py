@@ -13,14 +13,14 @@ import numpy as np
 
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
 from semlex.ingest import indexer
-from semlex.store.lexical.merging import merge_where_wanted
+from semlex.store.keyword.bm25.merge import merge_where_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from benches.measuring import Bench
-    from semlex.store.connection import Database
-    from semlex.store.schema import Collection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.registry import Collection
 
 DIMENSIONS = 1024
 ROWS, QUICK_ROWS = 20_000, 4_000

@@ -29,7 +29,7 @@ from semlex.evaluation.datasets import read_corpus
 from semlex.evaluation.metrics import measure_named, ranking
 from semlex.evaluation.runs import searchable
 from semlex.evaluation.significance import randomisation_p
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from benches.measuring import Bench

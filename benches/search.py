@@ -20,8 +20,8 @@ from benches.corpus import Corpus, corpus_of
 from benches.keyword_leg import TOP, PlainBm25
 from benches.servers import vacuum
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
-from semlex.store import migrations
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.schema import migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

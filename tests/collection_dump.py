@@ -23,8 +23,8 @@ from typing import Any
 import psycopg
 
 from semlex import SyncRetriever
-from semlex.store.embedded import EmbeddedServer
-from semlex.store.embedded_binaries import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

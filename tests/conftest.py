@@ -15,7 +15,7 @@ from hypothesis import settings
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
 from shell import PAGE, Shell
 
 if TYPE_CHECKING:

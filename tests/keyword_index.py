@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from semlex import _core
-from semlex.store.names import Names
+from semlex.store.schema.names import Names
 
 Connection = psycopg.Connection[Any]
 

@@ -15,9 +15,9 @@ from plain_bm25 import plain_bm25
 from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
 from semlex.search.pipeline import Search
-from semlex.store import legs
-from semlex.store.lexical import bm25
-from semlex.store.lexical.bm25 import Bm25Engine, Bm25Options
+from semlex.store.keyword.bm25 import engine as bm25
+from semlex.store.keyword.bm25.engine import Bm25Engine, Bm25Options
+from semlex.store.query import legs
 from semlex.testing import HashEmbedder
 
 WORDS = ("cat", "cats", "dog", "running", "runner", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case", "E0502")

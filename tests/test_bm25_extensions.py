@@ -18,12 +18,12 @@ from psycopg.conninfo import make_conninfo
 from semlex import Document, PostgreSQLRetriever
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
-from semlex.store import rows
-from semlex.store.filters import Filter, parse_filters
-from semlex.store.legs import Statement, ask, run_legs
-from semlex.store.lexical import pg_textsearch
-from semlex.store.lexical.extension import Extension
-from semlex.store.lexical.pg_search import STEMMERS
+from semlex.store.keyword import pg_textsearch
+from semlex.store.keyword.pg_search import STEMMERS
+from semlex.store.postgres.extensions import Extension
+from semlex.store.query import chunks
+from semlex.store.query.filters import Filter, parse_filters
+from semlex.store.query.legs import Statement, ask, run_legs
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.legs import Key, LegAnswer
+    from semlex.store.query.legs import Key, LegAnswer
 
 ENGINES = ("pg_textsearch", "pg_search")
 # Words that no stemmer changes and no list of stop words holds; a few are in most texts, most in few.
@@ -135,13 +135,13 @@ def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
 
 
 def document_order(names: Sequence[str]) -> list[str]:
-    keys = dict(zip(names, rows.chunk_keys(names), strict=True))
+    keys = dict(zip(names, chunks.chunk_keys(names), strict=True))
     return sorted(names, key=lambda name: (keys[name], name.encode()))
 
 
 def add_out_of_order(retriever: SyncRetriever, documents: list[Document]) -> None:
     """One call stores its rows in the order of their keys, which is the order of ties, too; so these are many calls."""
-    last_first = sorted(documents, key=lambda document: rows.chunk_keys([document.id or ""]), reverse=True)
+    last_first = sorted(documents, key=lambda document: chunks.chunk_keys([document.id or ""]), reverse=True)
     step = math.ceil(len(documents) / 10)
     for start in range(0, len(documents), step):
         retriever.add_documents(last_first[start : start + step])
@@ -340,7 +340,7 @@ async def test_scores_of_other_chunks_are_those_of_the_leg(
     async with PostgreSQLRetriever(url, "none", collection="library", use_reranking=False) as retriever:
         every, none = await keyword_answer(retriever, query, 1000, [])
         assert none.shape == (0,)
-        keys: list[Key] = [(key, name) for name in texts for key, _ in rows.possible_keys([name])[:1]]
+        keys: list[Key] = [(key, name) for name in texts for key, _ in chunks.possible_keys([name])[:1]]
         narrow, scores = await keyword_answer(
             retriever, query, 1, [*keys, (keys[0][0], "gone")], parse_filters({"n": 3})
         )

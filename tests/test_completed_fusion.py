@@ -14,8 +14,8 @@ from pgvector.psycopg import register_vector_async
 
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import ConfigurationError
-from semlex.store import sampling
-from semlex.store.sampling import PROBES, SAMPLE_ROWS, SHARED_BEGINNING, Spread, VectorSample, spread_of
+from semlex.store.query import score_calibration
+from semlex.store.query.score_calibration import PROBES, SAMPLE_ROWS, SHARED_BEGINNING, Spread, VectorSample, spread_of
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Stored:
             documents.setdefault(document, []).append(chunk)
         keys = sorted(documents, key=lambda key: key.bytes)
         drawn = {}
-        for place, ending in zip(*sampling._places(), strict=True):
+        for place, ending in zip(*score_calibration._places(), strict=True):
             at = bisect.bisect_left([key.bytes for key in keys], place.bytes)
             document = keys[at % len(keys)]
             chunks = sorted(documents[document], key=str.encode)
@@ -267,7 +267,7 @@ async def test_when_the_sample_is_drawn_again(database_url: str, monkeypatch: py
         with psycopg.connect(database_url) as connection:
             connection.execute(f"DELETE FROM {VECTORS}")  # noqa: S608
         assert await spread_in(database_url, retriever, query, sample) == second
-        monkeypatch.setattr(sampling, "SAMPLE_SECONDS", -1.0)
+        monkeypatch.setattr(score_calibration, "SAMPLE_SECONDS", -1.0)
         assert await spread_in(database_url, retriever, query, sample) == Spread(0.0, 0.0)
 
 
@@ -301,13 +301,13 @@ async def test_only_completed_fusion_asks_for_the_sample(database_url: str, monk
     async with PostgreSQLRetriever(database_url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
         await retriever.add_documents(texts(40))
         drawn = []
-        real = sampling._draw
+        real = score_calibration._draw
 
         async def counted(*arguments: Any) -> Any:
             drawn.append(1)
             return await real(*arguments)
 
-        monkeypatch.setattr(sampling, "_draw", counted)
+        monkeypatch.setattr(score_calibration, "_draw", counted)
         for options in ({"mode": "vector"}, {"mode": "keyword"}, {"fusion": "rrf"}, {"fusion": "linear"}):
             assert len(await retriever.search("sea", 3, **options)) == 3
         assert drawn == []
@@ -325,7 +325,7 @@ async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch
             async def slow(connection: Any, *_: Any) -> Any:
                 await (await connection.execute("SELECT pg_sleep(100)")).fetchone()
 
-            patched.setattr(sampling, "_draw", slow)
+            patched.setattr(score_calibration, "_draw", slow)
             late = await retriever.search("sea", 5, deadline=1.0)
         assert ([hit.id for hit in late], late.fusion) == ([hit.id for hit in by_rank], "rrf")
         assert late.warnings == ["the legs' scores were not completed in time; the order is that of rrf"]
@@ -368,6 +368,6 @@ def test_equal_vectors_have_no_deviation(distance: Any) -> None:
 
 
 def test_the_places_are_fixed() -> None:
-    documents, endings = sampling._places()
+    documents, endings = score_calibration._places()
     assert len(set(documents)) == len(set(endings)) == PROBES
     assert (str(documents[0])[:8], endings[0][:4]) == ("d7015f6c", "86f9")

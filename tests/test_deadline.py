@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import SearchTimeoutError
 from semlex.search import pipeline
-from semlex.store import legs
+from semlex.store.query import legs
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

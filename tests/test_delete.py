@@ -12,7 +12,7 @@ import pytest
 from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
-from semlex.store import deleting
+from semlex.store.write import deletes
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 
@@ -100,7 +100,7 @@ def test_counts_are_exact_and_a_dry_run_tells_them(
     store: SyncRetriever, selected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, chunks, documents = CASES[selected]
-    monkeypatch.setattr(deleting, "BATCH_DOCUMENTS", 2)  # several transactions
+    monkeypatch.setattr(deletes, "BATCH_DOCUMENTS", 2)  # several transactions
     monkeypatch.setattr("semlex.ingest.deletion.BATCH_DOCUMENTS", 2)
     before = tables(store)
     told = store.delete(**given, dry_run=True)

@@ -21,8 +21,10 @@ import psycopg
 import pytest
 
 from semlex.errors import EmbeddedServerError, MissingExtraError
-from semlex.store import embedded_binaries, embedded_folder, embedded_launch, embedded_process
-from semlex.store.embedded import EmbeddedServer, default_folder
+from semlex.store.postgres.embedded import binaries, launch
+from semlex.store.postgres.embedded import folder as embedded_folder
+from semlex.store.postgres.embedded import process as embedded_process
+from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +33,7 @@ CLIENT = """
 import os, sys, time
 from pathlib import Path
 import psycopg
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]))
 url = server.start()
 with psycopg.connect(url) as connection:
@@ -309,7 +311,7 @@ def test_a_socket_folder_of_someone_else_is_refused(open_folder: Path, monkeypat
 
 
 def test_modes_of_other_folders_stay(folder: Path) -> None:
-    package = importlib.util.find_spec(embedded_binaries.PACKAGE)
+    package = importlib.util.find_spec(binaries.PACKAGE)
     before = all_modes(folder, Path(package.origin), Path(sys.executable))
     with EmbeddedServer(folder):
         assert all_modes(folder, Path(package.origin), Path(sys.executable)) == before
@@ -331,7 +333,7 @@ def test_a_closed_parent_is_named_and_stays_closed(open_folder: Path) -> None:
 
 def test_programs_in_a_closed_environment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment under a closed home: root's server runs from a copy, everyone else's from where it is."""
-    package = Path(importlib.util.find_spec(embedded_binaries.PACKAGE).origin).parent
+    package = Path(importlib.util.find_spec(binaries.PACKAGE).origin).parent
     closed = tmp_path / "environment"
     closed.mkdir(mode=0o700)
     for name in (package.name, f"{package.name}.libs"):
@@ -340,7 +342,7 @@ def test_programs_in_a_closed_environment(folder: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "path", [str(closed), *sys.path])
     importlib.invalidate_caches()
     state = folder.with_name("state")
-    monkeypatch.setattr(embedded_binaries, "ROOT_STATE", state)
+    monkeypatch.setattr(binaries, "ROOT_STATE", state)
     before = all_modes(closed / package.name / "x", package / "x")
     for _ in range(2):
         with EmbeddedServer(folder) as server:
@@ -505,7 +507,7 @@ def test_waiting_for_another_starter_ends(folder: Path) -> None:
 
 
 def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_launch, "LOG_BYTES", 100_000)
+    monkeypatch.setattr(launch, "LOG_BYTES", 100_000)
     with EmbeddedServer(folder):
         pass
     with (folder / "log").open("a") as log:
@@ -524,7 +526,7 @@ def test_a_deleted_folder_does_not_hinder_closing(folder: Path) -> None:
 
 
 def test_the_wheel_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_binaries.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(binaries.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"semlex\[local\]"):
         EmbeddedServer(folder).start()
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from semlex import Document, SyncRetriever
 from semlex.cli.app import app
 from semlex.errors import ValidationError
-from semlex.store.filters import COLUMNS, Filter, OneOf, parse_filters, value_from_text
+from semlex.store.query.filters import COLUMNS, Filter, OneOf, parse_filters, value_from_text
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from model_servers import ModelServerDouble, openai_embeddings
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ModelError
 from semlex.models.local.forked import TorchProcess
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +156,7 @@ def test_a_child_does_not_hold_its_parents_use(open_folder: Path) -> None:
     program = """
 import os, sys, time
 from pathlib import Path
-from semlex.store.embedded import EmbeddedServer
+from semlex.store.postgres.embedded.server import EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]))
 server.start()
 child = os.fork()

@@ -17,8 +17,8 @@ from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
 from semlex.search.fusion import fuse_completed, vector_weight
-from semlex.store.legs import LegAnswer, in_key_order, union_of
-from semlex.store.sampling import Spread
+from semlex.store.query.legs import LegAnswer, in_key_order, union_of
+from semlex.store.query.score_calibration import Spread
 
 IDS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20)
 RANKING = st.lists(IDS, max_size=30)

@@ -12,14 +12,14 @@ from psycopg import sql
 
 from semlex import PostgreSQLRetriever
 from semlex.errors import StoreError
-from semlex.store import indexes
-from semlex.store.indexes import building_lock
+from semlex.store.schema import indexes
+from semlex.store.schema.indexes import building_lock
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.store.schema import Collection
+    from semlex.store.schema.registry import Collection
 
 ROWS = 60
 TEXTS = [f"text {number}" for number in range(ROWS)]

@@ -21,10 +21,10 @@ import pytest
 
 import semlex
 from semlex.errors import ConfigurationError, EmbeddedServerError
-from semlex.store import embedded_keeper
-from semlex.store.embedded import EmbeddedServer, server_status, stop_unused
-from semlex.store.embedded_folder import start_lock
-from semlex.store.embedded_process import read_postmaster, running_server
+from semlex.store.postgres.embedded import keeper as embedded_keeper
+from semlex.store.postgres.embedded.folder import start_lock
+from semlex.store.postgres.embedded.process import read_postmaster, running_server
+from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,7 +211,7 @@ def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) ->
     package = Path(semlex.__file__).parent
     shutil.copytree(package, tmp_path / "semlex", ignore=shutil.ignore_patterns("__pycache__"))
     program = (
-        "import sys; from pathlib import Path; from semlex.store.embedded import EmbeddedServer\n"
+        "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
         f"with EmbeddedServer(Path(sys.argv[1]), keep_alive={LONG}): pass"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -225,7 +225,7 @@ def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) ->
 
 def test_kills_at_any_moment_leave_nothing(folder: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from semlex.store.embedded import EmbeddedServer\n"
+        "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
         "while True:\n"
         "    with EmbeddedServer(Path(sys.argv[1]), keep_alive=0.2): pass"
     )

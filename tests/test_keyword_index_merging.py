@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from keyword_index import check_index
 from semlex.errors import DamagedSegmentError, StoreError
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store.copying import BulkIngestConfig
-from semlex.store.lexical import merging
-from semlex.store.lexical.merging import (
+from semlex.store.keyword.bm25 import merge as merging
+from semlex.store.keyword.bm25.merge import (
     FULL_CHUNKS,
     MOST_TOMBSTONES,
     PACKED_TIER,
@@ -27,7 +26,8 @@ from semlex.store.lexical.merging import (
     choose_packing,
     merge_once,
 )
-from semlex.store.lexical.segments import SEGMENT_CHUNKS, NewSegment
+from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.types import Document
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ async def test_two_who_merge_at_once(database_url: str, monkeypatch: pytest.Monk
         let_go()
         if not lock:
             monkeypatch.setattr(merging, "merging_lock", lambda _: random.getrandbits(60))
-        monkeypatch.setattr("semlex.store.connection.RETRY_ATTEMPTS", 1)
+        monkeypatch.setattr("semlex.store.postgres.database.RETRY_ATTEMPTS", 1)
         merged = NewSegment.merged
         loop = asyncio.get_running_loop()
         inner: list[Any] = []
@@ -325,7 +325,7 @@ async def test_a_damaged_segment_is_told_and_healed(
 
 
 async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("semlex.ingest.indexer", "semlex.store.lexical.merging"):
+    for module in ("semlex.ingest.indexer", "semlex.store.keyword.bm25.merge"):
         monkeypatch.setattr(f"{module}.BULK_LOAD_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(30))
@@ -336,7 +336,7 @@ async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatc
 
 
 async def test_the_room_of_what_was_merged_is_given_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.store.lexical.merging.ROOM_ROWS", 1)
+    monkeypatch.setattr("semlex.store.keyword.bm25.merge.ROOM_ROWS", 1)
     vacuumed = "SELECT sum(vacuum_count) FROM pg_stat_user_tables WHERE relname IN ('words_posting', 'words_segment')"
     async with bm25(database_url) as retriever:
         for start in range(3):

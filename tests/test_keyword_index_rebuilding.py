@@ -16,9 +16,11 @@ from keyword_index import check_index
 from semlex.cli.app import app
 from semlex.errors import ConfigurationError, StoreError
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store.copying import BulkIngestConfig
-from semlex.store.lexical import rebuilding, segments, writing
-from semlex.store.lexical.rebuilding import _Rebuild
+from semlex.store.keyword.bm25 import rebuild as rebuilding
+from semlex.store.keyword.bm25 import segments
+from semlex.store.keyword.bm25 import write as writing
+from semlex.store.keyword.bm25.rebuild import _Rebuild
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.sync import SyncRetriever
 from semlex.types import Document
 

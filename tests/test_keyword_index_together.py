@@ -17,8 +17,8 @@ from keyword_index import check_index
 from keyword_index_client import IDS, WORDS, some_documents
 from plain_bm25 import plain_bm25
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store.copying import BulkIngestConfig
-from semlex.store.lexical import rebuilding
+from semlex.store.keyword.bm25 import rebuild
+from semlex.store.write.copy import BulkIngestConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -98,7 +98,7 @@ async def test_everybody_at_once(
     database_url: str, full: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every answer is that of a plain BM25 over the texts of the same snapshot, and nobody deadlocks."""
-    monkeypatch.setattr(rebuilding, "PAGE_ROWS", 50)
+    monkeypatch.setattr(rebuild, "PAGE_ROWS", 50)
     caplog.set_level(logging.INFO, "semlex")
     together = Together(database_url, 1_000 if full else 100)
     await together.run()

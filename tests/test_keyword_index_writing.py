@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from keyword_index import check_index
 from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, ValidationError
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store import bulk
-from semlex.store.copying import BulkIngestConfig
-from semlex.store.lexical import segments, writing
+from semlex.store.keyword.bm25 import segments
+from semlex.store.keyword.bm25 import write as writing
+from semlex.store.write import chunks as bulk
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 
@@ -313,7 +314,7 @@ async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
 
 
 def test_a_block_of_ids_is_as_large_as_a_segment() -> None:
-    from semlex.store.migrations import m0002_keyword_index
+    from semlex.store.schema.migrations import m0002_keyword_index
 
     assert m0002_keyword_index.ID_BLOCK == segments.SEGMENT_CHUNKS
     assert "keyword_id" not in bulk.CHUNK_COLUMN_NAMES

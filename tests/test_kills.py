@@ -16,8 +16,8 @@ from loading_client import documents_of
 from semlex import _core
 from semlex.errors import IncompleteWriteError, StoreError
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store import bulk
-from semlex.store.copying import BulkIngestConfig
+from semlex.store.write import chunks as bulk
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document

@@ -23,7 +23,7 @@ import collection_dump
 from semlex import SyncRetriever
 from semlex.diagnostics.collections import drop_one, migrate_all
 from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersionError
-from semlex.store import migrations
+from semlex.store.schema import migrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 
 from semlex.cli import app
 from semlex.errors import SemlexError
-from semlex.store.copying import BulkIngestConfig
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document

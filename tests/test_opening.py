@@ -10,9 +10,9 @@ import pytest
 
 from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
-from semlex.store.connection import Database
-from semlex.store.embedded import EmbeddedServer
-from semlex.store.embedded_process import running_server
+from semlex.store.postgres.database import Database
+from semlex.store.postgres.embedded.process import running_server
+from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
     from pathlib import Path

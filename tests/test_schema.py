@@ -23,10 +23,10 @@ from semlex.errors import (
     UnsupportedServerError,
     ValidationError,
 )
-from semlex.store import migrations
-from semlex.store.connection import Database
-from semlex.store.names import Names
-from semlex.store.server import read_server_info
+from semlex.store.postgres.database import Database
+from semlex.store.postgres.server_info import read_server_info
+from semlex.store.schema import migrations
+from semlex.store.schema.names import Names
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
@@ -34,7 +34,7 @@ from semlex.types import Document
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlex.store.connection import Connection
+    from semlex.store.postgres.database import Connection
 
 FIRST_USE = Path(__file__).parent / "first_use.py"
 PROCESSES = 8

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from semlex import Document, PostgreSQLRetriever
 from semlex.search.fusion import Candidate
 from semlex.search.pipeline import _scored
-from semlex.store import sampling
-from semlex.store.connection import Database
-from semlex.store.lexical import bm25
-from semlex.store.sampling import VectorSample
+from semlex.store.keyword.bm25 import engine as bm25
+from semlex.store.postgres.database import Database
+from semlex.store.query import score_calibration
+from semlex.store.query.score_calibration import VectorSample
 from semlex.testing import HashEmbedder
 from semlex.types import SearchResult
 
@@ -208,7 +208,7 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both draw the sample; what was written before counts for neither."""
-    draw, both = sampling._draw, asyncio.Barrier(2)
+    draw, both = score_calibration._draw, asyncio.Barrier(2)
 
     async def together(*given: Any) -> Any:
         await both.wait()
@@ -222,7 +222,7 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
         async def spread(connection: Any) -> Any:
             return await sample.spread(connection, retriever.collection, vector)
 
-        monkeypatch.setattr(sampling, "_draw", together)
+        monkeypatch.setattr(score_calibration, "_draw", together)
         read = retriever._opened.database.read
         await asyncio.gather(read("sample", spread), read("sample", spread))
         sample.note_written(11)

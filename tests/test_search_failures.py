@@ -18,7 +18,7 @@ from psycopg import sql
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import PostgreSQLRetriever
 from semlex.search import pipeline
-from semlex.store.legs import Statement
+from semlex.store.query.legs import Statement
 from semlex.testing import HashEmbedder
 from semlex.types import Document, SearchResult
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.legs import Leg
+    from semlex.store.query.legs import Leg
 
 COUNT = 60
 CHUNK = "semlex.default_collection_chunk"

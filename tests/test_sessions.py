@@ -13,9 +13,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store import settings
-from semlex.store.connection import Database
-from semlex.store.lexical import generations, merging
+from semlex.store.keyword.bm25 import generations, merge
+from semlex.store.postgres import settings
+from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 
@@ -224,7 +224,7 @@ async def test_a_locked_row_is_named_as_the_reason(database_url: str, monkeypatc
 async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "BUSY_LIMIT_SECONDS", 0.3)
+    monkeypatch.setattr(merge, "BUSY_LIMIT_SECONDS", 0.3)
     set_in_database(database_url, "lock_timeout", "300ms")
     async with retriever_of(database_url) as retriever:
         await retriever.add_documents(documents("a", 1))

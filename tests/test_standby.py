@@ -20,9 +20,9 @@ from keyword_index_client import WORDS
 from plain_bm25 import plain_bm25
 from semlex.errors import ReadOnlyError
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store.copying import BulkIngestConfig
-from semlex.store.embedded import EmbeddedServer
-from semlex.store.embedded_binaries import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

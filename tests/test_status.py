@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from semlex.diagnostics.collections import list_counted
 from semlex.diagnostics.doctor import examine_server
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store import counting
+from semlex.store.query import statistics
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
@@ -76,7 +76,7 @@ def test_collections_with_their_counts(shell: Shell) -> None:
 
 def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(database_url)
-    monkeypatch.setattr(counting, "SMALL_BYTES", 0)
+    monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
     [entry] = list_counted(database_url, "semlex")
     assert (entry["chunks"], entry["estimated"]) == (50, False)
     execute(database_url, f"ANALYZE {CHUNK}")
@@ -108,7 +108,7 @@ def test_people_read_the_figures_in_words(shell: Shell) -> None:
 
 
 def test_large_tables_are_estimated_unless_asked(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "SMALL_BYTES", 0)
+    monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
     filled(database_url)
     with opened(database_url) as retriever:
         # Without statistics there is nothing to estimate by.

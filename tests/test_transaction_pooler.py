@@ -16,7 +16,7 @@ from keyword_index import check_index
 from keyword_index_client import IDS, WORDS, some_documents
 from semlex.errors import SearchTimeoutError
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store.copying import BulkIngestConfig
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 from transaction_pooler import TransactionPooler

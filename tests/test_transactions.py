@@ -14,9 +14,9 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store import ingestion
-from semlex.store.connection import RETRY_ATTEMPTS
-from semlex.store.copying import BulkIngestConfig
+from semlex.store.postgres.database import RETRY_ATTEMPTS
+from semlex.store.write import documents as ingestion
+from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

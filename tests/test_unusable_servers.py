@@ -22,9 +22,9 @@ from semlex.errors import (
     StoreError,
 )
 from semlex.retriever import PostgreSQLRetriever
-from semlex.store.addresses import describe, without_password
-from semlex.store.connection import Database, in_one_go
-from semlex.store.failures import translate
+from semlex.store.postgres.addresses import describe, without_password
+from semlex.store.postgres.database import Database, in_one_go
+from semlex.store.postgres.errors import translate
 from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from semlex.reranking.tei import TEIReranker
     from semlex.reranking.term_overlap import ScoreReranker
     from semlex.retriever import PostgreSQLRetriever
-    from semlex.store.copying import BulkIngestConfig
-    from semlex.store.indexes import HnswIndex
-    from semlex.store.lexical.bm25 import Bm25Options
+    from semlex.store.keyword.bm25.engine import Bm25Options
+    from semlex.store.schema.indexes import HnswIndex
+    from semlex.store.write.copy import BulkIngestConfig
     from semlex.sync import SyncRetriever
     from semlex.types import Document, DocumentRetriever, SearchQuery, SearchResult, SearchResults, StoredChunk
 
@@ -93,13 +93,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BulkIngestConfig": "semlex.store.copying",
+    "BulkIngestConfig": "semlex.store.write.copy",
     "ChunkMetadata": "semlex.chunks",
     "CohereReranker": "semlex.reranking.cohere",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
-    "Bm25Options": "semlex.store.lexical.bm25",
+    "Bm25Options": "semlex.store.keyword.bm25.engine",
     "GeminiEmbedder": "semlex.embedding.gemini",
-    "HnswIndex": "semlex.store.indexes",
+    "HnswIndex": "semlex.store.schema.indexes",
     "LLMReranker": "semlex.reranking.llm",
     "OpenAIEmbedder": "semlex.embedding.openai",
     "PostgreSQLRetriever": "semlex.retriever",

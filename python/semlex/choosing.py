@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from semlex.embedding.registry import Choice
     from semlex.models.executor import ModelCaller
     from semlex.reranking.base import Reranker
-    from semlex.store.schema import EmbeddingVersion
+    from semlex.store.schema.registry import EmbeddingVersion
 
 STORED = "the collection's model"
 SHOWN_NAME = 200  # characters of a stored name that a message shows

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
 from semlex.ingest.chunking import DEFAULT_CHUNK_TOKENS, check_bounds, default_overlap, max_overlap
-from semlex.store.distance import distance_named, storage_named
-from semlex.store.schema import CollectionSettings
+from semlex.store.schema.distance import distance_named, storage_named
+from semlex.store.schema.registry import CollectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from semlex.store.distance import StorageName
-    from semlex.store.schema import Collection
+    from semlex.store.schema.distance import StorageName
+    from semlex.store.schema.registry import Collection
 
 KINDS: dict[str, type] = {
     "language": str,

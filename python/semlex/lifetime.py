@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from semlex.ingest.indexer import Indexer
     from semlex.models.executor import ModelCaller
-    from semlex.store.connection import Connection, Database
-    from semlex.store.embedded import EmbeddedServer
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.postgres.embedded.server import EmbeddedServer
 
 
 class Lifetime(ABC):

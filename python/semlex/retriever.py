@@ -24,15 +24,16 @@ from semlex.models.local.forked import torch_process
 from semlex.search.pipeline import Search
 from semlex.search.request import Request, check_ids, checked_array
 from semlex.settings_files import model_names
-from semlex.store import rows, schema
-from semlex.store.connection import Database, check_access
-from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
-from semlex.store.dropping import drop_collection
-from semlex.store.embedded import EmbeddedServer
-from semlex.store.filters import log_unknown_fields, parse_filters
-from semlex.store.lexical.bm25 import DEFAULT_BM25, Bm25Engine, Bm25Options
-from semlex.store.names import Names
-from semlex.store.schema import Collection, check_same_model
+from semlex.store.keyword.bm25.engine import DEFAULT_BM25, Bm25Engine, Bm25Options
+from semlex.store.postgres.database import Database, check_access
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.query import chunks
+from semlex.store.query.filters import log_unknown_fields, parse_filters
+from semlex.store.schema import registry
+from semlex.store.schema.dropping import drop_collection
+from semlex.store.schema.names import Names
+from semlex.store.schema.registry import Collection, check_same_model
+from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types import DEFAULT_TOP_K, DocumentRetriever
 from semlex.upkeep import CollectionUpkeep
 from semlex.value_checks import (
@@ -57,9 +58,9 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport, Progress
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import FusionMethod
-    from semlex.store.bulk import OnDuplicate
-    from semlex.store.connection import Connection
-    from semlex.store.distance import DistanceName, StorageName
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.distance import DistanceName, StorageName
+    from semlex.store.write.chunks import OnDuplicate
     from semlex.types import SearchMode, SearchQuery, SearchResults, StoredChunk
 
 T = TypeVar("T")
@@ -171,8 +172,6 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         self._max_connections, self._timeout = max_connections, timeout
         self._query_cache = QueryEmbeddingCache(cached_queries)
 
-    # --- life -------------------------------------------------------------------------------------------------------
-
     async def initialize(self) -> None:
         """Starts or reaches the server, opens (or makes) the collection, chooses the embedding model.
 
@@ -210,7 +209,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         return database
 
     async def _open_collection(self, database: Database, caller: ModelCaller) -> Collection:
-        stored = await schema.find_collection(database, self.names)
+        stored = await registry.find_collection(database, self.names)
         if stored is not None:
             self._wanted.check(stored)
         self._models = models = await open_embedder(caller, self._options, stored.embedding if stored else None)
@@ -219,7 +218,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         settings = self._wanted.settings()
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
-        collection = await schema.open_collection(database, self.names, settings, create=self._create)
+        collection = await registry.open_collection(database, self.names, settings, create=self._create)
         self._wanted.check(collection)  # somebody else may have made it in the meantime
         if isinstance(collection.lexical, Bm25Engine):
             collection.lexical.configure(self._bm25)
@@ -407,7 +406,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
                 vector, top_k and filters, which must not be given beside it then.
             top_k: Number of results, 1 to 1,000.
-            filters: Field -> value; see `semlex.store.filters`.
+            filters: Field -> value; see `semlex.store.query.filters`.
             vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
             mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
@@ -427,7 +426,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         indexer = await self._ready()
         if indexer.collection.embedding is None and (self.embedder is not None or vector is not None):
             # Another process may have stored the first vectors in the meantime.
-            found = await schema.open_collection(indexer.database, self.names, None, create=False)
+            found = await registry.open_collection(indexer.database, self.names, None, create=False)
             indexer.collection = replace(found, lexical=indexer.collection.lexical)
         request = Request.checked(
             query=query,
@@ -459,13 +458,13 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
     async def get(self, ids: Iterable[str]) -> list[StoredChunk]:
         """Chunks by id, in the order of `ids`; missing ones are left out."""
         listed = check_ids(ids)
-        found = await self._read("get documents", lambda c: rows.fetch_documents(c, self.collection, listed))
+        found = await self._read("get documents", lambda c: chunks.fetch_documents(c, self.collection, listed))
         return [found[chunk_id] for chunk_id in listed if chunk_id in found]
 
     async def count(self, filters: Mapping[str, Any] | None = None) -> int:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""
         condition = parse_filters(filters)
-        number = await self._read("count", lambda c: rows.count_chunks(c, self.collection, condition))
+        number = await self._read("count", lambda c: chunks.count_chunks(c, self.collection, condition))
         if not number and condition.fields:
             await self._read("count", lambda c: log_unknown_fields(c, self.names, condition))
         return number
@@ -480,8 +479,8 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
 
     async def collections(self) -> list[dict[str, Any]]:
         """Every collection of the schema, by name."""
-        found = await schema.list_collections((await self._ready()).database, self.names.schema)
-        return [dict(zip(schema.LISTED, row, strict=True)) for row in found]
+        found = await registry.list_collections((await self._ready()).database, self.names.schema)
+        return [dict(zip(registry.LISTED, row, strict=True)) for row in found]
 
     async def health_check(self) -> dict[str, Any]:
         """Whether the database answers; never raises for a database that does not.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from semlex.chunks import ChunkMetadata
     from semlex.ingest.progress import DeleteReport, IndexReport
-    from semlex.store.indexes import IndexesBuilt
-    from semlex.store.lexical.rebuilding import Rebuilt
+    from semlex.store.keyword.bm25.rebuild import Rebuilt
+    from semlex.store.schema.indexes import IndexesBuilt
     from semlex.types import Document, SearchQuery, SearchResults, StoredChunk
 
 P = ParamSpec("P")

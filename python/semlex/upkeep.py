@@ -13,10 +13,10 @@ from semlex.ingest.deletion import Deletion
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
 from semlex.search.request import check_ids
-from semlex.store import sources as stored_sources
-from semlex.store.filters import parse_filters
-from semlex.store.indexes import HnswIndex
-from semlex.store.presence import hold_collection
+from semlex.store.query.filters import parse_filters
+from semlex.store.schema.indexes import HnswIndex
+from semlex.store.schema.presence import hold_collection
+from semlex.store.write import sources as stored_sources
 from semlex.types import utc_now
 from semlex.value_checks import callable_errors, check_parameters, kind_errors, text_errors, text_parameter
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from semlex.collection_options import CollectionOptions
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
-    from semlex.store.connection import Connection
-    from semlex.store.indexes import IndexesBuilt
-    from semlex.store.lexical.rebuilding import Rebuilt
+    from semlex.store.keyword.bm25.rebuild import Rebuilt
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.indexes import IndexesBuilt
 
 
 class CollectionUpkeep(ABC):

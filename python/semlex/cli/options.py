@@ -145,7 +145,7 @@ def filter_mapping(items: Sequence[str] | None) -> dict[str, Any] | None:
     pairs = [item.partition("=") for item in items or ()]
     if any(not equals for _, equals, _ in pairs):
         raise ConfigurationError("--filter takes name=value")
-    from semlex.store.filters import COLUMNS, value_from_text  # noqa: PLC0415 - loads the driver
+    from semlex.store.query.filters import COLUMNS, value_from_text  # noqa: PLC0415 - loads the driver
 
     return {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs} or None
 

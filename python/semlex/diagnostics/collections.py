@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from semlex.store.connection import Database
-from semlex.store.counting import collection_counts
-from semlex.store.dropping import drop_collection
-from semlex.store.embedded import EmbeddedServer
-from semlex.store.migrating import migrate, pending_steps
-from semlex.store.names import Names
-from semlex.store.schema import LISTED, list_collections, no_such_collection
+from semlex.store.postgres.database import Database
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.query.statistics import collection_counts
+from semlex.store.schema.dropping import drop_collection
+from semlex.store.schema.migrating import migrate, pending_steps
+from semlex.store.schema.names import Names
+from semlex.store.schema.registry import LISTED, list_collections, no_such_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from semlex.store.migrating import Step
+    from semlex.store.schema.migrating import Step
 
 T = TypeVar("T")
 

@@ -18,17 +18,17 @@ from semlex.models.local.device import describe_devices, place
 from semlex.models.tokenizer import open_tokenizer
 from semlex.reranking.known import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
 from semlex.reranking.registry import choose_reranker
-from semlex.store.addresses import describe
-from semlex.store.connection import Database
-from semlex.store.examination import find_problems
-from semlex.store.lexical.extension import OLDEST, read_extension
-from semlex.store.server import read_server_info
+from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.database import Database
+from semlex.store.postgres.extensions import OLDEST, read_extension
+from semlex.store.postgres.server_info import read_server_info
+from semlex.store.query.examination import find_problems
 
 if TYPE_CHECKING:
     from semlex.models.files import ModelFolder
     from semlex.models.local.device import Placement
     from semlex.models.local.transformer import RuntimeReport
-    from semlex.store.connection import Connection
+    from semlex.store.postgres.database import Connection
 
 # Packages of models by their names on the package index, and the extra that brings them.
 PACKAGES = {

@@ -7,18 +7,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import SemlexError
-from semlex.store import ingestion
-from semlex.store.addresses import describe_connection
-from semlex.store.counting import collection_figures
-from semlex.store.lexical.bm25 import Bm25Engine
-from semlex.store.server import read_server_info
+from semlex.store.keyword.bm25.engine import Bm25Engine
+from semlex.store.postgres.addresses import describe_connection
+from semlex.store.postgres.server_info import read_server_info
+from semlex.store.query.statistics import collection_figures
+from semlex.store.write import documents
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.embedding.query_cache import QueryEmbeddingCache
-    from semlex.store.connection import Connection, Database
-    from semlex.store.schema import Collection
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.schema.registry import Collection
 
 
 async def collection_status(
@@ -36,14 +36,14 @@ async def collection_status(
         collection: As opened.
         query_cache: Of the retriever.
         data_folder: Folder of the embedded server, or None.
-        exact: Whether large tables are counted; see `semlex.store.counting`.
+        exact: Whether large tables are counted; see `semlex.store.query.statistics`.
     """
 
     async def count(connection: Connection) -> tuple[str, dict[str, Any]]:
         return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
 
     server, figures = await database.read("count", count)
-    run = await database.read("read the log", lambda c: ingestion.last_run(c, collection))
+    run = await database.read("read the log", lambda c: documents.last_run(c, collection))
     embedding, engine, cache = collection.embedding, collection.lexical, query_cache.figures
     told: dict[str, Any] = {
         "collection": collection.names.collection,

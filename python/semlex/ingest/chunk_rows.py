@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.chunks import titles_in
-from semlex.store.bulk import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
-from semlex.store.rows import chunk_keys, indexed_keys
+from semlex.store.query.chunks import chunk_keys, indexed_keys
+from semlex.store.write.chunks import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.given_documents import GivenDocuments
-    from semlex.store.legs import Key
+    from semlex.store.query.legs import Key
 
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.roots import vanished as vanished_files
-from semlex.store import sources as stored_sources
-from semlex.store.deleting import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass
-from semlex.store.rows import possible_keys
+from semlex.store.query.chunks import possible_keys
+from semlex.store.write import sources as stored_sources
+from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from uuid import UUID
 
-    from semlex.store.connection import Database
-    from semlex.store.filters import Filter
-    from semlex.store.schema import Collection
-    from semlex.store.sources import Source
+    from semlex.store.postgres.database import Database
+    from semlex.store.query.filters import Filter
+    from semlex.store.schema.registry import Collection
+    from semlex.store.write.sources import Source
 
 
 @dataclass(frozen=True, slots=True)

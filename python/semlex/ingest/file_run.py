@@ -18,10 +18,17 @@ from semlex.ingest.files.discovery import find_document
 from semlex.ingest.files.roots import check_root, plan_places, vanished
 from semlex.ingest.loaders.text import FileProblem, FoundFile
 from semlex.ingest.progress import IndexReport, Progress
-from semlex.store import ingestion
-from semlex.store.bulk import ChunkRows, write_chunks
-from semlex.store.presence import hold_collection
-from semlex.store.sources import KnownDocument, Source, known_documents, read_sources, unknown_source, write_source
+from semlex.store.schema.presence import hold_collection
+from semlex.store.write import documents
+from semlex.store.write.chunks import ChunkRows, write_chunks
+from semlex.store.write.sources import (
+    KnownDocument,
+    Source,
+    known_documents,
+    read_sources,
+    unknown_source,
+    write_source,
+)
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
@@ -31,9 +38,9 @@ if TYPE_CHECKING:
     from semlex.collection_options import CollectionOptions
     from semlex.ingest.files.roots import Place
     from semlex.ingest.indexer import Indexer
-    from semlex.store.bulk import WriteMode
-    from semlex.store.connection import Connection
-    from semlex.store.schema import Collection
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.registry import Collection
+    from semlex.store.write.chunks import WriteMode
 
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
@@ -101,7 +108,7 @@ class FileRun:
         counter = self._indexer.token_counter()
         # Another process may have changed them since this one opened the collection.
         stored = await self._database.read(
-            "read the chunk settings", lambda c: ingestion.stored_chunk_settings(c, self._indexer.collection)
+            "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
         )
         chunk_tokens, overlap_tokens = self._wanted.rechunk_settings(*stored)
         chunker = Chunker(counter, chunk_tokens, overlap_tokens)
@@ -109,7 +116,7 @@ class FileRun:
         if not dry_run:
             await self._database.write(
                 "store the chunk settings",
-                lambda c: ingestion.store_chunk_settings(c, self._indexer.collection, chunk_tokens, overlap_tokens),
+                lambda c: documents.store_chunk_settings(c, self._indexer.collection, chunk_tokens, overlap_tokens),
             )
             self._indexer.collection = self._cut_as(chunk_tokens, overlap_tokens)
             await self._indexer.ensure_version(None)
@@ -148,7 +155,7 @@ class FileRun:
         counter = self._indexer.token_counter()
         # Another process may have changed them since this one opened the collection.
         stored = await self._database.read(
-            "read the chunk settings", lambda c: ingestion.stored_chunk_settings(c, self._indexer.collection)
+            "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
         )
         self._wanted.check(self._cut_as(*stored))
         pairs = zip(stored, self._wanted.chunk_settings(), strict=True)
@@ -166,7 +173,7 @@ class FileRun:
 
     async def _settle(self, connection: Connection, chunk_settings: tuple[int, int]) -> None:
         """Stores the settings by which the files of this run are cut; the first run that does so decides."""
-        settled = await ingestion.settle_chunk_settings(connection, self._indexer.collection, *chunk_settings)
+        settled = await documents.settle_chunk_settings(connection, self._indexer.collection, *chunk_settings)
         if settled != chunk_settings:
             raise ConfigurationError(
                 f"another run has begun to cut this collection's files with chunk_tokens={settled[0]} and "
@@ -226,11 +233,11 @@ class FileRun:
 
     async def _log(self, command: str, where: str, finished: datetime | None = None) -> None:
         report, model = self.report, self._indexer.model_name
-        entry = ingestion.LogEntry(
+        entry = documents.LogEntry(
             run_id=self._run_id,
             source_uri=where,
             command=command,
-            client=ingestion.client_name(),
+            client=documents.client_name(),
             embedding_model=model,
             started_at=self._begun,
             finished_at=finished,
@@ -242,7 +249,7 @@ class FileRun:
             chunks=report.chunks,
             problems=[{"uri": one.uri, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]],
         )
-        await self._database.write("write the log", lambda c: ingestion.log_run(c, self._indexer.collection, entry))
+        await self._database.write("write the log", lambda c: documents.log_run(c, self._indexer.collection, entry))
 
     async def _finish(self, command: str, where: str) -> IndexReport:
         self.report.warnings += await self._indexer.end_load(self.report.chunks, self._progress)
@@ -267,7 +274,7 @@ class FileRun:
     ) -> None:
         indexer = self._indexer
         cut_before = indexer.documents_cut()
-        empty = await self._database.read("look at the collection", lambda c: ingestion.is_empty(c, indexer.collection))
+        empty = await self._database.read("look at the collection", lambda c: documents.is_empty(c, indexer.collection))
         async with aclosing(self._read_ahead(found, sources, chunker, again=again)) as batches:
             async for batch in batches:
                 if dry_run:

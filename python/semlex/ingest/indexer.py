@@ -27,17 +27,17 @@ from semlex.ingest.chunking import TokenCounter, WordCounter
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
-from semlex.store import ingestion
-from semlex.store.bulk import ChunkRows, write_chunks, write_embeddings
-from semlex.store.copying import DEFAULT_BULK, BulkIngestConfig
-from semlex.store.deleting import count_selection, delete_selection
-from semlex.store.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
-from semlex.store.lexical.merging import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
-from semlex.store.lexical.rebuilding import Rebuilt, rebuild
-from semlex.store.rows import cut_contexts
-from semlex.store.sampling import VectorSample
-from semlex.store.schema import Collection, EmbeddingVersion, ensure_embedding_version, find_collection
-from semlex.store.sources import remove_source
+from semlex.store.keyword.bm25.merge import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
+from semlex.store.keyword.bm25.rebuild import Rebuilt, rebuild
+from semlex.store.query.chunks import cut_contexts
+from semlex.store.query.score_calibration import VectorSample
+from semlex.store.schema.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
+from semlex.store.schema.registry import Collection, EmbeddingVersion, ensure_embedding_version, find_collection
+from semlex.store.write import documents as ingestion
+from semlex.store.write.chunks import ChunkRows, write_chunks, write_embeddings
+from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.store.write.deletes import count_selection, delete_selection
+from semlex.store.write.sources import remove_source
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from semlex.choosing import OpenModels
     from semlex.ingest.deletion import Deletion
     from semlex.models.executor import ModelCaller
-    from semlex.store.bulk import OnDuplicate, RowSource, WriteMode
-    from semlex.store.connection import Connection, Database
-    from semlex.store.distance import StorageName
-    from semlex.store.legs import Key
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.query.legs import Key
+    from semlex.store.schema.distance import StorageName
+    from semlex.store.write.chunks import OnDuplicate, RowSource, WriteMode
 
 T = TypeVar("T")
 

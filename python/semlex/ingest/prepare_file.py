@@ -10,9 +10,9 @@ from semlex.errors import ModelMismatchError
 from semlex.ingest.chunk_rows import context_line, empty_columns, text_hashes
 from semlex.ingest.loaders import text as loading
 from semlex.ingest.loaders.text import FileProblem, find_files, load_text, read_file
-from semlex.store.ingestion import DocumentRow
-from semlex.store.rows import indexed_chunk_id, indexed_document_id
-from semlex.store.schema import EmbeddingVersion
+from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
+from semlex.store.schema.registry import EmbeddingVersion
+from semlex.store.write.documents import DocumentRow
 from semlex.types import utc_now
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from semlex.ingest.chunking import Chunker
     from semlex.ingest.files.roots import Place
     from semlex.ingest.loaders.text import FoundFile, LoadedText
-    from semlex.store.sources import KnownDocument, Source
+    from semlex.store.write.sources import KnownDocument, Source
 
 # What the hash of a document is made of where its versions and settings are not stored: the first version's loader,
 # and its chunker with its settings.

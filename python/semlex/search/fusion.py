@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.store.legs import Key, LegAnswer, Union
-    from semlex.store.sampling import Spread
+    from semlex.store.query.legs import Key, LegAnswer, Union
+    from semlex.store.query.score_calibration import Spread
 
 FusionMethod = Literal["completed", "rrf", "linear"]
 LEGS = ("vector", "keyword")

@@ -28,9 +28,11 @@ from semlex.search.fusion import (
 )
 from semlex.search.model_answers import embedding_error, kind_of, usable_scores, usable_vector
 from semlex.search.request import MAX_CANDIDATES
-from semlex.store.connection import in_time
-from semlex.store.filters import unknown_fields
-from semlex.store.legs import (
+from semlex.store.postgres.database import in_time
+from semlex.store.postgres.settings import set_local
+from semlex.store.query.chunks import load_results
+from semlex.store.query.filters import unknown_fields
+from semlex.store.query.legs import (
     Leg,
     LegAnswer,
     completed_scores,
@@ -40,9 +42,7 @@ from semlex.store.legs import (
     union_of,
     without_excluded,
 )
-from semlex.store.rows import load_results
-from semlex.store.settings import set_local
-from semlex.store.vector import register_vector_parameter, vector_leg
+from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.types import HitMetadata, SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import FusionMethod
     from semlex.search.request import Request
-    from semlex.store.connection import Connection, Database
-    from semlex.store.legs import Union
-    from semlex.store.sampling import Spread, VectorSample
-    from semlex.store.schema import Collection
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.query.legs import Union
+    from semlex.store.query.score_calibration import Spread, VectorSample
+    from semlex.store.schema.registry import Collection
 
 MINIMUM_CANDIDATES = 30
 DEEPER = 4  # times the candidates, when those that were found are not enough

@@ -13,8 +13,8 @@ import numpy as np
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
-from semlex.store.filters import Filter, parse_filters
-from semlex.store.vector import MAX_EF_SEARCH
+from semlex.store.query.filters import Filter, parse_filters
+from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types import DEFAULT_TOP_K, MAX_ID_BYTES, SearchMode, SearchQuery
 
 if TYPE_CHECKING:

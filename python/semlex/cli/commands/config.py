@@ -75,7 +75,7 @@ def untrust(folder: TrustedFolder = Path()) -> None:
 
 def _place(url: str) -> str:
     """Where a server is, without a password."""
-    from semlex.store.addresses import describe  # noqa: PLC0415 - loads the driver
+    from semlex.store.postgres.addresses import describe  # noqa: PLC0415 - loads the driver
 
     try:
         return describe(url)

@@ -124,7 +124,7 @@ def doctor_server(
     """Show versions, which keyword engines of extensions could be used, and what is wrong with the collections."""
     from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
     from semlex.diagnostics.doctor import examine_server  # noqa: PLC0415 - as above
-    from semlex.store.embedded import EmbeddedServer  # noqa: PLC0415 - as above
+    from semlex.store.postgres.embedded.server import EmbeddedServer  # noqa: PLC0415 - as above
 
     settings = load_settings(database_url=database)
     if settings.url is not None:

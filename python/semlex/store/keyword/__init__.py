@@ -1,0 +1,1 @@
+"""Keyword engines behind one protocol; each score is called what it is."""

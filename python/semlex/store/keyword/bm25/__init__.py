@@ -1,0 +1,1 @@
+"""The keyword index: true BM25 in ordinary tables."""

@@ -1,0 +1,388 @@
+"""Merging segments: many small ones become few large ones, and tombstones are done with.
+
+Whoever ends a write looks whether there is something to merge. It happens in a transaction of its own, under a lock
+that is only ever tried; writers and readers are not involved. If somebody else was faster, the server refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import SemlexError, StoreError
+from semlex.store.keyword.bm25.generations import merging_lock, read_state
+from semlex.store.keyword.bm25.segments import (
+    SEGMENT_CHUNKS,
+    NewSegment,
+    posting_rows,
+    segment_headers,
+    segment_sizes,
+    tombstone_ids,
+    write_segments,
+)
+from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
+from semlex.store.postgres.settings import set_local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from semlex.store.keyword.bm25.segments import Source
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.schema.registry import Collection
+
+logger = logging.getLogger("semlex")
+
+# Segments of like size are merged once there are so many of them; a size is like another of the same power of it. So a
+# text is rewritten once a power, and few segments of each size stand about.
+TIER = 8
+# From this power on (4,096 chunks) segments wait until a full one can be made of them.
+PACKED_TIER = 4
+# A segment that is so full stays as it is.
+FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
+# A segment is rewritten when more than a quarter of it is dead.
+DEAD_SHARE = 0.25
+# Tombstones are put together, and the dead counted, once there are so many.
+MOST_TOMBSTONES = 32
+# A call that wrote so many is a bulk load: half a segment.
+BULK_LOAD_CHUNKS = SEGMENT_CHUNKS // 2
+SERIALIZATION_FAILURE = "40001"
+BUSY_SECONDS = 0.1
+BUSY_LIMIT_SECONDS = 60.0
+# So many posting rows leave enough room to be given back at once: the next merge needs it.
+ROOM_ROWS = 1_000
+# One writer does not merge for all the others for ever; the next one goes on.
+MOST_MERGES = 16
+
+
+def tier(chunks: int) -> int:
+    """The power of `TIER` that a size belongs to."""
+    power = 0
+    while chunks >= TIER:
+        chunks //= TIER
+        power += 1
+    return power
+
+
+def choose_merge(sizes: Sequence[int]) -> list[int]:
+    """What is to be merged next of one language's segments.
+
+    Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured Merge-Tree",
+    1996). Large ones wait until they fill a segment, so that they are rewritten once more and then hardly ever.
+
+    Args:
+        sizes: Chunks of each segment.
+
+    Returns:
+        Places in `sizes`, at least two, whose sum is a segment's; empty when there is nothing to do.
+    """
+    ascending = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    for power in range(PACKED_TIER):
+        if sum(tier(sizes[place]) == power for place in ascending) >= TIER:
+            return _filled(sizes, [], [place for place in ascending if tier(sizes[place]) <= power])
+    small = [place for place in reversed(ascending) if tier(sizes[place]) <= PACKED_TIER]
+    for place in reversed(ascending):
+        if tier(sizes[place]) > PACKED_TIER and sizes[place] < FULL_CHUNKS:
+            filled = _filled(sizes, [place], small)
+            if sum(sizes[one] for one in filled) >= FULL_CHUNKS:
+                return filled
+    if sum(sizes[place] for place in small) > SEGMENT_CHUNKS:
+        return _filled(sizes, [], small)
+    return []
+
+
+def choose_packing(sizes: Sequence[int]) -> list[int]:
+    """What is to be merged next on the way to the fewest segments: the largest with all that fits beside it."""
+    descending = sorted(range(len(sizes)), key=lambda place: (-sizes[place], place))
+    for number, place in enumerate(descending):
+        filled = _filled(sizes, [place], descending[number + 1 :])
+        if len(filled) > 1:
+            return filled
+    return []
+
+
+def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
+    """The begun ones and, in order, all others that fit."""
+    filled = list(begun)
+    room = SEGMENT_CHUNKS - sum(sizes[place] for place in begun)
+    for place in others:
+        if sizes[place] <= room:
+            filled.append(place)
+            room -= sizes[place]
+    return filled
+
+
+async def merge_wanted(connection: Connection, collection: Collection) -> bool:
+    """Whether there is something to merge, in the view of a transaction that has just written."""
+    if collection.lexical.analyzer_version is None:
+        return False
+    names = collection.names
+    cursor = await connection.execute(
+        sql.SQL(
+            "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
+            "SELECT language, array_agg(chunks) FROM {segment}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation, language UNION ALL "
+            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation"
+        ).format(registry=names.registry, segment=names.segment, tombstone=names.tombstone),
+        {"name": names.collection},
+    )
+    return any(
+        counts[0] >= MOST_TOMBSTONES if language is None else bool(choose_merge(counts))
+        for language, counts in await cursor.fetchall()
+    )
+
+
+async def merge_where_wanted(database: Database, collection: Collection, *, written: int = 0) -> None:
+    """Merges what there is to merge. Nothing of it fails: what a writer has written is written.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        written: How many chunks the call wrote that ends here. After a bulk load nothing is left to wait for: its
+            segments are packed to full ones at once, so that the first searches already read few of them.
+    """
+    try:
+        for _ in range(MOST_MERGES):
+            step = await merge_once(database, collection, thoroughly=written >= BULK_LOAD_CHUNKS)
+            if not step.done:
+                break
+            await _give_room_back(database, collection, step)
+    except SemlexError as error:
+        logger.warning("the keyword index of %s was not merged: %s", collection.names.collection, error)
+
+
+async def optimize(
+    database: Database, collection: Collection, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Merges to few and full segments, and does away with all tombstones.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        progress: Told how many segments were merged, and how many there may be to merge in all.
+
+    Returns:
+        How many segments were merged.
+
+    Raises:
+        StoreError: Another process has merged without a pause for a minute, or stands still in the middle of a merge.
+    """
+    merged = steps = most = 0
+    waited = 0.0
+    while True:
+        step = await merge_once(database, collection, thoroughly=True)
+        if step.busy:
+            if waited >= BUSY_LIMIT_SECONDS:
+                raise StoreError(
+                    f"merge the keyword index: another process has been at it for {waited:.0f} s; let it end, or end "
+                    "its session (an advisory lock in pg_locks), then try again",
+                    sqlstate=LOCK_NOT_AVAILABLE,
+                )
+            await asyncio.sleep(BUSY_SECONDS)
+            waited += BUSY_SECONDS
+            continue
+        waited = 0.0
+        # Every step but the last has one segment less to look at: what writers add meanwhile is left to them.
+        most = most or step.merged + step.left + 1
+        if not step.done or steps == most:
+            return merged
+        await _give_room_back(database, collection, step)
+        steps += 1
+        merged += step.merged
+        if progress is not None:
+            progress(merged, merged + step.left)
+
+
+async def _give_room_back(database: Database, collection: Collection, step: MergeStep) -> None:
+    """Lets the next rows take the place of those that a merge deleted.
+
+    Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
+    to twice their size. Nothing depends on it: where it cannot be done now, it is left to autovacuum.
+    """
+    if step.rows < ROOM_ROWS or database.joins_transaction:
+        return
+    names = collection.names
+    try:
+        async with database.connection() as connection:
+            # A pool of the user's may hand out connections that begin a transaction by themselves.
+            if connection.autocommit:
+                await connection.execute(sql.SQL("VACUUM (SKIP_LOCKED) {}, {}").format(names.posting, names.segment))
+    except psycopg.Error as error:
+        logger.info("the keyword index of %s was not vacuumed: %s", names.collection, error.sqlstate)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStep:
+    """What one transaction did.
+
+    Attributes:
+        done: Whether it did anything.
+        merged: Segments that it took the place of.
+        left: Segments that it left as they were.
+        rows: Posting rows that it deleted.
+        busy: Whether somebody else was at it.
+    """
+
+    done: bool
+    merged: int = 0
+    left: int = 0
+    rows: int = 0
+    busy: bool = False
+
+
+async def merge_once(database: Database, collection: Collection, *, thoroughly: bool = False) -> MergeStep:
+    """Merges one group of segments: of the generation that answers, else of one in the making.
+
+    Writers feed that one, too, and a rebuild that was killed leaves it to them. What a merge there drops too early is
+    put right when a rebuild lets it answer.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        thoroughly: Whether to go on to full segments without any dead.
+    """
+
+    async def work(connection: Connection) -> MergeStep:
+        # A limit of the role is for statements that others wait for, not for this.
+        await set_local(connection, statement_timeout=0)
+        cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [merging_lock(collection)])
+        row = await cursor.fetchone()
+        if row is None or not row[0]:
+            return MergeStep(done=False, busy=True)
+        state = await read_state(connection, collection)
+        for generation, version in zip(state.live, state.versions, strict=True):
+            if version == _core.ANALYZER_VERSION:
+                step = await _Merge(connection, collection, generation, thoroughly=thoroughly).run()
+                if step.done:
+                    return step
+        return MergeStep(done=False)
+
+    try:
+        return await database.write("merge the keyword index", work, one_snapshot=True)
+    except StoreError as error:
+        # Advisory locks are per node on a distributed Postgres, and a snapshot may be older than the lock: then the
+        # server, or the count of what was deleted, tells that somebody else has merged these.
+        if error.sqlstate == SERIALIZATION_FAILURE:
+            return MergeStep(done=False, busy=True)
+        raise
+
+
+class _Merge:
+    """One transaction.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        collection: As opened.
+        generation: The one that answers.
+        thoroughly: As for `merge_once`.
+    """
+
+    def __init__(self, connection: Connection, collection: Collection, generation: int, *, thoroughly: bool) -> None:
+        self._connection = connection
+        self._names = collection.names
+        self._generation = generation
+        self._thoroughly = thoroughly
+
+    async def run(self) -> MergeStep:
+        segments = await segment_sizes(self._connection, self._names, self._generation)
+        tombstones = await tombstone_ids(self._connection, self._names, self._generation)
+        dead = _core.IdSet.union(list(tombstones.values()))
+        # Which dead stand in which segment is known from the headers alone: all are read now and then.
+        counted = self._thoroughly or len(tombstones) >= MOST_TOMBSTONES
+        held: dict[UUID, _core.IdSet] = {}
+        if counted:
+            held = await self._ids([segment_id for segment_id, *_ in segments])
+        sizes = {
+            segment_id: chunks - ((held[segment_id] & dead).count if counted else 0)
+            for segment_id, _, chunks in segments
+        }
+        chunks_of = {segment_id: chunks for segment_id, _, chunks in segments}
+        language, chosen = self._chosen(segments, sizes, chunks_of)
+        if not chosen and not (counted and len(tombstones) > 1) and not (self._thoroughly and tombstones):
+            return MergeStep(done=False)
+        merged = held if counted else await self._ids(chosen)
+        absorbed = _core.IdSet.union([merged[segment_id] for segment_id in chosen])
+        rows = await self._replace_segments(chosen, language, dead)
+        kept = [ids for segment_id, ids in held.items() if segment_id not in chosen] if counted else None
+        await self._replace_tombstones(tombstones, absorbed, None if kept is None else _core.IdSet.union(kept))
+        return MergeStep(done=True, merged=len(chosen), left=len(segments) - len(chosen), rows=rows)
+
+    def _chosen(
+        self, segments: Sequence[tuple[UUID, str, int]], sizes: dict[UUID, int], chunks_of: dict[UUID, int]
+    ) -> tuple[str, list[UUID]]:
+        """Language and ids of the segments that are merged next."""
+        share = 0.0 if self._thoroughly else DEAD_SHARE
+        choose = choose_packing if self._thoroughly else choose_merge
+        by_language: dict[str, list[UUID]] = {}
+        for segment_id, language, _ in segments:
+            by_language.setdefault(language, []).append(segment_id)
+        for language, own in sorted(by_language.items()):
+            places = choose([sizes[segment_id] for segment_id in own])
+            hollow = [one for one in own if chunks_of[one] - sizes[one] > share * chunks_of[one]]
+            chosen = [own[place] for place in places] or hollow[:1]
+            if chosen:
+                return language, chosen
+        return "", []
+
+    async def _ids(self, segments: Sequence[UUID]) -> dict[UUID, _core.IdSet]:
+        headers = await segment_headers(self._connection, self._names, segments)
+        return {segment_id: _core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()}
+
+    async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: _core.IdSet) -> int:
+        """Gives the number of posting rows that are no more."""
+        if not chosen:
+            return 0
+        headers = await segment_headers(self._connection, self._names, chosen)
+        sources: list[Source] = []
+        for segment_id in chosen:
+            rows = await posting_rows(self._connection, self._names, segment_id)
+            sources.append((segment_id.bytes, headers[segment_id], rows))
+        new = await asyncio.to_thread(NewSegment.merged, sources, dead, self._generation, language)
+        await self._delete(self._names.segment, "segment_id", chosen, len(chosen))
+        deleted = sum(len(rows) for *_, rows in sources)
+        await self._delete(self._names.posting, "segment_id", chosen, deleted)
+        await write_segments(self._connection, self._names, [new])
+        return deleted
+
+    async def _replace_tombstones(
+        self,
+        tombstones: dict[UUID, _core.IdSet],
+        absorbed: _core.IdSet,
+        kept: _core.IdSet | None,
+    ) -> None:
+        """Drops ids that no segment holds any more.
+
+        Args:
+            tombstones: All that are visible. One that is written meanwhile stays: it names the chunk, not its place.
+            absorbed: Ids of the segments that were merged.
+            kept: Ids of all other segments, when they are known: then all tombstones become one.
+        """
+        left = {
+            tombstone_id: ids - absorbed if kept is None else ids & kept for tombstone_id, ids in tombstones.items()
+        }
+        if kept is not None and len(tombstones) > 1:
+            done = list(tombstones)
+        else:
+            done = [tombstone_id for tombstone_id, ids in left.items() if ids.count < tombstones[tombstone_id].count]
+        if not done:
+            return
+        await self._delete(self._names.tombstone, "tombstone_id", done, len(done))
+        rest = _core.IdSet.union([left[tombstone_id] for tombstone_id in done])
+        await write_segments(self._connection, self._names, [], [(self._generation, rest)])
+
+    async def _delete(self, table: sql.Identifier, key: str, ids: Sequence[UUID], rows: int) -> None:
+        """Deletes exactly what was read."""
+        cursor = await self._connection.execute(
+            sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(table, sql.Identifier(key)), [list(ids)]
+        )
+        if cursor.rowcount != rows:
+            raise StoreError(
+                f"read {rows} rows to merge, deleted {cursor.rowcount}; rolled back", sqlstate=SERIALIZATION_FAILURE
+            )

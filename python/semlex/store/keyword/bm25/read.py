@@ -1,0 +1,182 @@
+"""What a search reads of the keyword index: all that it lacks, in four kinds of rows.
+
+Or, when the index is taken to be what it was: its state, and the rows that are missing then.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex.store.query.legs import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex import _core
+    from semlex.store.schema.names import Names
+
+# Behind its version and checksum a row has a byte of 0 when it holds the list of a single term. It is left where it is
+# when it is another term's. That byte of a shared row may be damaged as well; such rows are small.
+SHARED = "(substring(p.data, 6, 1) <> '\\x00'::bytea OR octet_length(p.data) <= 2048)"
+STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
+
+# Ids of all segments and of all tombstones, each joined in ascending order: what equal states show is equal.
+IndexState = tuple[bytes, bytes]
+# Segment, and a term that its list is needed of.
+MissingRow = tuple[bytes, bytes]
+# Segment, term, first term and data of a row; None and None where there is none.
+PostingRow = tuple[bytes, bytes, bytes | None, bytes | None]
+
+
+@lru_cache(maxsize=256)
+def _index_statement(names: Names) -> bytes:
+    # Of a generation that is being built nothing is read. Headers and tombstones that are in memory are not sent. A
+    # term is in the row with the greatest first term that is not beyond it; a long row holds a single term, and is left
+    # where it is when it is another's.
+    return (
+        sql.SQL(
+            "WITH live AS (SELECT keyword_generation, analyzer_version FROM {registry} WHERE name = %(collection)s), "
+            "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, header "
+            "FROM {segment} JOIN live ON generation = keyword_generation) "
+            "SELECT {state}, NULL::bytea, analyzer_version::text, NULL::bytea, NULL::bytea FROM live "
+            "UNION ALL SELECT {is_segment}, uuid_send(segment_id), language, "
+            "CASE WHEN NOT known THEN header END, NULL FROM s "
+            "UNION ALL SELECT {is_tombstone}, uuid_send(tombstone_id), NULL, "
+            "CASE WHEN NOT tombstone_id = ANY(%(tombstones)s::uuid[]) THEN data END, NULL "
+            "FROM {tombstone} JOIN live ON generation = keyword_generation "
+            "UNION ALL SELECT {is_posting}, uuid_send(s.segment_id), t.term, "
+            "CASE WHEN p.holds THEN p.first_term END, CASE WHEN p.holds THEN p.data END "
+            "FROM s JOIN unnest(%(languages)s::text[], %(terms)s::text[], %(cold)s::bool[]) "
+            "AS t(language, term, cold) ON t.language = s.language AND (t.cold OR NOT s.known) "
+            "LEFT JOIN LATERAL (SELECT p.first_term, p.data, "
+            "p.first_term = convert_to(t.term, 'UTF8') OR {shared} AS holds "
+            "FROM {posting} AS p WHERE p.segment_id = s.segment_id AND p.first_term <= convert_to(t.term, 'UTF8') "
+            "ORDER BY p.first_term DESC LIMIT 1) AS p ON TRUE"
+        )
+        .format(
+            registry=names.registry,
+            segment=names.segment,
+            tombstone=names.tombstone,
+            posting=names.posting,
+            state=sql.Literal(STATE),
+            is_segment=sql.Literal(SEGMENT),
+            is_tombstone=sql.Literal(TOMBSTONE),
+            is_posting=sql.Literal(POSTING),
+            shared=sql.SQL(SHARED),
+        )
+        .as_bytes()
+    )
+
+
+def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
+    """Reads the state of the index, its segments and tombstones, and the rows that a plan lacks."""
+    asked = [(*entry, True) for entry in plan.cold] + [(*entry, False) for entry in plan.warm]
+    parameters = {
+        "collection": names.collection,
+        "segments": _uuid_array(plan.known_segments),
+        "tombstones": _uuid_array(plan.known_tombstones),
+        "languages": [language for language, _, _ in asked],
+        "terms": [term.decode() for _, term, _ in asked],
+        "cold": [cold for _, _, cold in asked],
+    }
+    return Statement(_index_statement(names), parameters)
+
+
+def expected_state(plan: _core.PostingPlan) -> IndexState:
+    """The state of the index as a plan knows it."""
+    return b"".join(plan.known_segments), b"".join(plan.known_tombstones)
+
+
+def state_statement(names: Names) -> Statement:
+    """One row: the analyzer's version, then the state; none for a collection that is gone."""
+    return Statement(_state_statement(names), {"collection": names.collection})
+
+
+@lru_cache(maxsize=256)
+def _state_statement(names: Names) -> bytes:
+    ids = sql.SQL(
+        "(SELECT coalesce(string_agg(uuid_send(t.{identity}), ''::bytea ORDER BY t.{identity}), ''::bytea) "
+        "FROM {table} AS t WHERE t.generation = r.keyword_generation)"
+    )
+    return (
+        sql.SQL(
+            "SELECT r.analyzer_version, {segments}, {tombstones} FROM {registry} AS r WHERE r.name = %(collection)s"
+        )
+        .format(
+            segments=ids.format(identity=sql.Identifier("segment_id"), table=names.segment),
+            tombstones=ids.format(identity=sql.Identifier("tombstone_id"), table=names.tombstone),
+            registry=names.registry,
+        )
+        .as_bytes()
+    )
+
+
+def rows_statement(names: Names, missing: Sequence[MissingRow]) -> Statement:
+    """The rows that a plan lacks of the segments that it knows: number in `missing` from 1, first term, data."""
+    parameters = {
+        "segments": _uuid_array([segment for segment, _ in missing]),
+        "terms": [term.decode() for _, term in missing],
+    }
+    return Statement(_rows_statement(names), parameters)
+
+
+@lru_cache(maxsize=256)
+def _rows_statement(names: Names) -> bytes:
+    return (
+        sql.SQL(
+            "SELECT k.number, p.first_term, p.data FROM unnest(%(segments)s::uuid[], %(terms)s::text[]) "
+            "WITH ORDINALITY AS k(segment_id, term, number), LATERAL (SELECT p.first_term, p.data FROM {posting} AS p "
+            "WHERE p.segment_id = k.segment_id AND p.first_term <= convert_to(k.term, 'UTF8') "
+            "ORDER BY p.first_term DESC LIMIT 1) AS p "
+            "WHERE p.first_term = convert_to(k.term, 'UTF8') OR {shared}"
+        )
+        .format(posting=names.posting, shared=sql.SQL(SHARED))
+        .as_bytes()
+    )
+
+
+def given_rows(missing: Sequence[MissingRow], rows: Sequence[Any]) -> list[PostingRow]:
+    """The rows of `rows_statement`, as `PostingCache.complete` takes them."""
+    found = {number: (first_term, data) for number, first_term, data in rows}
+    nothing = (None, None)
+    return [(*row, *found.get(number, nothing)) for number, row in enumerate(missing, start=1)]
+
+
+def _uuid_array(ids: Sequence[bytes]) -> str:
+    """Ids as the text of a uuid[], which costs the driver less than a list of them."""
+    return "{" + ",".join(value.hex() for value in ids) + "}"
+
+
+class IndexRows:
+    """The rows of `index_statement`.
+
+    Attributes:
+        analyzer_version: Version of the analyzer that made the index; None when the collection is gone.
+        segments: Id, language, and header unless it was known.
+        tombstones: Id, and data unless it was known.
+        postings: Segment, term, first term and data of a row.
+    """
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self.analyzer_version: int | None = None
+        self.segments: list[tuple[bytes, str, bytes | None]] = []
+        self.tombstones: list[tuple[bytes, bytes | None]] = []
+        self.postings: list[PostingRow] = []
+        for kind, identity, text, first, second in rows:
+            if kind == POSTING:
+                self.postings.append((identity, text.encode(), first, second))
+            elif kind == SEGMENT:
+                self.segments.append((identity, text, first))
+            elif kind == TOMBSTONE:
+                self.tombstones.append((identity, first))
+            else:
+                self.analyzer_version = None if text is None else int(text)
+
+    @property
+    def state(self) -> IndexState:
+        """The state of the index."""
+        segments, tombstones = (sorted(row[0] for row in rows) for rows in (self.segments, self.tombstones))
+        return b"".join(segments), b"".join(tombstones)

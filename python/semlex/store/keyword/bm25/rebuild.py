@@ -1,0 +1,273 @@
+"""Rebuilding the keyword index while it is used: a second generation beside the first, and a switch.
+
+    begin: from here on, every writer feeds both generations
+    read the chunks that were there before, and write their segments
+    switch: for a moment nobody writes; what is missing is added, and the new generation answers
+
+Chunks are read in the order of their lexical ids. Whoever begins takes an id for himself: chunks with a smaller one
+were there before, those with a larger one come from writers who feed both. A rebuild that was killed leaves what nobody
+reads; the next one begins anew and removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import ConfigurationError, StoreError
+from semlex.store.keyword.bm25.generations import merging_lock, read_state, writing_lock
+from semlex.store.keyword.bm25.segments import (
+    SEGMENT_CHUNKS,
+    NewSegment,
+    chunk_ids,
+    live_ids,
+    write_segments,
+)
+from semlex.store.keyword.bm25.write import SegmentWriter
+from semlex.store.postgres.settings import set_local
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.schema.registry import Collection
+
+T = TypeVar("T")
+
+PAGE_ROWS = 2_048
+# Chunks that are held in memory over all languages, until their segments are written.
+MOST_OPEN_CHUNKS = 2 * SEGMENT_CHUNKS
+# Nobody writes while the rebuild waits for those who are at it: after so long it lets the others through first.
+LOCK_TIMEOUT = "2s"
+LOCK_ATTEMPTS = 100
+LOCK_NOT_AVAILABLE = "55P03"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild did.
+
+    Attributes:
+        generation: Number of the new generation.
+        chunks: Chunks that it read.
+        segments: Segments that it wrote.
+    """
+
+    generation: int
+    chunks: int
+    segments: int
+
+
+async def rebuild(
+    database: Database, collection: Collection, progress: Callable[[int, int], None] | None = None
+) -> Rebuilt:
+    """Makes the index anew from the texts, with the analyzer of today.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        progress: Told how many chunks of how many were read.
+
+    Raises:
+        ConfigurationError: The collection's keyword engine has no index of ours.
+        StoreError: Another rebuild began in the meantime, or writers left no moment for the switch.
+    """
+    if collection.lexical.analyzer_version is None:
+        raise ConfigurationError(
+            f"collection {collection.names.collection!r} has the keyword engine {collection.lexical.name!r}; "
+            "only an index of the engine 'bm25' is rebuilt"
+        )
+    return await _Rebuild(database, collection, progress).run()
+
+
+class _Rebuild:
+    """One rebuild; see `rebuild`."""
+
+    def __init__(self, database: Database, collection: Collection, progress: Callable[[int, int], None] | None) -> None:
+        self._database = database
+        self._collection = collection
+        self._names = collection.names
+        self._progress = progress
+        self._generation = 0
+        self._segments = 0
+
+    async def run(self) -> Rebuilt:
+        boundary, total = await self._alone("begin to rebuild the keyword index", self._begin)
+        await self._remove_others()
+        chunks = await self._read(boundary, total)
+        await self._alone("switch to the rebuilt keyword index", self._switch)
+        await self._remove_others()
+        return Rebuilt(self._generation, chunks, self._segments)
+
+    async def _alone(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Runs a transaction while nobody writes."""
+
+        async def locked(connection: Connection) -> T:
+            # A limit of the role is for statements that others wait for, not for this.
+            await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [writing_lock(self._collection)])
+            await read_state(connection, self._collection, "FOR UPDATE")
+            return await work(connection)
+
+        for attempt in range(1, LOCK_ATTEMPTS + 1):
+            try:
+                return await self._database.write(doing, locked)
+            except StoreError as error:
+                if error.sqlstate != LOCK_NOT_AVAILABLE or attempt == LOCK_ATTEMPTS:
+                    raise
+            await asyncio.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+        raise AssertionError  # the loop returns or raises
+
+    async def _begin(self, connection: Connection) -> tuple[int, int]:
+        """The first id that is not to be read, and about how many chunks are."""
+        state = await read_state(connection, self._collection)
+        self._generation = max(state.live) + 1
+        await connection.execute(
+            sql.SQL("UPDATE {} SET building_generation = %s, building_analyzer_version = %s WHERE name = %s").format(
+                self._names.registry
+            ),
+            [self._generation, _core.ANALYZER_VERSION, self._names.collection],
+        )
+        cursor = await connection.execute(
+            sql.SQL("SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')), (SELECT count(*) FROM {})").format(
+                self._names.chunk
+            ),
+            [self._names.chunk.as_string(connection)],
+        )
+        row = await cursor.fetchone()
+        return row or (0, 0)
+
+    async def _read(self, boundary: int, total: int) -> int:
+        """Writes segments of all chunks with a smaller id; returns how many there were."""
+        writer = SegmentWriter(self._collection)
+        after, done = -(2**63), 0
+        page = await self._page(after, boundary)
+        while page:
+            after = page[-1][0]
+            # The next page is on its way while this one is analysed.
+            _, page_behind = await asyncio.gather(asyncio.to_thread(_add, writer, page), self._page(after, boundary))
+            await self._write(writer, MOST_OPEN_CHUNKS)
+            done += len(page)
+            if self._progress is not None:
+                self._progress(done, max(done, total))
+            page = page_behind
+        await self._write(writer, 0)
+        return done
+
+    async def _page(self, after: int, boundary: int) -> list[Any]:
+        async def work(connection: Connection) -> list[Any]:
+            await set_local(connection, statement_timeout=0)
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(
+                sql.SQL(
+                    "SELECT keyword_id, language, context, chunk_text FROM {} "
+                    "WHERE keyword_id > %s AND keyword_id < %s ORDER BY keyword_id LIMIT {}"
+                ).format(self._names.chunk, sql.Literal(PAGE_ROWS)),
+                [after, boundary],
+            )
+            return await cursor.fetchall()
+
+        return await self._database.read("read chunks", work)
+
+    async def _write(self, writer: SegmentWriter, most_open: int) -> None:
+        """Writes the segments that are full, and as many of the others as are too much to hold."""
+        while sum(writer.open_chunks().values()) > most_open:
+            waiting = writer.open_chunks()
+            writer.close(max(waiting, key=waiting.__getitem__))
+        for language, builder in writer.take():
+            segment = await asyncio.to_thread(NewSegment.built, builder, self._generation, language)
+
+            async def work(connection: Connection, segment: NewSegment = segment) -> None:
+                await set_local(connection, statement_timeout=0)
+                await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(self._collection)])
+                await self._check_mine(connection)
+                cursor = await connection.execute(
+                    sql.SQL("SELECT 1 FROM {} WHERE segment_id = %s").format(self._names.segment),
+                    [segment.segment_id],
+                )
+                # It is there when an earlier attempt was committed and the answer to it was lost.
+                if await cursor.fetchone() is None:
+                    await write_segments(connection, self._names, [segment])
+
+            await self._database.write("write a segment", work)
+            self._segments += 1
+
+    async def _check_mine(self, connection: Connection) -> None:
+        state = await read_state(connection, self._collection, "FOR SHARE")
+        if state.building != self._generation:
+            raise StoreError(
+                f"another rebuild of the keyword index of {self._names.collection!r} began in the meantime; "
+                "this one stopped"
+            )
+
+    async def _switch(self, connection: Connection) -> None:
+        """Adds what is missing, buries what is gone, and lets the new generation answer."""
+        state = await read_state(connection, self._collection)
+        if state.generation == self._generation:
+            return  # an earlier attempt was committed and the answer to it was lost
+        await self._check_mine(connection)
+        held = await live_ids(connection, self._names, self._generation)
+        chunks = _core.IdSet(await chunk_ids(connection, self._names))
+        segments = await self._missing(connection, (chunks - held).to_array())
+        await write_segments(connection, self._names, segments, [(self._generation, held - chunks)])
+        self._segments += len(segments)
+        await connection.execute(
+            sql.SQL(
+                "UPDATE {} SET keyword_generation = building_generation, "
+                "analyzer_version = building_analyzer_version, building_generation = NULL, "
+                "building_analyzer_version = NULL WHERE name = %s"
+            ).format(self._names.registry),
+            [self._names.collection],
+        )
+
+    async def _missing(self, connection: Connection, missing: NDArray[np.int64]) -> list[NewSegment]:
+        """Segments of chunks that came from elsewhere: rows that were written without semlex."""
+        writer = SegmentWriter(self._collection)
+        for start in range(0, len(missing), PAGE_ROWS):
+            cursor = connection.cursor(binary=True)
+            await cursor.execute(
+                sql.SQL(
+                    "SELECT keyword_id, language, context, chunk_text FROM {} "
+                    "WHERE keyword_id = ANY(%s) ORDER BY keyword_id"
+                ).format(self._names.chunk),
+                [missing[start : start + PAGE_ROWS].tolist()],
+            )
+            await asyncio.to_thread(_add, writer, await cursor.fetchall())
+        for language in list(writer.open_chunks()):
+            writer.close(language)
+        return [NewSegment.built(builder, self._generation, language) for language, builder in writer.take()]
+
+    async def _remove_others(self) -> None:
+        """Removes what belongs to no living generation: the old one, or what a killed rebuild has left."""
+
+        async def work(connection: Connection) -> None:
+            await set_local(connection, statement_timeout=0)
+            # Whoever merges segments of the old generation ends first, so that nothing of it comes later.
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [merging_lock(self._collection)])
+            live = (await read_state(connection, self._collection)).live
+            # A rebuild that begins at this moment has a larger number.
+            dead = sql.SQL("generation <> ALL(%(live)s) AND generation < %(newest)s")
+            values = {"live": live, "newest": max(live)}
+            await connection.execute(
+                sql.SQL("DELETE FROM {} WHERE segment_id IN (SELECT segment_id FROM {} WHERE {})").format(
+                    self._names.posting, self._names.segment, dead
+                ),
+                values,
+            )
+            for table in (self._names.segment, self._names.tombstone):
+                await connection.execute(sql.SQL("DELETE FROM {} WHERE {}").format(table, dead), values)
+
+        await self._database.write("remove the old keyword index", work)
+
+
+def _add(writer: SegmentWriter, rows: Sequence[tuple[int, str | None, str, str]]) -> None:
+    ids, languages, contexts, texts = zip(*rows, strict=True)
+    writer.add(np.array(ids, dtype=np.int64), languages, contexts, texts)

@@ -1,0 +1,211 @@
+"""Rows of the keyword index: segments, their postings and tombstones, written and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+import numpy as np
+from psycopg import sql
+
+from semlex import _core
+from semlex.store.write.copy import copy_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.names import Names
+
+# A segment numbers its chunks with 16 bits.
+SEGMENT_CHUNKS = 65_536
+# Up to this many posting rows travel as arrays with the segments, in one statement.
+FEW_POSTING_ROWS = 64
+# Data of rows of which four fill a page, and three and another one do not.
+QUARTER_PAGE_BYTES = range(1_700, 2_001)
+IDS_PAGE = 1_000_000
+# What array_send() makes of a bigint[] without NULL: 20 bytes of dimensions, then length and value of each.
+ARRAY_HEADER_BYTES = 20
+ARRAY_ENTRY = np.dtype([("bytes", ">i4"), ("value", ">i8")])
+
+NO_IDS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+# Id, header, and posting rows: what `merge_segments` merges.
+Source = tuple[bytes, bytes, list[tuple[bytes, bytes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    """A segment that is to be written.
+
+    Attributes:
+        segment_id: Random and never used again, so that what is remembered of a segment is never out of date.
+        generation: The one that it belongs to.
+        language: Of all its chunks.
+        encoded: Its header and its posting rows.
+    """
+
+    segment_id: UUID
+    generation: int
+    language: str
+    encoded: _core.EncodedSegment
+
+    @classmethod
+    def built(cls, builder: _core.SegmentBuilder, generation: int, language: str) -> NewSegment:
+        """The segment of what a builder was given."""
+        segment_id = uuid4()
+        return cls(segment_id, generation, language, builder.finish(segment_id.bytes))
+
+    @classmethod
+    def merged(cls, sources: Sequence[Source], dead: _core.IdSet, generation: int, language: str) -> NewSegment:
+        """The segment of what is alive in others."""
+        segment_id = uuid4()
+        return cls(segment_id, generation, language, _core.merge_segments(segment_id.bytes, sources, dead))
+
+    def without(self, dead: _core.IdSet, generation: int) -> NewSegment:
+        """The same chunks but those, as another segment."""
+        rows = list(zip(self.encoded.first_terms, self.encoded.data, strict=True))
+        source = (self.segment_id.bytes, self.encoded.header, rows)
+        return NewSegment.merged([source], dead, generation, self.language)
+
+
+async def write_segments(
+    connection: Connection,
+    names: Names,
+    segments: Iterable[NewSegment],
+    tombstones: Iterable[tuple[int, _core.IdSet]] = (),
+) -> None:
+    """Writes segments and tombstones.
+
+    Args:
+        connection: In a transaction.
+        names: The collection's tables.
+        segments: Those without a chunk are left out.
+        tombstones: Generation and ids of each; those without an id are left out.
+    """
+    new = [segment for segment in segments if segment.encoded.chunks]
+    dead = [(uuid4(), generation, ids) for generation, ids in tombstones if ids]
+    if not new and not dead:
+        return
+    rows = [
+        (segment.segment_id, term, row)
+        for segment in new
+        for term, row in zip(segment.encoded.first_terms, segment.encoded.data, strict=True)
+    ]
+    # Rows of a quarter of a page next to each other fill the pages; among others they would leave gaps.
+    rows.sort(key=lambda row: len(row[2]) in QUARTER_PAGE_BYTES)
+    owners, terms, data = ([row[place] for row in rows] for place in range(3))
+    if len(data) > FEW_POSTING_ROWS:
+        columns = [("segment_id", "uuid", owners), ("first_term", "bytea", terms), ("data", "bytea", data)]
+        target = sql.SQL("COPY {} (segment_id, first_term, data) FROM STDIN (FORMAT binary)").format(names.posting)
+        await copy_rows(connection, target, [_core.CopyEncoder(columns)])
+        owners, terms, data = [], [], []
+    await connection.execute(
+        sql.SQL(
+            "WITH segments AS (INSERT INTO {} (segment_id, generation, language, chunks, postings, header) "
+            "SELECT * FROM unnest(%(segment_ids)s::uuid[], %(generations)s::int[], %(languages)s::text[], "
+            "%(chunks)s::int[], %(postings)s::bigint[], %(headers)s::bytea[])), "
+            "postings AS (INSERT INTO {} (segment_id, first_term, data) "
+            "SELECT * FROM unnest(%(owners)s::uuid[], %(terms)s::bytea[], %(data)s::bytea[])) "
+            "INSERT INTO {} (tombstone_id, generation, data) "
+            "SELECT * FROM unnest(%(tombstone_ids)s::uuid[], %(tombstone_generations)s::int[], %(dead)s::bytea[])"
+        ).format(names.segment, names.posting, names.tombstone),
+        {
+            "segment_ids": [segment.segment_id for segment in new],
+            "generations": [segment.generation for segment in new],
+            "languages": [segment.language for segment in new],
+            "chunks": [segment.encoded.chunks for segment in new],
+            "postings": [segment.encoded.postings for segment in new],
+            "headers": [segment.encoded.header for segment in new],
+            "owners": owners,
+            "terms": terms,
+            "data": data,
+            "tombstone_ids": [tombstone_id for tombstone_id, *_ in dead],
+            "tombstone_generations": [generation for _, generation, _ in dead],
+            "dead": [_core.encode_tombstone(tombstone_id.bytes, ids) for tombstone_id, _, ids in dead],
+        },
+    )
+
+
+async def segment_sizes(connection: Connection, names: Names, generation: int) -> list[tuple[UUID, str, int]]:
+    """Id, language and number of chunks (dead ones included) of every segment, the smallest first."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL("SELECT segment_id, language, chunks FROM {} WHERE generation = %s ORDER BY chunks, segment_id").format(
+            names.segment
+        ),
+        [generation],
+    )
+    return await cursor.fetchall()
+
+
+async def segment_headers(connection: Connection, names: Names, segments: Sequence[UUID]) -> dict[UUID, bytes]:
+    """Header of each segment."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment),
+        [list(segments)],
+    )
+    return dict(await cursor.fetchall())
+
+
+async def posting_rows(connection: Connection, names: Names, segment: UUID) -> list[tuple[bytes, bytes]]:
+    """First term and data of a segment's rows, in order."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL("SELECT first_term, data FROM {} WHERE segment_id = %s ORDER BY first_term").format(names.posting),
+        [segment],
+    )
+    return await cursor.fetchall()
+
+
+async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
+    """What each tombstone names."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
+    )
+    return {
+        tombstone_id: _core.decode_tombstone(tombstone_id.bytes, data) for tombstone_id, data in await cursor.fetchall()
+    }
+
+
+async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
+    """Ids that a generation's segments hold and no tombstone names."""
+    segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
+    headers = await segment_headers(connection, names, segments)
+    held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
+    tombstones = await tombstone_ids(connection, names, generation)
+    return held - _core.IdSet.union(list(tombstones.values()))
+
+
+async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
+    """Ids of all chunks, ascending."""
+    pages = [np.array([-(2**63)], dtype=np.int64)]
+    while len(pages[-1]):
+        cursor = connection.cursor(binary=True)
+        await cursor.execute(
+            sql.SQL(
+                "SELECT array_send(array_agg(page.keyword_id)) FROM (SELECT c.keyword_id FROM {} AS c "
+                "WHERE c.keyword_id > %s ORDER BY c.keyword_id LIMIT {}) AS page"
+            ).format(names.chunk, sql.Literal(IDS_PAGE)),
+            [int(pages[-1][-1])],
+        )
+        row = await cursor.fetchone()
+        pages.append(ids_of(row and row[0]))
+    return joined(pages[1:])
+
+
+def ids_of(array: bytes | None) -> NDArray[np.int64]:
+    """The values of ``array_send(array_agg(…))`` of a bigint, ascending; none of NULL."""
+    if array is None:
+        return NO_IDS
+    return np.sort(np.frombuffer(array, ARRAY_ENTRY, offset=ARRAY_HEADER_BYTES)["value"].astype(np.int64))
+
+
+def joined(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """One array of several; an empty one of none."""
+    return np.concatenate([NO_IDS, *parts])

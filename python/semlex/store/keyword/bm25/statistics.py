@@ -1,0 +1,70 @@
+"""What ``status`` tells of a keyword index of our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import AnalyzerVersionError, DamagedSegmentError
+from semlex.store.keyword.bm25.generations import read_state
+from semlex.store.keyword.bm25.segments import chunk_ids, live_ids
+
+if TYPE_CHECKING:
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.registry import Collection
+
+
+async def index_figures(connection: Connection, collection: Collection, *, counted: bool = True) -> dict[str, Any]:
+    """Size and state of the index.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        collection: As opened; its keyword engine has an index of ours.
+        counted: Whether the chunks of the index are compared with those of the collection, which reads all their ids.
+
+    Returns:
+        ``index_generation`` and ``index_building`` (the one in the making, or None); ``index_segments``,
+        ``index_tombstones`` and ``index_postings`` of the one that answers; ``index_bytes`` of the tables;
+        ``chunks_not_indexed``, which were written without semlex; ``index_problem``, None or what is damaged. Both
+        are None where nothing is `counted`.
+    """
+    names = collection.names
+    state = await read_state(connection, collection)
+    tables = [names.segment, names.posting, names.tombstone]
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT count(*), coalesce(sum(postings), 0)::bigint, "
+            "(SELECT count(*) FROM {tombstone} WHERE generation = %(generation)s), "
+            "(SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%(tables)s::text[]) AS name), "
+            "count(*) FILTER (WHERE postings > 0 "
+            "AND NOT EXISTS (SELECT FROM {posting} AS p WHERE p.segment_id = s.segment_id)) "
+            "FROM {segment} AS s WHERE generation = %(generation)s"
+        ).format(segment=names.segment, tombstone=names.tombstone, posting=names.posting),
+        {"generation": state.generation, "tables": [table.as_string(connection) for table in tables]},
+    )
+    row = await cursor.fetchone()
+    segments, postings, tombstones, size, empty = row or (0, 0, 0, 0, 0)
+    problem, missing = None, None
+    try:
+        if counted:
+            held = await live_ids(connection, names, state.generation)
+            missing = (_core.IdSet(await chunk_ids(connection, names)) - held).count
+    except (AnalyzerVersionError, DamagedSegmentError) as error:
+        problem = str(error)
+    if empty and problem is None:
+        problem = (
+            f"{empty} of {segments} segments have lost their posting rows; rebuild the index from the texts with: "
+            "semlex reindex --lexical"
+        )
+    return {
+        "index_generation": state.generation,
+        "index_building": state.building,
+        "index_segments": segments,
+        "index_tombstones": tombstones,
+        "index_postings": postings,
+        "index_bytes": size,
+        "chunks_not_indexed": missing,
+        "index_problem": problem,
+    }

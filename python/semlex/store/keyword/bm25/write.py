@@ -1,0 +1,238 @@
+"""The keyword index's share of a write: segments of the texts that were written, tombstones of those that are gone.
+
+All of it happens in the transaction that writes the chunks. Rows are only inserted, so that writers of the same words
+neither wait for each other nor deadlock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex import _core
+from semlex.errors import AnalyzerVersionError, ConfigurationError
+from semlex.store.keyword.bm25.generations import ask_state, state_told, writing_lock
+from semlex.store.keyword.bm25.segments import NO_IDS, SEGMENT_CHUNKS, NewSegment, write_segments
+from semlex.store.schema.presence import hold_collection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.registry import Collection
+
+
+@lru_cache(maxsize=128)
+def analyzer_of(language: str, stop_words: bool) -> _core.Analyzer:
+    """The analyzer of a language.
+
+    Raises:
+        ConfigurationError: The language is not known.
+    """
+    try:
+        return _core.Analyzer(language, stop_words)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+class SegmentWriter:
+    """Texts of any language on their way into segments. Not for several threads at once.
+
+    Args:
+        collection: Says which language a text has that names none, and whether stop words are left out.
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        self._stop_words = collection.settings.stop_words
+        self._language = analyzer_of(collection.settings.language, self._stop_words).language
+        self._open: dict[str, tuple[_core.SegmentBuilder, int]] = {}
+        self._full: list[tuple[str, _core.SegmentBuilder]] = []
+
+    def add(
+        self,
+        ids: NDArray[np.int64],
+        languages: Sequence[str | None],
+        contexts: Sequence[str],
+        texts: Sequence[str],
+    ) -> None:
+        """Analyses chunks: titles and heading path (`contexts`) and text, each in its language."""
+        named = [language or self._language for language in languages]
+        for language in dict.fromkeys(named):
+            analyzer = analyzer_of(language, self._stop_words)
+            rows = [row for row, own in enumerate(named) if own == language]
+            while rows:
+                builder, chunks = self._open.pop(analyzer.language, (None, 0))
+                builder = builder or _core.SegmentBuilder()
+                fitting, rows = rows[: SEGMENT_CHUNKS - chunks], rows[SEGMENT_CHUNKS - chunks :]
+                columns = [[column[row] for row in fitting] for column in (contexts, texts)]
+                builder.add_texts(analyzer, ids[fitting], columns)
+                self._open[analyzer.language] = builder, chunks + len(fitting)
+                if chunks + len(fitting) == SEGMENT_CHUNKS:
+                    self.close(analyzer.language)
+
+    def close(self, language: str) -> None:
+        """Lets further chunks of a language go into another segment."""
+        builder, _ = self._open.pop(language)
+        self._full.append((language, builder))
+
+    def open_chunks(self) -> dict[str, int]:
+        """Languages, and how many chunks of each wait for their segment to be full."""
+        return {language: chunks for language, (_, chunks) in self._open.items()}
+
+    def take(self) -> list[tuple[str, _core.SegmentBuilder]]:
+        """Language and builder of the segments that are full or closed."""
+        taken, self._full = self._full, []
+        return taken
+
+
+class BatchIndex:
+    """What the index gets of one batch: analysed in a thread, while the rows are on their way to the server.
+
+    Args:
+        collection: As opened.
+        generations: Those that are fed.
+        blocks: First ids of the reserved blocks.
+        worker: One thread.
+    """
+
+    def __init__(
+        self, collection: Collection, generations: Sequence[int], blocks: Sequence[int], worker: ThreadPoolExecutor
+    ) -> None:
+        self._collection = collection
+        self._generations = generations
+        self._blocks = np.array(blocks, dtype=np.int64)
+        self._worker = worker
+        self._texts = SegmentWriter(collection)
+        self._numbered = 0
+        self._begun: list[Future[None]] = []
+
+    def number(self, columns: Mapping[str, list[Any]]) -> NDArray[np.int64]:
+        """Gives the next rows their ids, and has them analysed.
+
+        Args:
+            columns: `language`, `context` and `chunk_text` of the rows.
+
+        Returns:
+            int64, shape (n,).
+        """
+        languages, contexts, texts = columns["language"], columns["context"], columns["chunk_text"]
+        ids = self._ids(self._numbered, self._numbered + len(texts))
+        self._numbered += len(texts)
+        self._begun.append(self._worker.submit(self._texts.add, ids, languages, contexts, texts))
+        return ids
+
+    def _ids(self, start: int, stop: int) -> NDArray[np.int64]:
+        rows = np.arange(start, stop)
+        return self._blocks[rows // SEGMENT_CHUNKS] + rows % SEGMENT_CHUNKS
+
+    async def write(
+        self, connection: Connection, stored: NDArray[np.int64] | None, gone: NDArray[np.int64] = NO_IDS
+    ) -> None:
+        """Writes segments and tombstones.
+
+        Args:
+            connection: In the transaction that has written the rows.
+            stored: Ids that chunks of this transaction have now, others than those numbered here included; None when
+                every row was stored with the id that it was given.
+            gone: Ids that chunks had before.
+        """
+        segments = await asyncio.get_running_loop().run_in_executor(self._worker, self._segments, stored)
+        dead = _core.IdSet(gone)
+        tombstones = [(generation, dead) for generation in self._generations]
+        await write_segments(connection, self._collection.names, segments, tombstones)
+
+    def _segments(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
+        for begun in self._begun:
+            begun.result()
+        for language in list(self._texts.open_chunks()):
+            self._texts.close(language)
+        # A row that was there already keeps its id, and what the index has of it, unless its text changed.
+        unused = NO_IDS if stored is None else np.setdiff1d(self._ids(0, self._numbered), stored)
+        if stored is not None and len(unused) == self._numbered:
+            return []
+        first, *others = self._generations
+        segments = []
+        for language, builder in self._texts.take():
+            segment = NewSegment.built(builder, first, language)
+            if len(unused):
+                segment = segment.without(_core.IdSet(unused), first)
+            segments.append(segment)
+            segments += [segment.without(_core.IdSet(), generation) for generation in others]
+        return segments
+
+
+@asynccontextmanager
+async def batch_index(connection: Connection, collection: Collection, rows: int) -> AsyncIterator[BatchIndex | None]:
+    """The index of a batch of so many rows; None where the keyword engine has none of ours.
+
+    It takes a writer's first lock; see `lock_for_writing`.
+    """
+    generations, blocks = await lock_for_writing(connection, collection, rows)
+    if not generations:
+        yield None
+        return
+    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-analysis")
+    try:
+        yield BatchIndex(collection, generations, blocks, worker)
+    finally:
+        worker.shutdown(wait=False, cancel_futures=True)
+
+
+async def lock_for_writing(
+    connection: Connection, collection: Collection, rows: int = 0
+) -> tuple[list[int], list[int]]:
+    """Makes sure that no generation of the index comes or goes before the transaction ends.
+
+    It is the first lock of everyone who writes or deletes chunks.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        rows: How many rows need an id. A block has as many ids as a segment has chunks: the ids of a segment are a
+            range or two then, however many writers there are.
+
+    Returns:
+        generations: Those that are to be fed; none where the keyword engine has no index of ours.
+        blocks: First ids of the reserved blocks.
+
+    Raises:
+        AnalyzerVersionError: A generation is made by another version of the analyzer.
+        CollectionNotFoundError: The collection was dropped.
+    """
+    if collection.lexical.analyzer_version is None:
+        await hold_collection(connection, collection)
+        return [], []
+    async with connection.pipeline():
+        await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
+        answer = await ask_state(connection, collection, "FOR SHARE")
+        # Behind the lock: whoever begins a generation knows by the ids which chunks it has to read.
+        reserved = await connection.execute(
+            "SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')) FROM generate_series(1, %s)",
+            [collection.names.chunk.as_string(connection), -(-rows // SEGMENT_CHUNKS)],
+        )
+    state = await state_told(answer, collection)
+    for version in state.versions:
+        if version != _core.ANALYZER_VERSION:
+            name = collection.names.collection
+            raise AnalyzerVersionError(
+                f"the keyword index of collection {name!r} is made by version {version} of the analyzer, this is "
+                f"version {_core.ANALYZER_VERSION}, so that nothing can be written; rebuild the index with: "
+                f"semlex reindex --lexical --collection {name}"
+            )
+    return state.live, [row[0] for row in await reserved.fetchall()]
+
+
+async def write_tombstones(
+    connection: Connection, collection: Collection, generations: Sequence[int], gone: NDArray[np.int64]
+) -> None:
+    """Tells every generation that these ids are gone."""
+    dead = _core.IdSet(gone)
+    await write_segments(connection, collection.names, [], [(generation, dead) for generation in generations])

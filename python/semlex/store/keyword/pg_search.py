@@ -1,0 +1,143 @@
+"""The keyword leg on the extension pg_search (ParadeDB): BM25 in a Tantivy index inside Postgres."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+from semlex.store.keyword.tsvector import TsvectorEngine
+from semlex.store.postgres.extensions import Extension, first_words
+from semlex.store.query.legs import Leg, LegAnswer, Question, Statement, key_arrays, ranked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.query.filters import Filter
+    from semlex.store.query.legs import Key
+    from semlex.store.schema.names import Names
+
+INDEX = "keyword_words"
+# Languages that both the extension's stemmers and the server's text-search configurations (for excerpts) know.
+STEMMERS = (
+    *("arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian"),
+    *("norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish"),
+)
+WITHOUT_STOP_WORDS = ("arabic", "greek", "romanian", "tamil", "turkish")
+TEXT = sql.SQL("(c.context || E'\\n' || c.chunk_text)")
+
+
+class PgSearchEngine:
+    """BM25 of pg_search; lengths are kept in 256 steps, as in Lucene.
+
+    The query is an operand of the operator ``|||``, which only cuts it into words and looks for any of them: the
+    extension's query language cannot be reached. The extension always lies in the schemas ``paradedb`` and ``pdb``, its
+    operators in ``pg_catalog``.
+
+    Args:
+        language: ``simple``, or a language that the extension can stem.
+        extension: As found in the database; None before one is reached.
+        stop_words: Whether words that every text has are left out.
+
+    Raises:
+        ConfigurationError: The extension cannot stem the language.
+    """
+
+    name = "pg_search"
+    score_name = "bm25"
+    analyzer_version: int | None = None
+
+    def __init__(self, language: str, extension: Extension | None = None, *, stop_words: bool = True) -> None:
+        if language not in (*STEMMERS, "simple"):
+            raise ConfigurationError(
+                f"pg_search knows the languages {', '.join(STEMMERS)} and simple; got {language!r}: "
+                "choose simple, or another keyword engine"
+            )
+        self._headlines = TsvectorEngine(language)
+        self._extension = extension or Extension(self.name)
+        options = ["alias=words"]
+        if language in STEMMERS:
+            options.append(f"stemmer={language}")
+            if stop_words and language not in WITHOUT_STOP_WORDS:
+                options.append(f"stopwords_language={language}")
+        self._tokenizer = sql.SQL("pdb.unicode_words({})").format(sql.SQL(", ").join(map(sql.Literal, options)))
+
+    def create(self, names: Names) -> Sequence[sql.Composed]:
+        """Adds the index.
+
+        Raises:
+            UnsupportedServerError: The extension cannot be used here.
+        """
+        if self._extension.problem is not None:
+            self._extension.refuse()
+        return tuple(statement for _, statement in self.indexes(names))
+
+    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+        """The index, which is there from the beginning; made again when somebody has dropped it.
+
+        The extension wants one column that names a row, and orders by columns that are in its index.
+        """
+        statement = sql.SQL(
+            "CREATE INDEX {} ON {} USING bm25 (keyword_id, ((context || E'\\n' || chunk_text)::{}), document_id, "
+            "(chunk_id::pdb.literal)) WITH (key_field = 'keyword_id')"
+        ).format(names.index(INDEX), names.chunk, self._tokenizer)
+        return ((INDEX, statement),)
+
+    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+        """Chunks that contain any of the words, best score first; ties by key."""
+        if self._extension.problem is not None:
+            return self._extension.refusing_leg()
+        words, warnings = first_words(query)
+        # The filter and the order are worked off inside the extension, so there are as many rows as exist.
+        statement = sql.SQL(
+            "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) AS score FROM {chunk} AS c "
+            "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text AND {condition} "
+            "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
+        ).format(chunk=names.chunk, text=TEXT, condition=condition.expression)
+
+        async def finish(_: Connection, rows: list[list[Any]]) -> LegAnswer:
+            return ranked(rows[0], scores_of=partial(_scores_of, names, words), warnings=warnings)
+
+        parameters = {"query": words, "limit": limit, **condition.parameters}
+        return Leg("keyword", lambda _: (Statement(statement, parameters),), finish)
+
+    def excerpt(self, query: str | None) -> sql.Composed:
+        """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
+        return self._headlines.excerpt(query)
+
+    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
+        """None: the statement makes them."""
+        del query, texts, languages
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        return self._headlines.match_lines(query, texts, languages)
+
+
+def _scores_of(names: Names, words: str, keys: Sequence[Key]) -> Question:
+    """Scores of chunks, 0 without any of the words; NaN for one that is gone."""
+    arrays = key_arrays(keys)
+    # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The conditions
+    # let more chunks pass than are asked for; a join would lose the score.
+    scored = sql.SQL(
+        "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) FROM {chunk} AS c "
+        "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text "
+        "AND c.document_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(document_ids)s::uuid[])::pdb.const(0) "
+        "AND c.chunk_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(chunk_ids)s::text[])::pdb.const(0)"
+    ).format(chunk=names.chunk, text=TEXT)
+    existing = sql.SQL(
+        "SELECT c.document_id, c.chunk_id, 0::float8 FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
+    ).format(chunk=names.chunk)
+
+    def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
+        known = {(row[0], row[1]): row[2] for part in rows for row in part}
+        return np.array([known.get(key, np.nan) for key in keys], dtype=np.float64)
+
+    return Question((Statement(existing, arrays), Statement(scored, {"query": words, **arrays})), scores)

@@ -1,0 +1,182 @@
+"""The keyword leg on the extension pg_textsearch: BM25 over the server's own text-search configurations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from psycopg import sql
+
+from semlex.store.keyword.tsvector import TsvectorEngine
+from semlex.store.postgres.extensions import Extension, first_words
+from semlex.store.query.legs import Leg, LegAnswer, Question, Statement, fetch, key_arrays, ranked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.query.filters import Filter
+    from semlex.store.query.legs import Key
+    from semlex.store.schema.names import Names
+
+INDEX = "keyword_text"
+# The extension looks at no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
+MAX_DEPTH = 100_000
+# Chunks that the index looks for, per one that is wanted: room for those that score as the last one does. And how much
+# deeper it looks where that was too little.
+OVERSAMPLING = 8
+DEEPER = 8
+# Where a filter keeps no more chunks than this, each can be scored by itself, at about 0.1 ms.
+NARROW_FILTER_ROWS = 20_000
+
+
+class PgTextsearchEngine:
+    """BM25 of pg_textsearch, with its k1 1.2 and b 0.75; lengths are kept in 256 steps, as in Lucene.
+
+    Args:
+        language: A text-search configuration of ``pg_catalog``, for example ``english`` or ``simple``.
+        extension: As found in the database; None before one is reached.
+
+    Raises:
+        ConfigurationError: The language is not a plain name.
+    """
+
+    name = "pg_textsearch"
+    score_name = "bm25"
+    analyzer_version: int | None = None
+
+    def __init__(self, language: str, extension: Extension | None = None) -> None:
+        self._words = TsvectorEngine(language)
+        self._language = language
+        self._extension = extension or Extension(self.name)
+
+    def create(self, names: Names) -> Sequence[sql.Composed]:
+        """Adds a generated column (older versions index no expressions) and the index, which also holds the statistics.
+
+        Raises:
+            UnsupportedServerError: The extension cannot be used here.
+        """
+        if self._extension.problem is not None:
+            self._extension.refuse()
+        column = sql.SQL(
+            "ALTER TABLE {} ADD COLUMN keyword_text text NOT NULL "
+            "GENERATED ALWAYS AS (context || E'\\n' || chunk_text) STORED"
+        ).format(names.chunk)
+        return (column, *(statement for _, statement in self.indexes(names)))
+
+    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+        """The index, which is there from the beginning; made again when somebody has dropped it."""
+        statement = sql.SQL("CREATE INDEX {} ON {} USING bm25 (keyword_text) WITH (text_config = {})").format(
+            names.index(INDEX), names.chunk, sql.Literal(self._language)
+        )
+        return ((INDEX, statement),)
+
+    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+        """Chunks that contain any of the words, best score first; ties by key."""
+        if self._extension.problem is not None:
+            return self._extension.refusing_leg()
+        return _Query(names, self._extension, query, limit, condition).leg()
+
+    def excerpt(self, query: str | None) -> sql.Composed:
+        """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
+        return self._words.excerpt(query)
+
+    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
+        """None: the statement makes them."""
+        del query, texts, languages
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        return self._words.match_lines(query, texts, languages)
+
+
+class _Query:
+    """One query.
+
+    The index gives chunks of equal score in an order of its own, so all that are equal to the last one are taken, and
+    ordered here. The server computes the score of each chunk that it returns once more from the text, which takes
+    longer than finding it: no more of them are returned than needed.
+    """
+
+    def __init__(self, names: Names, extension: Extension, query: str, limit: int, condition: Filter) -> None:
+        text, self._warnings = first_words(query)
+        self._names, self._limit, self._condition = names, limit, condition
+        self._parameters = {"query": text, "limit": limit, **condition.parameters}
+        schema = sql.Identifier(extension.schema or "")
+        # Negative, the lower the better: an index can be read in ascending order only.
+        self._distance = sql.SQL(
+            "c.keyword_text OPERATOR({schema}.<@>) {schema}.to_bm25query(%(query)s::text, {index})"
+        ).format(schema=schema, index=sql.Literal(f"{names.schema}.{names.collection}_{INDEX}"))
+
+    def leg(self) -> Leg:
+        first = min(OVERSAMPLING * self._limit, MAX_DEPTH)
+
+        async def finish(connection: Connection, rows: list[list[Any]]) -> LegAnswer:
+            found, depth, warnings = rows[0], first, self._warnings
+            while found and found[0][3] == depth < MAX_DEPTH:  # there may be more that are equal
+                depth = min(DEEPER * depth, MAX_DEPTH)
+                found = await fetch(connection, self._best(depth))
+            if len(found) < self._limit and not self._condition.is_empty:
+                large, narrow = (await fetch(connection, self._sizes()))[0]
+                if large and narrow:
+                    found = await fetch(connection, self._every_chunk())
+                elif large:
+                    warnings = (*warnings, f"the keyword leg looked at the best {MAX_DEPTH} chunks only")
+            return ranked(found, scores_of=self._scores_of, warnings=warnings)
+
+        return Leg("keyword", lambda _: (self._best(first),), finish)
+
+    def _best(self, depth: int) -> Statement:
+        """The best chunks that pass the filter, and how many there are with those that equal the last of them.
+
+        Past the depth the extension goes on by itself as long as the filter keeps too few; a chunk may come twice then.
+        """
+        text = sql.SQL(
+            "SELECT DISTINCT document_id, chunk_id, -distance AS score, count(*) OVER () FROM ("
+            "SELECT document_id, chunk_id, distance FROM ("
+            "SELECT c.document_id, c.chunk_id, {distance} AS distance FROM {chunk} AS c WHERE {condition} "
+            "ORDER BY {distance} LIMIT %(depth)s) AS best "
+            "ORDER BY distance FETCH FIRST (%(limit)s) ROWS WITH TIES) AS tied WHERE distance < 0 "
+            "ORDER BY score DESC, document_id, chunk_id LIMIT %(limit)s"
+        ).format(distance=self._distance, condition=self._condition.expression, chunk=self._names.chunk)
+        return Statement(text, {**self._parameters, "depth": depth})
+
+    def _sizes(self) -> Statement:
+        """Whether the collection is larger than what the extension looks at, and whether the filter keeps few."""
+        text = sql.SQL(
+            "SELECT (SELECT count(*) FROM (SELECT FROM {chunk} LIMIT {deepest} + 1) AS bounded) > {deepest}, "
+            "(SELECT count(*) FROM (SELECT FROM {chunk} AS c WHERE {condition} LIMIT {narrow} + 1) AS kept) <= {narrow}"
+        ).format(
+            chunk=self._names.chunk,
+            condition=self._condition.expression,
+            deepest=sql.Literal(MAX_DEPTH),
+            narrow=sql.Literal(NARROW_FILTER_ROWS),
+        )
+        return Statement(text, self._parameters)
+
+    def _every_chunk(self) -> Statement:
+        """Scores each chunk that passes the filter by itself."""
+        text = sql.SQL(
+            "WITH scored AS MATERIALIZED (SELECT c.document_id, c.chunk_id, -({distance}) AS score FROM "
+            "(SELECT c.document_id, c.chunk_id, c.keyword_text FROM {chunk} AS c WHERE {condition} OFFSET 0) AS c) "
+            "SELECT document_id, chunk_id, score FROM scored WHERE score > 0 "
+            "ORDER BY score DESC, document_id, chunk_id LIMIT %(limit)s"
+        ).format(distance=self._distance, condition=self._condition.expression, chunk=self._names.chunk)
+        return Statement(text, self._parameters)
+
+    def _scores_of(self, keys: Sequence[Key]) -> Question:
+        """Scores of chunks, 0 without any of the words; NaN for one that is gone."""
+        text = sql.SQL(
+            "SELECT k.place, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "WITH ORDINALITY AS k(document_id, chunk_id, place) JOIN {chunk} AS c USING (document_id, chunk_id)"
+        ).format(distance=self._distance, chunk=self._names.chunk)
+
+        def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
+            made = np.full(len(keys), np.nan)
+            for place, score in rows[0]:
+                made[place - 1] = score
+            return made
+
+        return Question((Statement(text, {**self._parameters, **key_arrays(keys)}),), scores)

@@ -1,0 +1,148 @@
+"""The keyword leg on Postgres' own full-text search: a generated tsvector column, OR of the query's words, ts_rank.
+
+This is not BM25 (no inverse document frequency, no saturation), and its score is not called so.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import ConfigurationError
+from semlex.store.keyword.base import MAX_TERMS, match_lines, terms_cut
+from semlex.store.keyword.none import plain_excerpt
+from semlex.store.query.legs import Leg, LegAnswer, Question, Statement, by_key, ranked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.query.filters import Filter
+    from semlex.store.query.legs import Key
+    from semlex.store.schema.names import Names
+
+# Name of the engine -> the rank function that scores it, as a name and as SQL.
+RANK_FUNCTIONS = {
+    "tsvector": ("ts_rank", sql.SQL("ts_rank")),
+    "tsvector_cd": ("ts_rank_cd", sql.SQL("ts_rank_cd")),
+}
+# 1 divides the rank by 1 + log(length): measured best for both rank functions on nine test collections.
+LENGTH_NORMALISATION = 1
+
+HEADLINE = 'StartSel="**", StopSel="**", MaxFragments=2, MaxWords=28, MinWords=12, FragmentDelimiter=" … "'
+
+# A lexeme in the syntax of tsquery: between quotes, with quote and backslash doubled.
+QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', '''''') || ''''")
+
+
+class TsvectorEngine:
+    """Full-text search of Postgres.
+
+    Args:
+        language: A text-search configuration of ``pg_catalog``, for example ``english`` or ``simple``.
+        name: ``tsvector`` ranks with ts_rank (better on eight of nine measured collections, and faster),
+            ``tsvector_cd`` with ts_rank_cd.
+
+    Raises:
+        ConfigurationError: The language is not a plain name.
+    """
+
+    analyzer_version: int | None = None
+
+    def __init__(self, language: str, name: str = "tsvector") -> None:
+        if not re.fullmatch(r"[a-z_]{1,63}", language):
+            raise ConfigurationError(
+                f"language must be a text-search configuration such as 'english'; got {language!r}"
+            )
+        self.name = name
+        # Postgres may have configurations that are no language of ours.
+        self._analyzer = _core.Analyzer(language if language in _core.ANALYZER_LANGUAGES else "simple")
+        self.score_name, self._rank = RANK_FUNCTIONS[name]
+        # A constant regconfig keeps the generated column immutable; the type is never stored in a column, which
+        # pg_upgrade would refuse.
+        self._config = sql.SQL("{}::regconfig").format(sql.Literal(f"pg_catalog.{language}"))
+
+    def create(self, names: Names) -> Sequence[sql.Composed]:
+        """Adds the generated column. Titles and heading path (``context``) are part of what is found."""
+        return (
+            sql.SQL(
+                "ALTER TABLE {} ADD COLUMN text_search tsvector "
+                "GENERATED ALWAYS AS (to_tsvector({}, context || E'\\n' || chunk_text)) STORED"
+            ).format(names.chunk, self._config),
+        )
+
+    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+        """A GIN index on the column."""
+        statement = sql.SQL("CREATE INDEX {} ON {} USING gin (text_search)")
+        return (("text_search", statement.format(names.index("text_search"), names.chunk)),)
+
+    def _tsquery(self) -> sql.Composed:
+        """SQL of the OR of the query's lexemes.
+
+        The parser's own query functions are not used: they AND the words, so a question finds nothing, and they fail
+        on hostile text.
+        """
+        return sql.SQL(
+            "(SELECT coalesce(string_agg({quoted}, ' | '), '')::tsquery FROM ("
+            "SELECT lexeme FROM unnest(to_tsvector({config}, %(query)s)) ORDER BY positions[1], lexeme LIMIT {limit}"
+            ") AS term)"
+        ).format(quoted=QUOTED_LEXEME, config=self._config, limit=sql.Literal(MAX_TERMS))
+
+    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+        """Chunks that contain any of the words, best rank first; ties by key."""
+        parts = {
+            "asked": sql.SQL("WITH asked AS MATERIALIZED (SELECT {} AS terms)").format(self._tsquery()),
+            "score": sql.SQL("{}(c.text_search, asked.terms, {})::float8").format(
+                self._rank, sql.Literal(LENGTH_NORMALISATION)
+            ),
+            "chunk": names.chunk,
+            "condition": condition.expression,
+        }
+        statement = sql.SQL(
+            "{asked} SELECT c.document_id, c.chunk_id, {score} AS score "
+            "FROM {chunk} AS c, asked WHERE c.text_search @@ asked.terms AND {condition} "
+            "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
+        ).format(**parts)
+        of_others = sql.SQL(
+            "{asked} SELECT CASE WHEN c.text_search @@ asked.terms THEN {score} WHEN c.chunk_id IS NOT NULL THEN 0 END "
+            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
+            "CROSS JOIN asked LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
+        ).format(**parts)
+        count = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
+        parameters = {"query": query, "limit": limit, **condition.parameters}
+        finish = partial(self._answer, Statement(of_others, {"query": query}), limit)
+        statements = (Statement(count, {"query": query}), Statement(statement, parameters))
+        return Leg("keyword", lambda _: statements, finish)
+
+    async def _answer(self, of_others: Statement, limit: int, _: Connection, rows: list[list[Any]]) -> LegAnswer:
+        counted, found = rows
+
+        def scores_of(keys: Sequence[Key]) -> Question:
+            if len(found) < limit:  # all that match were found
+                return Question((), lambda _: np.zeros(len(keys), dtype=np.float64))
+            return by_key(of_others, keys)
+
+        return ranked(found, scores_of=scores_of, warnings=terms_cut(counted[0][0]))
+
+    def excerpt(self, query: str | None) -> sql.Composed:
+        """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
+        if query is None:
+            return plain_excerpt()
+        return sql.SQL("ts_headline({}, c.chunk_text, {}, {})").format(
+            self._config, self._tsquery(), sql.Literal(HEADLINE)
+        )
+
+    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
+        """None: the statement makes them."""
+        del query, texts, languages
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        del languages
+        return match_lines(self._analyzer, query, texts)

@@ -1,0 +1,1 @@
+"""The server: connections, transactions, errors; no table of ours."""

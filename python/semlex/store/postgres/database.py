@@ -1,0 +1,444 @@
+"""Connections: the pool, transactions, retries, and the translation of the driver's errors into ours.
+
+Nothing here keeps session state: settings are local to a transaction, no prepared statements, no session locks. So it
+works behind PgBouncer in transaction mode, on standbys, and on a connection that somebody else owns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import random
+import socket
+import threading
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+from psycopg_pool import AsyncConnectionPool
+
+from semlex.errors import ConfigurationError, ConnectionFailedError, SearchTimeoutError
+from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.errors import is_retryable, translate
+from semlex.store.postgres.settings import (
+    READ_SETTINGS,
+    SETTINGS,
+    begin_writing,
+    check_encoding,
+    current_settings,
+    is_told,
+    read_times_as_utc,
+    set_local,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    Connection = psycopg.AsyncConnection[Any]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("semlex")
+
+RETRY_ATTEMPTS = 4
+RETRY_BASE_SECONDS = 0.05
+MAX_CONNECTIONS = 10_000
+# The system may allow less.
+SEND_BUFFER_BYTES = 1024 * 1024
+# The server's own time-out gets this much longer before the connection is given up.
+DEADLINE_GRACE_SECONDS = 0.25
+# A server that is asked to cancel a statement gets this long to take the request, on a connection of ours.
+CANCEL_SECONDS = 1.0
+# So long may a cancelled statement take to end on the user's own connection.
+ENDING_SECONDS = 5.0
+# A peer that vanished is noticed after about a minute instead of the system's two hours.
+KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+
+
+class _Connection(psycopg.AsyncConnection[Any]):
+    """A connection of our own pool: cancelling does not wait for a server that takes no request."""
+
+    async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
+        try:
+            await super().cancel_safe(timeout=min(timeout, CANCEL_SECONDS))
+        except psycopg.Error:
+            self.pgconn.finish()  # the pool makes another
+            raise
+
+
+def check_access(
+    url: str | None = None,
+    *,
+    pool: object = None,
+    connection: object = None,
+    max_connections: int = 8,
+    timeout: float = 10.0,
+) -> None:
+    """Refuses arguments that no database can be reached with; nothing is connected to.
+
+    Raises:
+        ConfigurationError: Names the argument, its limit and what was given.
+    """
+    if url is not None:
+        describe(url)
+    if pool is not None and not isinstance(pool, AsyncConnectionPool):
+        raise ConfigurationError(f"pool must be a psycopg_pool.AsyncConnectionPool; got {_class_of(pool)}")
+    if connection is not None and not isinstance(connection, psycopg.AsyncConnection):
+        raise ConfigurationError(f"connection must be a psycopg.AsyncConnection; got {_class_of(connection)}")
+    if isinstance(max_connections, bool) or not isinstance(max_connections, int):
+        raise ConfigurationError(f"max_connections must be a whole number; got {_class_of(max_connections)}")
+    if not 1 <= max_connections <= MAX_CONNECTIONS:
+        raise ConfigurationError(f"max_connections must be 1 to {MAX_CONNECTIONS:,}; got {max_connections}")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise ConfigurationError(f"timeout must be a number of seconds; got {_class_of(timeout)}")
+    if not 0 < timeout <= threading.TIMEOUT_MAX or math.isnan(timeout):
+        raise ConfigurationError(f"timeout must be a number of seconds above 0; got {timeout}")
+
+
+def _class_of(value: object) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+class Database:
+    """A pool of our own, or a pool or a single connection of the user's.
+
+    Args:
+        url: libpq connection string; needed unless `pool` or `connection` is given.
+        pool: An open pool that the caller keeps and closes.
+        connection: An open connection that the caller keeps; writes join its transaction when it is in one.
+        max_size: Most connections of a pool of our own.
+        timeout: Seconds to wait for the server or for a free connection.
+
+    Raises:
+        ConfigurationError: An argument cannot be used; see `check_access`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        pool: AsyncConnectionPool[Any] | None = None,
+        connection: Connection | None = None,
+        max_size: int = 8,
+        timeout: float = 10.0,
+    ) -> None:
+        if sum(given is not None for given in (url, pool, connection)) != 1:
+            raise ConfigurationError("give exactly one of db_url, pool and connection")
+        check_access(url, pool=pool, connection=connection, max_connections=max_size, timeout=timeout)
+        self.url = url
+        self.timeout = timeout
+        self._max_size = max_size
+        self._pool = pool
+        self._owns_pool = pool is None and connection is None
+        self._connection = connection
+        # One connection cannot carry two searches at once; callers queue here.
+        self._connection_lock = asyncio.Lock()
+
+    @property
+    def joins_transaction(self) -> bool:
+        """True when a single connection of the user's is in use."""
+        return self._connection is not None
+
+    async def open(self) -> None:
+        """Opens the pool after one plain connection has shown that the server can be reached.
+
+        Raises:
+            ConnectionFailedError: It cannot; the message names host, database and user.
+            UnsupportedServerError: The database's encoding cannot hold every text.
+        """
+        if not self._owns_pool or self._pool is not None or self.url is None:
+            return
+        where = describe(self.url)
+        named = conninfo_to_dict(self.url)
+        options: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in named}
+        options |= {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
+        try:
+            # The pool reports a time-out only; one plain connection gives the reason.
+            probe = await psycopg.AsyncConnection.connect(
+                self.url, connect_timeout=max(1, round(self.timeout)), **options
+            )
+        except psycopg.Error as error:
+            raise translate(error, f"connect to {where}", self.url) from None
+        try:
+            check_encoding(probe)
+        finally:
+            await probe.close()
+        pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+            self.url,
+            connection_class=_Connection,
+            min_size=1,
+            max_size=self._max_size,
+            timeout=self.timeout,
+            max_waiting=self._max_size * 32,
+            kwargs=options,
+            configure=_configure,
+            open=False,
+        )
+        await pool.open()
+        self._pool = pool
+
+    async def close(self) -> None:
+        """Closes a pool of our own; a pool or connection of the user's stays open."""
+        if self._owns_pool and self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection for a short piece of work.
+
+        Raises:
+            ConfigurationError: The user's connection is closed, or its transaction has failed.
+            UnsupportedServerError: The database's encoding cannot hold every text.
+        """
+        if self._connection is not None:
+            async with self._connection_lock:
+                _check_usable(self._connection)
+                check_encoding(self._connection)
+                yield self._connection
+        elif self._pool is not None:
+            async with self._pool.connection() as connection:
+                check_encoding(connection)
+                yield connection
+        else:
+            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+
+    async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, deadline: float | None = None) -> T:
+        """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried where that is safe.
+
+        One snapshot for all statements, and the form that standbys and poolers accept.
+
+        Args:
+            doing: What it is for, for error messages.
+            work: Gets the connection.
+            deadline: Seconds after which a server that does not answer at all is given up. The server's own
+                statement_timeout is what normally ends late work; this is for a network that swallows it.
+
+        Raises:
+            SearchTimeoutError: The deadline passed. A connection of a pool was closed; the user's own can be used
+                again, unless it did not answer to the cancellation either: then it was closed, too.
+        """
+
+        async def transaction(connection: Connection) -> T:
+            if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
+                # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
+                async with connection.transaction() as savepoint:
+                    await set_local(connection, **READ_SETTINGS)
+                    result = await work(connection)
+                    raise psycopg.Rollback(savepoint)
+                return result
+            return await _in_one_snapshot(connection, work)
+
+        if deadline is None:
+            return await self._run(doing, transaction)
+        return await self._give_up_after(deadline, doing, transaction)
+
+    async def _give_up_after(self, deadline: float, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
+        held: list[Connection] = []
+
+        async def remembering(connection: Connection) -> T:
+            held[:] = [connection]
+            return await transaction(connection)
+
+        task = asyncio.ensure_future(self._run(doing, remembering))
+        try:
+            done, _ = await asyncio.wait({task}, timeout=deadline + DEADLINE_GRACE_SECONDS)
+        except asyncio.CancelledError:
+            await self._abandon(task, held)
+            raise
+        if done:
+            return task.result()
+        if self._connection is None:
+            # Without this, cancelling would wait for the server's answer to the cancellation. The pool replaces the
+            # connection. One that is the user's is left to them.
+            for connection in held:
+                connection.pgconn.finish()
+        await self._abandon(task, held)
+        raise SearchTimeoutError(f"{doing}: the server did not answer within {deadline:g} s")
+
+    async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:
+        """Ends a task, and waits until it has let go of its connection.
+
+        It rolls back to a savepoint on the user's own connection: a statement of the user's that came before that
+        would be undone.
+        """
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        task.cancel()
+        try:
+            done, _ = await asyncio.wait({task}, timeout=ENDING_SECONDS)
+        except asyncio.CancelledError:
+            done = set()
+        if not done:
+            for connection in held:
+                connection.pgconn.finish()
+
+    async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
+        """Runs `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
+
+        `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
+
+        Args:
+            doing: What it is for, for error messages.
+            work: Gets the connection.
+            one_snapshot: Whether all statements see one state (REPEATABLE READ).
+
+        Raises:
+            ConfigurationError: `one_snapshot` inside a transaction that has begun.
+            StoreError: Among others: a lock was not to be had within a minute, or within the session's lock_timeout.
+        """
+
+        async def transaction(connection: Connection) -> T:
+            joined = self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE
+            if joined and one_snapshot:
+                raise ConfigurationError(f"{doing}: this needs a transaction of its own; end yours first")
+            async with connection.transaction():
+                if one_snapshot:
+                    await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                if not joined:
+                    await begin_writing(connection)
+                    try:
+                        return await work(connection)
+                    except BaseException:
+                        if connection.info.transaction_status == TransactionStatus.ACTIVE and self._connection is None:
+                            # Interrupted inside a COPY: it cannot be rolled back, so the server does it.
+                            connection.pgconn.finish()
+                        raise
+                previous = await current_settings(connection)
+                await set_local(connection, **SETTINGS)
+                result = await work(connection)
+                await set_local(connection, **previous)
+                return result
+
+        return await self._run(doing, transaction, writing=True)
+
+    async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:
+        # A connection is not asked whether it still lives before it is used: that would be a round trip for every
+        # search, and work that meets a dead one is done again anyway.
+        for attempt in range(1, RETRY_ATTEMPTS + 1):
+            connection: Connection | None = None
+            try:
+                async with self.connection() as connection:
+                    return await transaction(connection)
+            except psycopg.Error as error:
+                if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
+                    raise translate(error, doing, self.url, writing=writing) from None
+                if self._pool is not None and connection is not None and connection.closed:
+                    await self._pool.drain()  # the server may have gone, and every connection with it
+                # Full jitter: clients that failed together must not come back together.
+                pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** (attempt - 1))  # noqa: S311 - not a secret
+                logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
+                await asyncio.sleep(pause)
+        raise AssertionError  # the loop returns or raises
+
+
+def _check_usable(connection: Connection) -> None:
+    """Refuses a connection of the user's on which no statement can run."""
+    if connection.closed:
+        raise ConnectionFailedError("the connection that was given as connection= is closed; open another")
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        raise ConfigurationError(
+            "the transaction of the connection that was given as connection= has failed; roll it back first"
+        )
+
+
+async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+    """Runs `work` in a transaction of its own.
+
+    Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
+    own block of a transaction waits three times, which is longer than a search of words takes.)
+    """
+    if not connection.autocommit:
+        # The user's own: the driver begins a transaction by itself before any statement.
+        async with connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await set_local(connection, **READ_SETTINGS)
+            return await work(connection)
+    try:
+        async with _pipelined(connection) as pipeline:
+            _pipelines[connection] = pipeline
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await set_local(connection, **READ_SETTINGS)
+            if not is_told(connection):
+                # The driver encodes parameters by what the server has told, which it does with its next answer.
+                await pipeline.sync()
+            result = await work(connection)
+            await connection.execute("COMMIT")
+    except BaseException:
+        if not connection.closed:
+            with suppress(psycopg.Error):  # what happened first is what is told
+                await connection.rollback()
+        raise
+    finally:
+        _pipelines.pop(connection, None)
+    return result
+
+
+@asynccontextmanager
+async def _pipelined(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
+    """The driver's block, which would write to the log that it could not end after an error in it."""
+    async with AsyncExitStack() as block:
+        pipeline = await block.enter_async_context(connection.pipeline())
+        try:
+            yield pipeline
+        except BaseException:
+            with suppress(psycopg.Error):
+                await block.aclose()
+            raise
+
+
+_pipelines: WeakKeyDictionary[Connection, psycopg.AsyncPipeline] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def in_one_go(connection: Connection) -> AsyncIterator[None]:
+    """Sends the statements of the block at once; at its end all have been answered, or the first failure is raised.
+
+    Afterwards the connection can be used as far as its transaction allows.
+    """
+    pipeline = _pipelines.get(connection)
+    if pipeline is None:
+        async with _pipelined(connection):
+            yield
+        return
+    # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
+    try:
+        yield
+        await pipeline.sync()
+    except psycopg.Error:
+        if not connection.closed:
+            with suppress(psycopg.Error):  # the rest of the answers
+                await pipeline.sync()
+        raise
+
+
+async def _configure(connection: Connection) -> None:
+    read_times_as_utc(connection)
+    _widen_send_buffer(connection)
+
+
+def _widen_send_buffer(connection: Connection) -> None:
+    """Lets more of a COPY be on its way, so that a server on this machine is busy while we make the next rows.
+
+    A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts by itself.)
+    """
+    if connection.info.host.startswith("/"):
+        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+
+async def in_time(connection: Connection, work: Callable[[], Awaitable[T]]) -> T | None:
+    """What `work` returns, or None when a statement of it took longer than its time limit.
+
+    The transaction goes on either way, with the settings that it had.
+    """
+    try:
+        async with connection.transaction():
+            return await work()
+    except psycopg.errors.QueryCanceled:
+        return None

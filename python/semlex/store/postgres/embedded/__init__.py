@@ -1,0 +1,1 @@
+"""A Postgres of one's own, out of a wheel."""

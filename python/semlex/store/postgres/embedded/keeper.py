@@ -1,0 +1,227 @@
+"""Keeps the embedded server for a while after its last user, and stops it then.
+
+A keeper is a process of its own that outlives the command which started it. It reads from a named pipe, ``keeper`` in
+the server's folder. That someone reads there is all that others know of it: the kernel forgets a reader that dies,
+however it dies. Between its looks a keeper holds no lock. A look takes the start lock, as everyone does who starts or
+stops the server, and then asks whether anyone holds the lock of users.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from semlex.errors import EmbeddedServerError
+from semlex.store.postgres.embedded.folder import is_in_use, start_lock
+from semlex.store.postgres.embedded.process import program_of, read_postmaster, stop_server
+
+LOOK_SECONDS = 5.0
+SHORTEST_SECONDS = 0.2  # between two looks; a message makes for one at once
+STOP_SECONDS = 60.0
+READY_SECONDS = 10.0  # within which a new keeper says that it runs
+# The shell ends at once, so the keeper is nobody's child that somebody would have to wait for.
+DETACH = '"$@" &'
+PROGRAM = "from semlex.store.postgres.embedded.keeper import main; main()"
+
+
+def keep_server(folder: Path, seconds: float) -> bool:
+    """Has the server kept from now on. Call it with the start lock held.
+
+    Args:
+        folder: The server's.
+        seconds: How long it may be without users.
+
+    Returns:
+        Whether a keeper was told or started; without one the server should be stopped now.
+    """
+    now = time.monotonic()
+    return tell_keeper(folder, seconds, now) or _start_keeper(folder, seconds, now)
+
+
+def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> bool:
+    """Tells the folder's keeper how long it may be without users, and makes it look.
+
+    Args:
+        folder: The server's.
+        seconds: How long.
+        since: From when on, on the monotonic clock, which the processes of a machine share; None = from now on. Of
+            several orders the youngest holds.
+
+    Returns:
+        Whether there is one.
+    """
+    pipe = _open_pipe(folder, os.O_WRONLY)
+    if pipe is None:
+        return False
+    try:
+        with contextlib.suppress(BlockingIOError):  # full of messages that say the same
+            os.write(pipe, f"{time.monotonic() if since is None else since} {seconds}\n".encode())
+    finally:
+        os.close(pipe)
+    return True
+
+
+def has_keeper(folder: Path) -> bool:
+    """Whether a keeper listens."""
+    pipe = _open_pipe(folder, os.O_WRONLY)
+    if pipe is not None:
+        os.close(pipe)
+    return pipe is not None
+
+
+def _open_pipe(folder: Path, mode: int) -> int | None:
+    try:
+        pipe = os.open(folder / "keeper", mode | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:  # no such file, or nobody reads
+        return None
+    if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+        return pipe
+    os.close(pipe)
+    return None
+
+
+def _start_keeper(folder: Path, seconds: float, since: float) -> bool:
+    # A program that Python is embedded in would not understand what it is to run.
+    if not Path(sys.executable or "").name.lower().startswith(("python", "pypy")):
+        return False
+    ready, tell = os.pipe()
+    try:
+        return _launch(folder, seconds, since, tell) and _says_something(ready)
+    finally:
+        os.close(ready)
+
+
+def _says_something(ready: int) -> bool:
+    # At its end it is readable, too: a keeper that could not start says nothing.
+    return bool(select.select([ready], [], [], READY_SECONDS)[0] and os.read(ready, 1))
+
+
+def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
+    """Starts a keeper that writes to `tell` once it runs; closes `tell`."""
+    # Neither the user's secrets nor settings of Python's that were meant for another program.
+    environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
+    environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
+    command = [
+        "/bin/sh",
+        "-c",
+        DETACH,
+        "sh",
+        sys.executable,
+        "-P",
+        "-c",
+        PROGRAM,
+        str(folder),
+        str(seconds),
+        str(since),
+        str(tell),
+    ]
+    try:
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            # Whatever it inherited would keep a reader of our output waiting.
+            subprocess.run(
+                command,
+                cwd="/",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(tell,),
+                check=True,
+            )
+        finally:
+            os.close(log)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    finally:
+        os.close(tell)
+    return True
+
+
+def main() -> None:
+    """Runs a keeper: its arguments are the folder, the seconds, since when they count, and who waits for it to run."""
+    tell = int(sys.argv[4])
+    with contextlib.suppress(BrokenPipeError):
+        os.write(tell, b".")
+    os.close(tell)
+    with contextlib.suppress(FileNotFoundError):  # the folder is gone
+        _Keeper(Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])).run()
+
+
+class _Keeper:
+    def __init__(self, folder: Path, seconds: float, since: float) -> None:
+        self._folder = folder
+        self._order = (since, seconds)
+        self._since = since  # the order, or a user, whichever was later
+        self._versions = self._found_versions()
+
+    def run(self) -> None:
+        with start_lock(self._folder, STOP_SECONDS):
+            if tell_keeper(self._folder, self._order[1], self._order[0]):
+                return  # one is enough
+            pipe = self._listen()
+        if pipe is None:
+            return
+        while self._wait(pipe):
+            try:
+                with start_lock(self._folder, LOOK_SECONDS):
+                    if self._is_over():
+                        # Before the lock is let go: whoever comes next must find that nobody listens.
+                        (self._folder / "keeper").unlink(missing_ok=True)
+                        os.close(pipe)
+                        return
+            except EmbeddedServerError as error:  # someone starts or stops it; or it does not stop
+                sys.stderr.write(f"semlex keeper: {error}\n")
+                self._since = time.monotonic()
+
+    def _listen(self) -> int | None:
+        path = self._folder / "keeper"
+        path.unlink(missing_ok=True)
+        os.mkfifo(path, 0o600)
+        # For writing, too: else the pipe would be at its end whenever nobody else has it open.
+        return _open_pipe(self._folder, os.O_RDWR)
+
+    def _wait(self, pipe: int) -> bool:
+        """Waits for a message or the time of the next look; False when the folder is another one."""
+        rest = self._since + self._order[1] - time.monotonic()
+        if select.select([pipe], [], [], min(LOOK_SECONDS, max(rest, SHORTEST_SECONDS)))[0]:
+            words = [float(word) for word in os.read(pipe, 65536).split()]
+            self._order = max([self._order, *zip(words[::2], words[1::2], strict=True)])
+            self._since = max(self._since, self._order[0])
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(pipe), (self._folder / "keeper").stat())
+        return False
+
+    def _is_over(self) -> bool:
+        """One look: whether nothing is left to keep, after stopping what has been kept for long enough."""
+        if read_postmaster(self._folder) is None:
+            return True
+        changed = self._found_versions() != self._versions
+        now = time.monotonic()
+        if is_in_use(self._folder):
+            self._since = now
+            # The last user sees to it, with the programs of today. After no time at all there is nothing to keep.
+            return changed or self._order[1] == 0
+        if changed or now - self._since >= self._order[1]:
+            stop_server(self._folder, STOP_SECONDS)
+            return True
+        return False
+
+    def _found_versions(self) -> list[tuple[int, int] | None]:
+        """What tells an exchanged file from the one that was there: of the server's program, and of this module."""
+        found: list[tuple[int, int] | None] = []
+        for path in (program_of(self._folder), __file__):
+            try:
+                status = Path(path or "").stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_ino, status.st_mtime_ns))
+        return found

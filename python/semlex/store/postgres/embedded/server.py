@@ -1,0 +1,299 @@
+"""A Postgres of one's own: started on first use, shared by all processes of the machine, stopped by the last.
+
+Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``, which
+vanishes with its process however that ends. Starting and stopping take ``start.lock``.
+
+There is no TCP and no password: who may enter the socket's folder may enter the database.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from semlex.errors import ConfigurationError, EmbeddedServerError
+from semlex.forks import new_lock, renew_after_fork
+from semlex.store.postgres.embedded.folder import (
+    POLL_SECONDS,
+    database_major,
+    default_folder,
+    is_in_use,
+    make_folder,
+    resolved_folder,
+    start_lock,
+)
+from semlex.store.postgres.embedded.keeper import has_keeper, keep_server, tell_keeper
+from semlex.store.postgres.embedded.launch import DATABASE, USER, failure, launch
+from semlex.store.postgres.embedded.process import PORT, process_mark, running_server, stop_server
+
+if sys.platform != "win32":
+    import fcntl
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from semlex.store.postgres.embedded.process import Postmaster
+
+CONNECT_SECONDS = 2  # a server that has been halted takes a connection and never answers
+STATUS_SECONDS = 60.0
+LAUNCHES = 3  # a server that ended while we attached is started again, but not for ever
+
+_log = logging.getLogger("semlex")
+_open: set[EmbeddedServer] = set()
+
+
+class EmbeddedServer:
+    """One use of the embedded server: `start` attaches to it, starting it if need be; `close` lets it go.
+
+    Also a context manager. A handle that is still open when its process ends is closed then. `close` may be called
+    while another thread is in `start`, which then ends early. A forked child's copy is not started: the use is its
+    parent's.
+
+    Args:
+        folder: Where the server lives; None = `default_folder`. Made if missing, refused if it holds other things.
+        major: Postgres version for a new database, 16 or 18. An existing one is opened with its own version.
+        start_timeout: Seconds to wait for a start, which includes recovery after a crash, and for the start or stop of
+            another process.
+        keep_alive: Seconds for which the server stays after its last user, if that is this one; 0 stops it then.
+
+    Attributes:
+        folder: The absolute path, without links.
+        major: The version that runs, once started.
+
+    Raises:
+        EmbeddedServerError: The folder's name has control characters.
+        ConfigurationError: `keep_alive` is negative.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, *, major: int = 18, start_timeout: float = 600, keep_alive: float = 0
+    ) -> None:
+        if not keep_alive >= 0:
+            raise ConfigurationError(f"keep_alive must be 0 seconds or more; got {keep_alive}")
+        self.folder = resolved_folder(default_folder() if folder is None else folder)
+        self.major = major
+        self._timeout = start_timeout
+        self._keep_alive = keep_alive
+        self._users: int | None = None
+        self._url = ""
+        self._lock = new_lock()
+        self._abandoned = False
+        self._launched = False
+        renew_after_fork(self)
+
+    @property
+    def url(self) -> str:
+        """The address for libpq.
+
+        Raises:
+            EmbeddedServerError: The handle is not started.
+        """
+        if self._users is None:
+            raise EmbeddedServerError("the embedded server is not started: call start() first")
+        return self._url
+
+    def start(self) -> str:
+        """Makes sure that the server runs and counts this handle among its users. Calling it again does nothing.
+
+        Returns:
+            The address of the database ``semlex`` for libpq, on a Unix socket.
+
+        Raises:
+            EmbeddedServerError: It cannot be started here; the message says why and what helps.
+            MissingExtraError: The wheel with the server's programs is not installed.
+        """
+        if sys.platform == "win32":
+            raise EmbeddedServerError(
+                "the embedded server does not run on Windows: start a Postgres with pgvector and set DATABASE_URL"
+            )
+        with self._lock:
+            if self._users is not None:
+                return self._url
+            try:
+                make_folder(self.folder)
+                with start_lock(self.folder, self._timeout, lambda: self._abandoned) as lock:
+                    users = os.open(self.folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
+                    try:
+                        fcntl.flock(users, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                        self._ensure_running(lock)
+                    except BaseException:
+                        os.close(users)
+                        if self._launched and not is_in_use(self.folder):
+                            with contextlib.suppress(EmbeddedServerError):  # what happened first is what is told
+                                stop_server(self.folder, self._timeout)
+                        raise
+            except OSError as error:
+                raise EmbeddedServerError(
+                    f"the embedded server in {self.folder} cannot be started: {error.strerror} ({error.filename})"
+                ) from error
+            self._users = users
+            _open.add(self)
+            return self._url
+
+    def close(self) -> None:
+        """Lets the server go; when no one else uses it, it stops, at once or after `keep_alive`. Again: does nothing.
+
+        Raises:
+            EmbeddedServerError: It does not stop.
+        """
+        self._abandoned = True
+        with self._lock:
+            self._abandoned = False
+            if self._users is None:
+                return
+            users, self._users = self._users, None
+            _open.discard(self)
+            try:
+                with contextlib.suppress(FileNotFoundError), start_lock(self.folder, self._timeout):
+                    # Let go by name: a child that was forked and not told so holds a copy of the descriptor.
+                    fcntl.flock(users, fcntl.LOCK_UN)
+                    if not is_in_use(self.folder) and not self._is_kept():
+                        _stop(self.folder, self._timeout)
+            finally:
+                fcntl.flock(users, fcntl.LOCK_UN)
+                os.close(users)
+
+    def _is_kept(self) -> bool:
+        running = self._keep_alive > 0 and running_server(self.folder) is not None
+        return running and keep_server(self.folder, self._keep_alive)
+
+    def _after_fork(self) -> None:
+        # Closing the child's copy of the descriptor leaves the lock to its parent alone.
+        users, self._users = self._users, None
+        if users is not None:
+            os.close(users)
+        _open.discard(self)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ensure_running(self, lock: int) -> None:
+        deadline = time.monotonic() + self._timeout
+        launches = 0
+        self._launched = False
+        while not self._abandoned:
+            server = running_server(self.folder)
+            if server is None:
+                if launches == LAUNCHES:
+                    raise failure(self.folder, "the server ended again right after its start")
+                self._launched = True
+                launch(self.folder, self.major, self._timeout, lock)
+                launches += 1
+                continue
+            self._url = _url_of(server)
+            if self._is_ready():
+                self.major = database_major(self.folder)
+                return
+            if time.monotonic() > deadline:
+                raise failure(self.folder, f"the server takes no connections after {self._timeout:g} s")
+            time.sleep(POLL_SECONDS)
+        raise EmbeddedServerError(f"the start of the server of {self.folder} was given up: it was closed meanwhile")
+
+    def _is_ready(self) -> bool:
+        """Whether the server takes connections; that it is this folder's is asked of itself."""
+        import psycopg  # noqa: PLC0415 - the folder and its locks need no driver
+        from psycopg.pq import PGconn, Ping  # noqa: PLC0415 - as above
+
+        url = f"{self._url}&connect_timeout={CONNECT_SECONDS}"
+        try:
+            with psycopg.connect(url, autocommit=True) as connection:
+                # As bytes: a folder's name need not be UTF-8.
+                mark, data = connection.execute(
+                    "SELECT pg_catalog.current_setting('cluster_name'),"
+                    " pg_catalog.textsend(pg_catalog.current_setting('data_directory'))"
+                ).fetchone() or ("", b"")
+        except psycopg.OperationalError as error:
+            if PGconn.ping(url.encode()) != Ping.OK:
+                return False
+            raise failure(self.folder, f"the server refuses connections: {error}") from None
+        ours = mark == process_mark(self.folder)
+        with contextlib.suppress(OSError):
+            ours = ours or (self.folder / "data").samefile(os.fsdecode(data))
+        if not ours:
+            raise failure(
+                self.folder, f"the server at its socket serves another folder, {os.fsdecode(data)}: stop that one first"
+            )
+        return True
+
+
+def server_status(folder: Path | None = None) -> dict[str, Any]:
+    """What is known of a folder's server; nothing is started.
+
+    Args:
+        folder: The server's; None = `default_folder`.
+
+    Returns:
+        ``folder``, ``running``, and, None where it does not run: ``process``, ``postgres`` (its major version),
+        ``url``, ``in_use`` (whether anyone uses it), ``kept`` (whether it stops by itself).
+    """
+    place = resolved_folder(default_folder() if folder is None else folder)
+    status: dict[str, Any] = {"folder": str(place), "running": False}
+    status |= dict.fromkeys(("process", "postgres", "url", "in_use", "kept"))
+    if not (place / "start.lock").exists():
+        return status
+    with start_lock(place, STATUS_SECONDS):
+        server = running_server(place)
+        if server is not None:
+            status |= {"running": True, "process": server.pid, "postgres": database_major(place)}
+            status |= {"url": _url_of(server), "in_use": is_in_use(place), "kept": has_keeper(place)}
+    return status
+
+
+def stop_unused(folder: Path | None = None) -> bool:
+    """Stops a folder's server now, instead of after its time.
+
+    Args:
+        folder: The server's; None = `default_folder`.
+
+    Returns:
+        Whether it ran.
+
+    Raises:
+        EmbeddedServerError: Someone uses it, or it does not stop.
+    """
+    place = resolved_folder(default_folder() if folder is None else folder)
+    if not (place / "start.lock").exists():
+        return False
+    with start_lock(place, STATUS_SECONDS):
+        if running_server(place) is None:
+            return False
+        if is_in_use(place):
+            raise EmbeddedServerError(
+                f"the server of {place} is in use: end the processes that use it (lsof {place / 'users.lock'}); the "
+                "last one stops it"
+            )
+        _stop(place, STATUS_SECONDS)
+    return True
+
+
+def _stop(folder: Path, timeout: float) -> None:
+    stop_server(folder, timeout)
+    tell_keeper(folder, 0)  # there is nothing to keep any more
+
+
+def _url_of(server: Postmaster) -> str:
+    host = quote(os.fsencode(server.socket_folder), safe="")
+    return f"postgresql://{USER}@/{DATABASE}?host={host}&port={PORT}"
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in list(_open):
+        try:
+            server.close()
+        except Exception as error:  # noqa: BLE001 - at the end of the process there is nobody left to raise to
+            _log.warning("%s", error)

@@ -1,0 +1,92 @@
+"""The driver's errors in our tree, and which of them are worth another try."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
+
+from semlex.errors import (
+    CollectionNotFoundError,
+    ConnectionFailedError,
+    PrivilegeError,
+    ReadOnlyError,
+    SearchTimeoutError,
+    SemlexError,
+    StoreError,
+)
+from semlex.store.postgres.addresses import without_password
+
+# Serialization failure, deadlock, shutdown, crash shutdown, cannot connect now.
+RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
+# Connection, shutdown, resources, login, no such database.
+CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
+# Classes whose primary message quotes the offending value.
+QUOTING_CLASSES = frozenset({"22", "23"})
+# Undefined table, undefined schema.
+MISSING_TABLE = frozenset({"42P01", "3F000"})
+QUERY_CANCELLED = "57014"
+LOCK_NOT_AVAILABLE = "55P03"
+READ_ONLY = "25006"
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether the same transaction may succeed when it is run again."""
+    if isinstance(error, (TooManyRequests, PoolTimeout, PoolClosed)):
+        return False
+    if not isinstance(error, psycopg.Error):
+        return False
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return state in RETRYABLE_SQLSTATES or state.startswith("08")
+
+
+def translate(error: BaseException, doing: str, url: str | None = None, *, writing: bool = False) -> BaseException:
+    """The error of our tree for an error of the driver; anything else comes back as it is.
+
+    The server's DETAIL and CONTEXT are dropped because they quote rows, and so is the primary message of the classes
+    that quote values.
+
+    Args:
+        error: What was caught.
+        doing: What was being done, for the message ("search", "add documents").
+        url: The connection string, so that its password can be removed from a message that repeats it.
+        writing: Whether it was a write: a statement that the server cancelled is no search that was late then.
+    """
+    if isinstance(error, SemlexError) or not isinstance(error, psycopg.Error):
+        return error
+    state = error.sqlstate
+    message = without_password((error.diag.message_primary or str(error)).strip(), url)
+    if state is None:
+        return _of_the_driver(error, doing, message)
+    if state[:2] in QUOTING_CLASSES:
+        message = f"the server refused a value ({type(error).__name__})"
+    text = f"{doing}: {message} [{state}]"
+    if state == QUERY_CANCELLED and not writing:
+        return SearchTimeoutError(f"{text}; raise the deadline or the server's statement_timeout")
+    if state == READ_ONLY:
+        return ReadOnlyError(f"{text}; writes need the primary server and a role that may write", sqlstate=state)
+    if state in MISSING_TABLE:
+        return CollectionNotFoundError(
+            f"{text}; the collection was dropped in the meantime: open it again, which makes a new one", sqlstate=state
+        )
+    if state == QUERY_CANCELLED:
+        text += "; raise the role's statement_timeout (ALTER ROLE … SET statement_timeout), or write less at once"
+    elif state == LOCK_NOT_AVAILABLE:
+        text += "; another transaction holds a lock that this needs: pg_stat_activity shows who, then try again"
+    kind = PrivilegeError if state == "42501" else StoreError
+    if state.startswith(CONNECTION_CLASSES):
+        kind = ConnectionFailedError
+    return kind(text, sqlstate=state)
+
+
+def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexError:
+    """An error that no server sent."""
+    if isinstance(error, (PoolTimeout, TooManyRequests)):
+        return ConnectionFailedError(f"{doing}: no connection became free in time: {message}")
+    if isinstance(error, PoolClosed):
+        return ConnectionFailedError(f"{doing}: {message}; a pool of yours must be open as long as it is used")
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return ConnectionFailedError(f"{doing}: the connection failed: {message.removeprefix('connection failed: ')}")
+    # Its message may quote the value.
+    return StoreError(f"{doing}: the driver refused a value or a statement ({type(error).__name__})")

@@ -1,0 +1,104 @@
+"""BM25 extensions of the server: whether one can be used here, and what to do when it cannot."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from semlex.errors import UnsupportedServerError
+from semlex.store.keyword.base import MAX_TERMS, terms_cut
+from semlex.store.query.legs import Leg
+
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.query.legs import LegAnswer
+
+# Name of the extension -> the oldest version whose SQL is the one that is used here.
+OLDEST = {"pg_textsearch": (0, 6, 1), "pg_search": (0, 21, 0)}
+# Extensions that work only when the server loads their library at its start -> a setting that exists once it has.
+PRELOADED = {"pg_textsearch": "pg_textsearch.library_version"}
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What is known of an extension in one database.
+
+    Attributes:
+        name: Its name.
+        available: Version of the package on the server, or None.
+        installed: Version that is installed in the database, or None.
+        schema: Schema that holds its functions and operators, or None.
+        loaded: Whether the server has loaded its library at its start; True where that is not needed.
+    """
+
+    name: str
+    available: str | None = None
+    installed: str | None = None
+    schema: str | None = None
+    loaded: bool = True
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be used here, with the remedy, or None."""
+        preload = f"add {self.name} to shared_preload_libraries and restart the server"
+        if self.installed is None:
+            steps = [] if self.available is not None else ["install its package on the server"]
+            steps += [] if self.loaded else [preload]
+            remedy = "; ".join([*steps, f"run: CREATE EXTENSION {self.name};"])
+            return f"the extension {self.name} is not installed in this database: {remedy}"
+        if not self.loaded:
+            return f"the library of the extension {self.name} is not loaded: {preload}"
+        if version_numbers(self.installed) < OLDEST[self.name]:
+            oldest = ".".join(map(str, OLDEST[self.name]))
+            return (
+                f"the extension {self.name} {oldest} or newer is needed; this database has {self.installed}. "
+                f"Update the package on the server, then: ALTER EXTENSION {self.name} UPDATE;"
+            )
+        return None
+
+    def refuse(self) -> NoReturn:
+        """Says why it cannot be used.
+
+        Raises:
+            UnsupportedServerError: Always.
+        """
+        raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
+
+    def refusing_leg(self) -> Leg:
+        """A keyword leg that answers with the error, so that the other legs still answer."""
+
+        async def refuse(_connection: Connection, _rows: list[list[Any]]) -> LegAnswer:
+            self.refuse()
+
+        return Leg("keyword", lambda _: (), refuse)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for comparing."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+async def read_extension(connection: Connection, name: str) -> Extension | None:
+    """What is known of an extension here; None when no extension stands behind that engine."""
+    if name not in OLDEST:
+        return None
+    cursor = await connection.execute(
+        "SELECT a.default_version, e.extversion, n.nspname, "
+        "%(setting)s::text IS NULL OR current_setting(%(setting)s::text, true) IS NOT NULL "
+        "FROM (SELECT 1) AS one LEFT JOIN pg_available_extensions AS a ON a.name = %(name)s "
+        "LEFT JOIN pg_extension AS e ON e.extname = %(name)s LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace",
+        {"name": name, "setting": PRELOADED.get(name)},
+    )
+    row = await cursor.fetchone()
+    return Extension(name) if row is None else Extension(name, *row)
+
+
+def first_words(query: str) -> tuple[str, tuple[str, ...]]:
+    """The query as far as it is searched, and the warning when something was cut off."""
+    words = list(re.finditer(r"\w+", query))
+    if len(words) <= MAX_TERMS:
+        return query, ()
+    return query[: words[MAX_TERMS - 1].end()], terms_cut(len(words))

@@ -1,0 +1,78 @@
+"""What the server is, and whether it will do."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.errors import UnsupportedServerError
+
+if TYPE_CHECKING:
+    from semlex.store.postgres.database import Connection
+
+logger = logging.getLogger("semlex")
+
+MINIMUM_POSTGRES = 15
+MINIMUM_PGVECTOR = (0, 8, 0)  # the first with iterative scans, without which a filtered search returns too few rows
+SAFE_PGVECTOR = (0, 8, 4)  # below: parallel HNSW builds overflow (0.8.2), vacuum damages graphs (0.8.3, 0.8.4)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What the server is.
+
+    Attributes:
+        postgres: Major version.
+        pgvector: Version of the extension, or None when it is not installed in this database.
+        extension_schema: Schema that holds pgvector's types and operators, or None.
+        read_only: True on a standby or where transactions are read-only by default.
+    """
+
+    postgres: int
+    pgvector: tuple[int, ...] | None
+    extension_schema: str | None
+    read_only: bool
+
+    @property
+    def extension(self) -> sql.Identifier:
+        """The schema of pgvector, for composing names of its types and operators."""
+        if self.extension_schema is None:
+            raise UnsupportedServerError("the extension pgvector is not installed in this database")
+        return sql.Identifier(self.extension_schema)
+
+    @property
+    def parallel_index_builds(self) -> bool:
+        """Whether this pgvector builds HNSW indexes safely with parallel workers."""
+        return self.pgvector is not None and self.pgvector >= SAFE_PGVECTOR
+
+
+async def read_server_info(connection: Connection) -> ServerInfo:
+    """Version of the server and of pgvector, and whether it accepts writes.
+
+    Raises:
+        UnsupportedServerError: Postgres or pgvector is below the floor.
+    """
+    cursor = await connection.execute(
+        "SELECT current_setting('server_version_num')::int / 10000, e.extversion, n.nspname, "
+        "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool "
+        "FROM (SELECT 1) AS one LEFT JOIN pg_extension AS e ON e.extname = 'vector' "
+        "LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace"
+    )
+    row = await cursor.fetchone()
+    assert row is not None  # noqa: S101 - a LEFT JOIN on one row returns one row
+    postgres, version, schema, read_only = row
+    pgvector = tuple(int(part) for part in re.findall(r"\d+", version)[:3]) if version else None
+    if postgres < MINIMUM_POSTGRES:
+        raise UnsupportedServerError(f"Postgres {MINIMUM_POSTGRES} or newer is needed; this server is {postgres}")
+    if pgvector is not None and pgvector < MINIMUM_PGVECTOR:
+        raise UnsupportedServerError(
+            f"pgvector 0.8.0 or newer is needed; this database has {version}. "
+            "Update the package on the server, then: ALTER EXTENSION vector UPDATE;"
+        )
+    if pgvector is not None and pgvector < SAFE_PGVECTOR:
+        logger.warning("pgvector %s has known index defects; 0.8.4 or newer is advised", version)
+    return ServerInfo(postgres, pgvector, schema, read_only)

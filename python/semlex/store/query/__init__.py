@@ -1,0 +1,1 @@
+"""What is read: legs, filters, rows, figures."""

@@ -1,0 +1,209 @@
+"""Rows by key: loading hits, fetching by id, counting, deleting."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import numpy as np
+from psycopg import sql
+
+from semlex import _core
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.query.legs import key_arrays
+from semlex.types import SearchResult, StoredChunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.query.filters import Filter
+    from semlex.store.query.legs import Key
+    from semlex.store.schema.registry import Collection
+
+# What `indexed_chunk_id` makes.
+_INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch
+DASH = 32
+COLUMNS = sql.SQL(
+    "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
+    "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
+    "c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
+)
+# By key for every row, whatever the planner thinks of these tables.
+PLACE = sql.SQL(
+    "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
+    "WHERE d.document_id = c.document_id)"
+)
+
+
+def indexed_document_id(source_uri: str, uri: str) -> UUID:
+    """Key of a document that was read from a source."""
+    return UUID(bytes=_core.hash_rows("indexed", [[source_uri], [uri]])[0])
+
+
+def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
+    """Id of an indexed document's chunk.
+
+    It follows from the document and the text, so that a chunk which did not change keeps its id and its vector, and it
+    begins with the document's key, so that it can be found by itself.
+
+    Args:
+        document_id: Key of the document.
+        text_hash: Hash of context and text.
+        occurrence: 0 for the first chunk of the document with that text, 1 for the second.
+    """
+    suffix = f"-{occurrence}" if occurrence else ""
+    return f"{document_id.hex}-{text_hash.hex()[:16]}{suffix}"
+
+
+def indexed_keys(chunk_ids: Iterable[str]) -> list[Key]:
+    """The keys of those of these ids that name a chunk of an indexed document."""
+    return [(UUID(hex=one[:32]), one) for one in chunk_ids if len(one) > DASH and one[DASH] == "-" and _INDEXED(one)]
+
+
+def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
+    """Bytes of the keys of the documents under which chunks of these ids stand.
+
+    They follow from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document stands
+    in that document, whoever writes it; any other is a document by itself.
+    """
+    keys = _core.hash_rows("added", [chunk_ids])
+    places = {chunk_id: document_id.bytes for document_id, chunk_id in indexed_keys(chunk_ids)}
+    return [places.get(chunk_id, key) for chunk_id, key in zip(chunk_ids, keys, strict=True)] if places else keys
+
+
+def possible_keys(chunk_ids: Sequence[str]) -> list[Key]:
+    """The keys under which chunks with these ids may stand.
+
+    An older version added every document under a key of its own, one with the id of an indexed chunk as well: such a
+    one comes before the chunk itself.
+    """
+    added = zip(map(_uuid, _core.hash_rows("added", [chunk_ids])), chunk_ids, strict=True)
+    return [*added, *indexed_keys(chunk_ids)]
+
+
+def _uuid(key: bytes) -> UUID:
+    return UUID(bytes=key)
+
+
+def _columns(collection: Collection, chunk_ids: Iterable[str]) -> sql.Composed:
+    # Planning the look at the sources takes the server longer than all the rest; chunks of added documents have none.
+    place: sql.Composable = sql.SQL("NULL")
+    if indexed_keys(chunk_ids):
+        place = PLACE.format(document=collection.names.document, source=collection.names.source)
+    return COLUMNS.format(place=place)
+
+
+async def load_results(
+    connection: Connection,
+    collection: Collection,
+    keys: Sequence[Key],
+    query: str | None,
+    coverage: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None,
+) -> dict[Key, SearchResult]:
+    """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer.
+
+    Args:
+        connection: In the search's transaction.
+        collection: Where they are.
+        keys: Of the hits.
+        query: Its words are marked; None for none.
+        coverage: As `LegAnswer.coverage`.
+    """
+    if not keys:
+        return {}
+    statement = sql.SQL(
+        "SELECT {columns}, {excerpt}, c.keyword_id, c.language "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
+    ).format(
+        columns=_columns(collection, [chunk_id for _, chunk_id in keys]),
+        excerpt=collection.lexical.excerpt(query),
+        chunk=collection.names.chunk,
+    )
+    cursor = cursor_with_times(connection)
+    await cursor.execute(statement, {**key_arrays(keys), "query": query})
+    rows = await cursor.fetchall()
+    results = [SearchResult(**_stored(row), excerpt=row[-3]) for row in rows]
+    texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
+    for hit, excerpt in zip(results, collection.lexical.excerpts(query, texts, languages) or (), strict=False):
+        hit.excerpt = excerpt
+    in_files = [place for place, hit in enumerate(results) if hit.line is not None]
+    if query is not None and in_files:
+        found = collection.lexical.match_lines(
+            query, [texts[place] for place in in_files], [languages[place] for place in in_files]
+        )
+        for place, below in zip(in_files, found, strict=True):
+            hit = results[place]
+            hit.match_line = None if hit.line is None or below is None else hit.line + below
+    if coverage is not None:
+        shares = coverage(np.array([row[-2] for row in rows], dtype=np.int64))
+        for hit, share in zip(results, shares.tolist(), strict=True):
+            hit.coverage = None if math.isnan(share) else share
+    return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
+
+
+def _stored(row: Sequence[Any]) -> dict[str, Any]:
+    """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
+    _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
+    start, end, line, children, begins, ends, source, *_, language = rest
+    return {
+        "content": text,
+        "metadata": metadata,
+        "id": chunk_id,
+        "parent_id": parent,
+        "child_ids": children,
+        "timestamp_start": begins,
+        "timestamp_end": ends,
+        "created_at": created,
+        "updated_at": updated,
+        "language": language,
+        "source": source[0] if source else "",
+        "root": source[1] if source else "",
+        "source_document": name,
+        "heading_path": tuple(title for title in (chapter, section, *subsections) if title),
+        "char_start": start,
+        "char_end": end,
+        "line": line,
+    }
+
+
+async def fetch_documents(
+    connection: Connection, collection: Collection, chunk_ids: Sequence[str]
+) -> dict[str, StoredChunk]:
+    """Chunks by id; missing ones are left out."""
+    statement = sql.SQL(
+        "SELECT {columns}, c.language "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+        "JOIN {chunk} AS c USING (document_id, chunk_id)"
+    ).format(columns=_columns(collection, chunk_ids), chunk=collection.names.chunk)
+    cursor = cursor_with_times(connection)
+    await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
+    # Should an id stand twice, the chunk of the indexed document comes last and is the one that is told.
+    found = sorted(await cursor.fetchall(), key=lambda row: row[1].startswith(row[0].hex))
+    return {row[1]: StoredChunk(**_stored(row)) for row in found}
+
+
+async def cut_contexts(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[str, str]:
+    """By id, the context of those of these chunks that were cut out of a document."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT c.chunk_id, c.context FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id) WHERE c.char_start IS NOT NULL"
+        ).format(collection.names.chunk),
+        key_arrays(keys),
+    )
+    return dict(await cursor.fetchall())
+
+
+async def count_chunks(connection: Connection, collection: Collection, condition: Filter) -> int:
+    """Number of chunks that pass a filter."""
+    statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
+    cursor = await connection.execute(statement, condition.parameters)
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0

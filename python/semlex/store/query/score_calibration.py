@@ -1,0 +1,197 @@
+"""A sample of the stored vectors: what a query's similarities are measured against.
+
+How near is near differs from model to model and from query to query. Completed fusion therefore counts how many
+standard deviations a chunk lies above what random chunks of the collection give for the same query.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.distance import DistanceName
+    from semlex.store.schema.registry import Collection, EmbeddingVersion
+
+SAMPLE_ROWS = 256
+# Twice as many places as rows: several places may lead to one row.
+PROBES = 2 * SAMPLE_ROWS
+SAMPLE_SECONDS = 600.0
+# Share of the rows that this client may write before it draws again.
+TOLERATED_WRITES = 0.1
+# Similarities are computed in float32; what differs by less than this share of the scale is equal.
+RESOLUTION = 1e-6
+# The chunks of an indexed document begin with its key and a dash (see `rows.indexed_chunk_id`), then comes a hash.
+SHARED_BEGINNING = 33
+# pgvector's binary form: dimension and a reserved number, int16 each, then the values, all big-endian.
+HEADER_BYTES = 4
+WIRE_TYPES = {"vector": ">f4", "halfvec": ">f2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How the vector leg's scores of a sample are spread around one query.
+
+    Attributes:
+        mean: Their mean; 0 for an empty sample.
+        deviation: Their standard deviation; 0 where they do not differ beyond rounding.
+    """
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A sample, and what it was drawn from."""
+
+    of: tuple[uuid.UUID, int]
+    vectors: NDArray[np.float32]
+    rows: float
+    at: float
+    written: int  # rows that this client had written by then
+
+
+class VectorSample:
+    """At most 256 stored vectors, drawn at fixed places of the key, so that the same collection gives the same sample.
+
+    Kept in memory, one per open retriever (1 MB at 1,024 dimensions), and drawn by the first search that needs it, in
+    its own transaction: a standby or a role that may only read can do that. Drawn again after 10 minutes, after this
+    client has written more than a tenth of the rows that there were, and for another set of vectors. What other clients
+    write meanwhile is not in it.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: _Drawn | None = None
+        self._written = 0
+
+    def note_written(self, rows: int) -> None:
+        """Tells of rows that this client has written or deleted."""
+        self._written += rows
+
+    async def spread(self, connection: Connection, collection: Collection, query: NDArray[np.float32]) -> Spread:
+        """Mean and deviation of a query's scores over the sample, by the collection's distance.
+
+        Args:
+            connection: In the search's transaction.
+            collection: With vectors.
+            query: float32, shape (d,).
+        """
+        found = self.spread_at_hand(collection, query)
+        if found is not None:
+            return found
+        embedding = collection.embedding
+        if embedding is None:
+            raise ConfigurationError("the collection holds no vectors")
+        written = self._written
+        vectors, rows = await _draw(connection, collection, embedding)
+        if collection.distance.name == "cosine":
+            vectors = _unit(vectors)
+        of = (collection.collection_id, embedding.version)
+        # What was written while we read counts against the new sample.
+        self._drawn = _Drawn(of, vectors, rows, time.monotonic(), written)
+        return spread_of(vectors, query, collection.distance.name)
+
+    def spread_at_hand(self, collection: Collection, query: NDArray[np.float32]) -> Spread | None:
+        """As `spread`; None when the sample has to be drawn first."""
+        drawn, embedding = self._drawn, collection.embedding
+        if drawn is None or embedding is None or drawn.of != (collection.collection_id, embedding.version):
+            return None
+        return None if self._is_old(drawn) else spread_of(drawn.vectors, query, collection.distance.name)
+
+    def _is_old(self, drawn: _Drawn) -> bool:
+        if time.monotonic() - drawn.at > SAMPLE_SECONDS:
+            return True
+        return self._written - drawn.written > TOLERATED_WRITES * drawn.rows
+
+
+def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance: DistanceName) -> Spread:
+    """Mean and standard deviation (of a population) of a query's similarities.
+
+    Args:
+        vectors: (m, d); of norm 1 for ``cosine``.
+        query: (d,).
+        distance: ``cosine``: the similarity is the cosine; ``l2``: minus the distance; ``inner_product``: the product.
+    """
+    if not vectors.size:
+        return Spread(0.0, 0.0)
+    rows, one = vectors, query
+    if distance == "l2":
+        scores = -np.linalg.norm(rows - one, axis=1).astype(np.float64)
+        scale = float(np.abs(scores).max())
+    else:
+        if distance == "cosine":
+            one = _unit(query[None])[0]
+        scores = (rows @ one).astype(np.float64)
+        scale = 1.0 if distance == "cosine" else float(np.linalg.norm(rows, axis=1).max() * np.linalg.norm(one))
+    deviation = float(scores.std())
+    return Spread(float(scores.mean()), deviation if deviation > RESOLUTION * scale else 0.0)
+
+
+def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows of norm 1; one without direction stays as it is."""
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+
+
+async def _draw(
+    connection: Connection, collection: Collection, embedding: EmbeddingVersion
+) -> tuple[NDArray[np.float32], float]:
+    """The sample, and about how many rows there are."""
+    table = collection.names.embedding(embedding.version)
+    cursor = connection.cursor(binary=True)
+    # No full scan: counting stops behind the sample's size, and a larger table says its size as far as it knows it.
+    count = sql.SQL(
+        "SELECT (SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few), "
+        "(SELECT c.reltuples::float8 FROM pg_class AS c WHERE c.oid = to_regclass(%(table)s))"
+    ).format(table, sql.Literal(SAMPLE_ROWS + 1))
+    await cursor.execute(count, {"table": table.as_string()})
+    found = await cursor.fetchone()
+    few, estimate = found or (0, None)
+    # The server's own binary form as bytes, whatever the connection's owner has taught it to make of vectors.
+    value = sql.SQL("{}.{}(e.embedding)").format(
+        collection.server.extension, sql.Identifier(f"{embedding.storage}_send")
+    )
+    if few <= SAMPLE_ROWS:
+        everything = sql.SQL("SELECT {} FROM {} AS e ORDER BY e.document_id, e.chunk_id")
+        await cursor.execute(everything.format(value, table))
+    else:
+        # Two levels, because a collection may consist of few documents with many chunks each: a place among the
+        # documents, then a place among that document's chunks; past the end the first one is taken.
+        statement = sql.SQL(
+            "WITH drawn AS (SELECT d.document_id, c.chunk_id, min(p.number) AS number FROM "
+            "unnest(%(documents)s::uuid[], %(chunks)s::text[]) WITH ORDINALITY AS p(document_id, ending, number) "
+            "CROSS JOIN LATERAL (SELECT coalesce("
+            "(SELECT e.document_id FROM {table} AS e WHERE e.document_id >= p.document_id "
+            "ORDER BY e.document_id LIMIT 1), "
+            "(SELECT e.document_id FROM {table} AS e ORDER BY e.document_id LIMIT 1)) AS document_id) AS d "
+            "CROSS JOIN LATERAL (SELECT e.chunk_id FROM {table} AS e WHERE e.document_id = d.document_id "
+            "ORDER BY e.chunk_id LIMIT 1) AS f "
+            "CROSS JOIN LATERAL (SELECT coalesce("
+            "(SELECT e.chunk_id FROM {table} AS e WHERE e.document_id = d.document_id "
+            "AND e.chunk_id >= left(f.chunk_id, {shared}) || p.ending ORDER BY e.chunk_id LIMIT 1), "
+            "f.chunk_id) AS chunk_id) AS c GROUP BY d.document_id, c.chunk_id ORDER BY number LIMIT {rows}) "
+            "SELECT {value} FROM drawn JOIN {table} AS e USING (document_id, chunk_id) ORDER BY drawn.number"
+        ).format(table=table, value=value, shared=sql.Literal(SHARED_BEGINNING), rows=sql.Literal(SAMPLE_ROWS))
+        documents, endings = _places()
+        await cursor.execute(statement, {"documents": documents, "chunks": endings})
+    data = b"".join([row[0][HEADER_BYTES:] for row in await cursor.fetchall()])
+    vectors = np.frombuffer(data, WIRE_TYPES[embedding.storage]).astype(np.float32)
+    return vectors.reshape(-1, embedding.dimensions), max(float(few), float(estimate or 0.0))
+
+
+def _places() -> tuple[list[uuid.UUID], list[str]]:
+    """Fixed pseudo-random places: keys of documents, and endings of chunks' ids."""
+    hashes = [hashlib.blake2b(b"%d" % number, digest_size=24).digest() for number in range(PROBES)]
+    return [uuid.UUID(bytes=one[:16]) for one in hashes], [one[16:].hex() for one in hashes]

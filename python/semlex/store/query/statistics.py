@@ -1,0 +1,132 @@
+"""How much a collection holds: counted where that is quick or asked for, else as the server's statistics tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex.store.keyword.bm25.statistics import index_figures
+from semlex.store.schema.names import Names
+from semlex.store.write.sources import is_present
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.registry import Collection
+
+# A table of this size is counted in some ten milliseconds.
+SMALL_BYTES = 64 * 1024 * 1024
+
+
+async def collection_figures(connection: Connection, collection: Collection, *, exact: bool) -> dict[str, Any]:
+    """Counts for ``status``.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        collection: As opened.
+        exact: Whether large tables are counted, too, which reads all of them.
+
+    Returns:
+        ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors`` (their chunk is
+        gone), and what `index_figures` tells. ``estimated`` is True where a large table was not counted: its number is
+        an estimate then, and what only a count tells is None.
+    """
+    estimates = {} if exact else await _estimates(connection, _tables(collection))
+    estimated = bool(estimates)
+    counted = await _counted(connection, collection, estimates)
+    has_index = collection.lexical.analyzer_version is not None
+    index = await index_figures(connection, collection, counted=not estimated) if has_index else {}
+    return {"embedded": 0, "orphaned_vectors": 0} | counted | estimates | {"estimated": estimated} | index
+
+
+def _tables(collection: Collection) -> dict[str, sql.Identifier]:
+    names, embedding = collection.names, collection.embedding
+    tables = {"sources": names.source, "documents": names.document, "chunks": names.chunk}
+    return tables if embedding is None else tables | {"embedded": names.embedding(embedding.version)}
+
+
+async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
+    """What a collection of any version holds, for lists.
+
+    Returns:
+        ``documents`` and ``chunks``, None where this role may not read them or the tables are gone, and ``estimated``:
+        whether a large table was not counted.
+    """
+    names = Names(schema, collection)
+    tables = {"documents": names.document, "chunks": names.chunk}
+    cursor = await connection.execute(
+        # In the order of a CASE: a table that is gone has no privileges to ask for.
+        "SELECT bool_and(CASE WHEN to_regclass(name) IS NULL THEN false "
+        "ELSE has_table_privilege(to_regclass(name), 'SELECT') END) FROM unnest(%s::text[]) AS name",
+        [[table.as_string(connection) for table in tables.values()]],
+    )
+    row = await cursor.fetchone()
+    if row is None or not row[0]:
+        return dict.fromkeys(tables) | {"estimated": False}
+    estimates = await _estimates(connection, tables)
+    parts = [
+        sql.SQL("(SELECT count(*) FROM {})").format(table) for name, table in tables.items() if name not in estimates
+    ]
+    counted: dict[str, int] = {}
+    if parts:
+        cursor = await connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join(parts)))
+        row = await cursor.fetchone()
+        counted = dict(zip((name for name in tables if name not in estimates), row or (), strict=True))
+    found = counted | estimates
+    return {name: found[name] for name in tables} | {"estimated": bool(estimates)}
+
+
+async def _estimates(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
+    """Rows of the large tables that the server has statistics of, as its planner reckons them."""
+    cursor = await connection.execute(
+        "SELECT pg_catalog.pg_relation_size(c.oid), c.reltuples, "
+        "c.relpages::float8 * pg_catalog.current_setting('block_size')::int "
+        "FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) "
+        "JOIN pg_catalog.pg_class AS c ON c.oid = t.name::regclass ORDER BY t.place",
+        [[table.as_string(connection) for table in tables.values()]],
+    )
+    return {
+        name: round(rows * size / then)
+        for name, (size, rows, then) in zip(tables, await cursor.fetchall(), strict=True)
+        if size > SMALL_BYTES and rows >= 0 and then > 0
+    }
+
+
+async def _counted(connection: Connection, collection: Collection, estimates: dict[str, int]) -> dict[str, int | None]:
+    """What is not estimated, counted; None for what needs a look at every row of a table that is estimated."""
+    tables = _tables(collection)
+    chunks = tables["chunks"]
+    parts = {
+        name: sql.SQL("(SELECT count(*) FROM {})").format(table)
+        for name, table in tables.items()
+        if name not in estimates
+    }
+    if "sources" in parts:
+        present = is_present(collection.names)
+        parts["sources"] = sql.SQL("(SELECT count(*) FROM {} AS s WHERE {})").format(tables["sources"], present)
+    unknown: dict[str, int | None] = {}
+    if estimates:
+        unknown = {"tokens": None, "orphaned_vectors": None}
+    else:
+        parts["tokens"] = sql.SQL("(SELECT coalesce(sum(token_count), 0)::bigint FROM {})").format(chunks)
+        if "embedded" in tables:
+            parts["embedded"] = sql.SQL("(SELECT count(*) FROM {} JOIN {} USING (document_id, chunk_id))").format(
+                tables["embedded"], chunks
+            )
+            parts["orphaned_vectors"] = sql.SQL("(SELECT count(*) FROM {} AS e WHERE {})").format(
+                tables["embedded"], is_orphaned(chunks)
+            )
+    if not parts:
+        return unknown
+    cursor = await connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join(parts.values())))
+    row = await cursor.fetchone()
+    return {name: int(value) for name, value in zip(parts, row or (), strict=True)} | unknown
+
+
+def is_orphaned(chunks: sql.Identifier) -> sql.Composed:
+    """The condition that the chunk of a vector (a row ``e``) is gone."""
+    return sql.SQL(
+        "NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id)"
+    ).format(chunks)

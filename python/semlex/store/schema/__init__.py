@@ -1,0 +1,1 @@
+"""Tables, and what is known of them."""

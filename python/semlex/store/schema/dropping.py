@@ -1,0 +1,77 @@
+"""Dropping collections, those of a newer version of semlex included."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.store.postgres.settings import set_local
+from semlex.store.query.examination import REGISTRY_TABLES, TABLES
+from semlex.store.schema.migrations import COLLECTION
+from semlex.store.schema.registry import SETUP_LOCK, has_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.schema.names import Names
+
+_KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")
+
+
+async def drop_collection(database: Database, names: Names) -> bool:
+    """Drops a collection with everything in it; False when there is none of that name.
+
+    Nothing is migrated, and a collection of a newer version goes with the tables that only that version knows; not in
+    the schema ``public``, where a table whose name begins like the collection's may be somebody else's.
+    """
+
+    async def work(connection: Connection) -> bool:
+        await set_local(connection, lock_timeout="60s")
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        if not await has_registry(connection, names.schema):
+            return False
+        cursor = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
+        collections = [name for (name,) in await cursor.fetchall()]
+        cursor = await connection.execute(
+            sql.SQL("DELETE FROM {} WHERE name = %s RETURNING schema_version").format(names.registry),
+            [names.collection],
+        )
+        row = await cursor.fetchone()
+        if row is None:
+            return False
+        versions = sql.Identifier(names.schema, "embedding_version")
+        await connection.execute(sql.SQL("DELETE FROM {} WHERE name = %s").format(versions), [names.collection])
+        cursor = await connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')",
+            [f'"{names.schema}"'],
+        )
+        found = [name for (name,) in await cursor.fetchall()]
+        every = row[0] > len(COLLECTION) and names.schema != "public"
+        tables = tables_of(names.collection, found, collections, every=every)
+        await set_local(connection, lock_timeout="5s")
+        if tables:
+            dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
+            await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
+        return True
+
+    return await database.write("drop the collection", work)
+
+
+def tables_of(collection: str, tables: Sequence[str], collections: Sequence[str], *, every: bool) -> list[str]:
+    """The tables of a collection among those of a schema.
+
+    Args:
+        collection: Its name.
+        tables: Names of the schema's tables.
+        collections: Names of all collections: a table is of the one with the longest name that it begins with.
+        every: Whether tables count that this version does not know.
+    """
+    own = []
+    for table in sorted(tables):
+        owner = max((name for name in collections if table.startswith(f"{name}_")), key=len, default=None)
+        if owner == collection and (every or _KNOWN.fullmatch(table.removeprefix(f"{collection}_"))):
+            own.append(table)
+    return [table for table in own if table not in REGISTRY_TABLES]

@@ -1,0 +1,45 @@
+"""Whether an open collection is still the one that was opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.errors import CollectionNotFoundError
+
+if TYPE_CHECKING:
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.registry import Collection
+
+
+def gone(collection: Collection) -> CollectionNotFoundError:
+    """The error of a collection that is not there any more."""
+    name = collection.names.collection
+    return CollectionNotFoundError(
+        f"collection {name!r} was dropped since it was opened; what has that name now is another one: open it again"
+    )
+
+
+async def hold_collection(connection: Connection, collection: Collection, *, alone: bool = False) -> None:
+    """Keeps a collection from being dropped before the transaction ends.
+
+    Whoever writes calls it before anything else: a collection that was dropped and made again has the same tables by
+    name, and nothing in them would say so.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        alone: Whether other writers wait until the transaction ends.
+
+    Raises:
+        CollectionNotFoundError: It was dropped.
+    """
+    lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
+    statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
+    cursor = await connection.execute(
+        statement.format(collection.names.registry, lock),
+        [collection.names.collection, collection.collection_id],
+    )
+    if await cursor.fetchone() is None:
+        raise gone(collection)

@@ -1,0 +1,495 @@
+"""Collections: made, opened, migrated, dropped.
+
+Opening one that is up to date is a single read, so it works on a standby and for a role that may only SELECT. Anything
+else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXISTS` fails in most rounds without it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from semlex.errors import (
+    CollectionNotFoundError,
+    ModelMismatchError,
+    PrivilegeError,
+    ReadOnlyError,
+    SchemaVersionError,
+    StoreError,
+)
+from semlex.store.keyword.pg_search import PgSearchEngine
+from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
+from semlex.store.keyword.registry import lexical_engine
+from semlex.store.postgres.errors import translate
+from semlex.store.postgres.extensions import read_extension
+from semlex.store.postgres.server_info import read_server_info
+from semlex.store.postgres.settings import cursor_with_times, set_local
+from semlex.store.schema import migrations
+from semlex.store.schema.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
+from semlex.store.schema.presence import gone
+from semlex.types import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.keyword.base import LexicalEngine
+    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.postgres.server_info import ServerInfo
+    from semlex.store.schema.names import Names
+
+# One lock for all set-up in a database: it is short and rare. "semlex" read as a number.
+SETUP_LOCK = 0x73656D6C6578
+# Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
+ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
+SETUP_ATTEMPTS = 5
+# From this version of a collection's tables on they say keyword instead of lexical.
+KEYWORD_NAMES = 3
+# Columns of `list_collections`.
+LISTED = ("name", "lexical", "language", "embedding_model", "dimensions", "created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingVersion:
+    """One set of vectors of a collection.
+
+    Attributes:
+        version: Number, from 1.
+        identity_key: Everything that makes two models' vectors comparable or not, as one string.
+        model: Name of the model.
+        revision: Its revision, or None.
+        dimensions: Length of each vector.
+        storage: pgvector's type.
+    """
+
+    version: int
+    identity_key: str
+    model: str
+    revision: str | None
+    dimensions: int
+    storage: StorageName = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSettings:
+    """What is decided when a collection is made.
+
+    Attributes:
+        distance: cosine, l2 or inner_product.
+        language: Text-search language, a Snowball name such as ``english``.
+        lexical_engine: ``bm25``, ``tsvector``, ``tsvector_cd``, ``pg_textsearch``, ``pg_search`` or ``none``.
+        token_counter: Name of what counts tokens.
+        with_context: Whether titles and heading path are analysed and embedded with the text.
+        stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
+        chunk_tokens: Most tokens of a chunk; None until the first file is cut.
+        overlap_tokens: Most tokens that neighbouring chunks share; None until the first file is cut.
+    """
+
+    distance: DistanceName = "cosine"
+    language: str = "english"
+    lexical_engine: str = "bm25"
+    token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
+    with_context: bool = True
+    stop_words: bool = True
+    chunk_tokens: int | None = None
+    overlap_tokens: int | None = None
+
+    def counted_by(self, token_counter: str) -> CollectionSettings:
+        """The same settings with another token counter."""
+        return replace(self, token_counter=token_counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """An open collection: its names and settings as stored.
+
+    Attributes:
+        names: Its tables.
+        server: The server it lives on.
+        collection_id: Unique over time: a collection dropped and made again has another.
+        settings: As decided when it was made.
+        embedding: The vectors in use, or None while there are none.
+        lexical: The engine of its keyword leg.
+    """
+
+    names: Names
+    server: ServerInfo
+    collection_id: uuid.UUID
+    settings: CollectionSettings
+    embedding: EmbeddingVersion | None
+    lexical: LexicalEngine
+
+    @property
+    def distance(self) -> Distance:
+        """The distance of its vectors."""
+        return distance_named(self.settings.distance)
+
+
+async def find_collection(database: Database, names: Names) -> Collection | None:
+    """The collection as it is stored, or None; nothing is made or migrated."""
+    found = await database.read("look for the collection", lambda connection: find(connection, names))
+    return found[0] if found is not None else None
+
+
+async def open_collection(
+    database: Database, names: Names, settings: CollectionSettings | None, *, create: bool = True
+) -> Collection:
+    """Opens a collection, making or migrating it when needed.
+
+    Args:
+        database: An open database.
+        names: Schema and name.
+        settings: For a new collection; an existing one keeps its own.
+        create: Whether to make it when it does not exist.
+
+    Raises:
+        CollectionNotFoundError: It does not exist and `create` is False.
+        ReadOnlyError: It must be made or migrated and the server accepts no writes.
+        PrivilegeError: The role lacks a right; the message holds the SQL for the database's owner.
+        SchemaVersionError: It was made by a newer semlex.
+    """
+    found = await database.read("open the collection", lambda connection: find(connection, names))
+    current = len(migrations.COLLECTION)
+    if found is not None:
+        collection, version = found
+        if version == current:
+            return collection
+    elif not create:
+        known = [row[0] for row in await list_collections(database, names.schema)]
+        raise no_such_collection(names.collection, known)
+    server = await database.read("look at the server", read_server_info)
+    if server.read_only:
+        done = "made" if found is None else "migrated (semlex migrate)"
+        raise ReadOnlyError(f"collection {names.collection!r} must be {done} on the primary server first")
+    chosen = settings or CollectionSettings()
+    distance_named(chosen.distance)
+    lexical_engine(chosen.lexical_engine, chosen.language, stop_words=chosen.stop_words)
+    for attempt in range(1, SETUP_ATTEMPTS + 1):
+        try:
+            await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
+            break
+        except PrivilegeError as error:
+            if found is None:
+                raise
+            raise PrivilegeError(
+                f"collection {names.collection!r} was made by an older semlex and must be migrated, which this role "
+                "may not do; let the owner of its tables run: semlex migrate (or what semlex migrate --sql prints)",
+                sqlstate=error.sqlstate,
+            ) from None
+        except StoreError as error:
+            if error.sqlstate not in ALREADY_DONE or attempt == SETUP_ATTEMPTS:
+                raise
+    return await open_collection(database, names, settings, create=False)
+
+
+def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
+    """The error of a collection that does not exist."""
+    shown = ", ".join(known[:10]) or "none"
+    return CollectionNotFoundError(f"there is no collection {name!r} here; collections: {shown}")
+
+
+async def has_registry(connection: Connection, schema: str) -> bool:
+    """Whether any collection was ever made in a schema."""
+    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."collection"'])
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+async def find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
+    """The collection and the version of its tables; reads what older and newer versions of semlex made as well."""
+    if not await has_registry(connection, names.schema):
+        return None
+    versions = sql.Identifier(names.schema, "embedding_version")
+    cursor = await connection.execute(
+        # As JSON, because older registries have other columns until a collection of theirs is migrated.
+        sql.SQL(
+            "SELECT (SELECT max(version) FROM {}), to_jsonb(c), to_jsonb(e) FROM {} AS c "
+            "LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version WHERE c.name = %s"
+        ).format(sql.Identifier(names.schema, "registry_version"), names.registry, versions),
+        [names.collection],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    registry_version, stored, vectors = row
+    _refuse_newer(f"the registry of schema {names.schema!r}", registry_version, len(migrations.REGISTRY))
+    _refuse_newer(f"collection {names.collection!r}", stored["schema_version"], len(migrations.COLLECTION))
+    settings = CollectionSettings(
+        distance=stored["distance"],
+        language=stored["language"],
+        lexical_engine=stored["keyword_engine" if "keyword_engine" in stored else "lexical_engine"],
+        token_counter=stored["token_counter"],
+        with_context=stored["with_context"],
+        stop_words=stored.get("stop_words", True),
+        chunk_tokens=stored.get("chunk_tokens"),
+        overlap_tokens=stored.get("overlap_tokens"),
+    )
+    embedding = None
+    if vectors is not None:
+        embedding = EmbeddingVersion(**{field.name: vectors[field.name] for field in fields(EmbeddingVersion)})
+    # Read in the same transaction: whoever made the collection may have made the extension a moment before.
+    server = await read_server_info(connection)
+    engine = await _lexical_engine(connection, settings)
+    collection_id = uuid.UUID(stored["collection_id"])
+    return Collection(names, server, collection_id, settings, embedding, engine), stored["schema_version"]
+
+
+def _refuse_newer(what: str, version: int | None, known: int) -> None:
+    if version is not None and version > known:
+        raise SchemaVersionError(
+            f"{what} has version {version}, this semlex knows up to {known}: update semlex (every program that uses "
+            "this database), or drop the collection with: semlex drop"
+        )
+
+
+async def _lexical_engine(connection: Connection, settings: CollectionSettings) -> LexicalEngine:
+    """The engine of the keyword leg, which may stand on an extension of this server."""
+    extension = await read_extension(connection, settings.lexical_engine)
+    return lexical_engine(
+        settings.lexical_engine, settings.language, stop_words=settings.stop_words, extension=extension
+    )
+
+
+async def migrate_registry(database: Database, schema: str) -> None:
+    """Brings the tables that all collections of a schema share to their newest form.
+
+    Raises:
+        PrivilegeError: The role lacks a right.
+        SchemaVersionError: They were made by a newer semlex.
+    """
+
+    async def work(connection: Connection) -> None:
+        await _lock_for_setup(connection)
+        await _ensure_registry(connection, schema)
+
+    await database.write("migrate the registry", work)
+
+
+async def _lock_for_setup(connection: Connection) -> None:
+    await set_local(connection, lock_timeout="60s")
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+    await set_local(connection, lock_timeout="5s")
+
+
+async def _set_up(connection: Connection, names: Names, settings: CollectionSettings) -> None:
+    await _lock_for_setup(connection)
+    await _ensure_extension(connection)
+    await _ensure_registry(connection, names.schema)
+    found = await find(connection, names)
+    version = found[1] if found else 0
+    for statement in migration_statements(names, version, None if found is None else found[0].lexical):
+        await connection.execute(statement)
+    now = utc_now()
+    if found is not None:
+        update = "UPDATE {} SET schema_version = %s, updated_at = %s WHERE name = %s"
+        await connection.execute(
+            sql.SQL(update).format(names.registry), [len(migrations.COLLECTION), now, names.collection]
+        )
+        return
+    engine = await _lexical_engine(connection, settings)
+    for statement in engine.create(names):
+        await connection.execute(statement)
+    values = {
+        "name": names.collection,
+        "collection_id": uuid.uuid4(),
+        "schema_version": len(migrations.COLLECTION),
+        "embedding_version": 0,
+        "distance": settings.distance,
+        "language": settings.language,
+        "keyword_engine": settings.lexical_engine,
+        "token_counter": settings.token_counter,
+        "with_context": settings.with_context,
+        "stop_words": settings.stop_words,
+        "analyzer_version": engine.analyzer_version,
+        "created_at": now,
+        "updated_at": now,
+    }
+    await connection.execute(
+        sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+            names.registry,
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join(map(sql.Placeholder, values)),
+        ),
+        values,
+    )
+
+
+def migration_statements(names: Names, version: int, engine: LexicalEngine | None) -> Sequence[sql.Composed]:
+    """What makes the newest form of a collection's tables.
+
+    Args:
+        names: Of the collection.
+        version: Of its tables; 0 when there are none.
+        engine: Its keyword engine, or None when there are no tables.
+    """
+    pending = migrations.COLLECTION[version:]
+    statements: Sequence[sql.Composed] = [statement for migration in pending for statement in migration(names)]
+    if engine is None or version >= KEYWORD_NAMES:
+        return statements
+    # The migration that renames, with what the engines of extensions need beside it.
+    if isinstance(engine, PgTextsearchEngine):
+        rename = sql.SQL("ALTER TABLE {} RENAME COLUMN lexical_text TO keyword_text").format(names.chunk)
+        return (*statements, rename)
+    if isinstance(engine, PgSearchEngine):
+        # Its index has the old name of a column among its options.
+        index = sql.Identifier(names.schema, f"{names.collection}_lexical_words")
+        return (sql.SQL("DROP INDEX IF EXISTS {}").format(index), *statements, *engine.create(names))
+    return statements
+
+
+async def _ensure_extension(connection: Connection) -> None:
+    cursor = await connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'")
+    if await cursor.fetchone() is not None:
+        return
+    try:
+        async with connection.transaction():
+            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+    except psycopg.Error as error:
+        if error.sqlstate in ALREADY_DONE:
+            return
+        if error.sqlstate == "42501":
+            raise PrivilegeError(
+                "this role may not create the extension pgvector; ask the owner of the database to run: "
+                "CREATE EXTENSION vector;",
+                sqlstate=error.sqlstate,
+            ) from None
+        if error.sqlstate in ("0A000", "58P01"):
+            raise PrivilegeError(
+                "pgvector is not installed on this server; install its package there (or use an image that has it), "
+                "then: CREATE EXTENSION vector;",
+                sqlstate=error.sqlstate,
+            ) from None
+        raise translate(error, "create the extension pgvector") from None
+
+
+async def _ensure_registry(connection: Connection, schema: str) -> None:
+    cursor = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
+    if await cursor.fetchone() is None:
+        try:
+            async with connection.transaction():
+                await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+        except psycopg.errors.InsufficientPrivilege:
+            raise PrivilegeError(
+                f"this role may not create the schema {schema!r}; ask the owner of the database to run: "
+                f"CREATE SCHEMA {schema} AUTHORIZATION <this role>;",
+                sqlstate="42501",
+            ) from None
+    version_table = sql.Identifier(schema, "registry_version")
+    await connection.execute(
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} (version int PRIMARY KEY, applied_at timestamptz NOT NULL)").format(
+            version_table
+        )
+    )
+    cursor = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(version_table))
+    row = await cursor.fetchone()
+    applied = row[0] if row else 0
+    _refuse_newer(f"the registry of schema {schema!r}", applied, len(migrations.REGISTRY))
+    for number, migration in enumerate(migrations.REGISTRY[applied:], start=applied + 1):
+        for statement in migration(schema):
+            await connection.execute(statement)
+        await connection.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()])
+
+
+async def ensure_embedding_version(database: Database, collection: Collection, wanted: EmbeddingVersion) -> Collection:
+    """Makes the table for a first model's vectors; with one already there, checks that it is the same model's.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        wanted: Identity and dimension of the vectors to be stored; its number is ignored.
+
+    Raises:
+        ModelMismatchError: The collection holds vectors of another model or dimension.
+    """
+
+    async def work(connection: Connection) -> Collection:
+        names = collection.names
+        await set_local(connection, lock_timeout="60s")
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        found = await find(connection, names)
+        if found is None:
+            raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
+        now_open = found[0]
+        if now_open.collection_id != collection.collection_id:
+            raise gone(collection)
+        if now_open.embedding is not None:
+            check_same_model(now_open, wanted)
+            return replace(now_open, lexical=collection.lexical)
+        version = replace(wanted, version=1)
+        vector_type = sql.SQL("{}.{}({})").format(
+            collection.server.extension, sql.Identifier(version.storage), sql.Literal(version.dimensions)
+        )
+        # Vectors live in a table per version: their type and their index demand one dimension, and two versions can
+        # stand side by side while a collection moves to another model. No row = not embedded yet.
+        await connection.execute(
+            sql.SQL(
+                'CREATE TABLE {} (document_id uuid NOT NULL, chunk_id text COLLATE "C" NOT NULL, '
+                "embedding {} NOT NULL, PRIMARY KEY (document_id, chunk_id))"
+            ).format(names.embedding(version.version), vector_type)
+        )
+        await connection.execute(
+            sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, %s, %s, %s, %s, %s)").format(
+                sql.Identifier(names.schema, "embedding_version")
+            ),
+            [
+                names.collection,
+                version.version,
+                version.identity_key,
+                version.model,
+                version.revision,
+                version.dimensions,
+                version.storage,
+                utc_now(),
+            ],
+        )
+        await connection.execute(
+            sql.SQL("UPDATE {} SET embedding_version = %s, updated_at = %s WHERE name = %s").format(names.registry),
+            [version.version, utc_now(), names.collection],
+        )
+        return replace(now_open, embedding=version, lexical=collection.lexical)
+
+    if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
+        raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")
+    if collection.embedding is not None:
+        check_same_model(collection, wanted)
+        return collection
+    return await database.write("make the table for embeddings", work)
+
+
+def check_same_model(collection: Collection, wanted: EmbeddingVersion) -> None:
+    """Refuses vectors that cannot be compared with the stored ones.
+
+    Raises:
+        ModelMismatchError: Names both models and both dimensions.
+    """
+    stored = collection.embedding
+    if stored is None or stored.identity_key == wanted.identity_key:
+        return
+    raise ModelMismatchError(
+        f"collection {collection.names.collection!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
+        f"{stored.identity_key}); this is {wanted.model} ({wanted.dimensions} dimensions, {wanted.identity_key}). "
+        "Use the same model, or index into a new collection"
+    )
+
+
+async def list_collections(database: Database, schema: str) -> list[tuple[Any, ...]]:
+    """Name, lexical engine, language, model, dimensions and creation time of every collection, by name."""
+
+    async def work(connection: Connection) -> list[tuple[Any, ...]]:
+        if not await has_registry(connection, schema):
+            return []
+        cursor = cursor_with_times(connection)
+        await cursor.execute(
+            # As JSON, because an older registry has another name for it.
+            sql.SQL(
+                "SELECT c.name, coalesce(to_jsonb(c) ->> 'keyword_engine', to_jsonb(c) ->> 'lexical_engine'), "
+                "c.language, e.model, e.dimensions, c.created_at "
+                "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"
+            ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version"))
+        )
+        return await cursor.fetchall()
+
+    return await database.read("list the collections", work)

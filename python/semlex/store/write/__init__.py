@@ -1,0 +1,1 @@
+"""What is written: chunks, documents, vectors, deletions, the log."""

@@ -1,0 +1,214 @@
+"""Deleting: chunks with their vectors and what the keyword index has of them, and documents that are empty then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg import sql
+
+from semlex.store.keyword.bm25.segments import ids_of
+from semlex.store.keyword.bm25.write import lock_for_writing, write_tombstones
+from semlex.store.query.legs import key_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.query.filters import Filter
+    from semlex.store.query.legs import Key
+    from semlex.store.schema.registry import Collection
+
+# Documents, or chunks that are named by id, of one transaction.
+BATCH_DOCUMENTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Some of the chunks of some documents.
+
+    Attributes:
+        documents: Keys of the documents.
+        condition: What the chunks have to pass, as SQL on `c`.
+        keys: Which chunks, or None for all of these documents.
+        whole: Whether documents without any chunk are meant as well.
+    """
+
+    documents: Sequence[UUID]
+    condition: Filter
+    keys: Sequence[Key] | None = None
+    whole: bool = False
+
+    def expression(self) -> sql.Composed:
+        """The chunks as SQL."""
+        parts: list[sql.Composable] = [sql.SQL("c.document_id = ANY(%(selected)s)"), self.condition.expression]
+        if self.keys is not None:
+            parts.append(
+                sql.SQL(
+                    "(c.document_id, c.chunk_id) IN "
+                    "(SELECT * FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]))"
+                )
+            )
+        return sql.SQL(" AND ").join(parts)
+
+    def parameters(self) -> dict[str, Any]:
+        """Values for `expression`."""
+        keys = {} if self.keys is None else key_arrays(self.keys)
+        return {"selected": list(self.documents), **self.condition.parameters, **keys}
+
+
+async def delete_selection(connection: Connection, collection: Collection, selection: Selection) -> tuple[int, int]:
+    """Deletes chunks with their vectors.
+
+    A document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken as
+    `write_chunks` takes them, so that none waits for another in a circle.
+
+    Returns:
+        How many chunks were there, and of how many documents nothing is left.
+    """
+    generations, _ = await lock_for_writing(connection, collection)
+    names = collection.names
+    documents = sorted(selection.documents, key=lambda document: document.bytes)
+    await connection.execute(
+        sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR UPDATE").format(names.document),
+        [documents],
+    )
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "WITH gone AS (DELETE FROM {chunk} AS t USING (SELECT c.document_id, c.chunk_id FROM {chunk} AS c "
+            "WHERE {selected} ORDER BY 1, 2 FOR UPDATE) AS locked "
+            "WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id "
+            "RETURNING t.document_id, t.chunk_id, t.keyword_id) "
+            "SELECT array_agg(document_id), array_agg(chunk_id), array_send(array_agg(keyword_id)) FROM gone"
+        ).format(chunk=names.chunk, selected=selection.expression()),
+        selection.parameters(),
+    )
+    row = await cursor.fetchone()
+    document_ids, chunk_ids, keyword_ids = row or (None, None, None)
+    gone = list(zip(document_ids or [], chunk_ids or [], strict=True))
+    if gone and collection.embedding is not None:
+        # A chunk that somebody else has made since keeps its vector.
+        await connection.execute(
+            sql.SQL(
+                "DELETE FROM {vectors} AS t USING (SELECT d.document_id, d.chunk_id FROM {vectors} AS d "
+                "JOIN unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+                "USING (document_id, chunk_id) WHERE NOT EXISTS (SELECT 1 FROM {chunk} AS c "
+                "WHERE c.document_id = d.document_id AND c.chunk_id = d.chunk_id) ORDER BY 1, 2 FOR UPDATE OF d) "
+                "AS locked WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
+            ).format(vectors=names.embedding(collection.embedding.version), chunk=names.chunk),
+            key_arrays(gone),
+        )
+    emptied = await _forget_empty(
+        connection, collection, {key[0] for key in gone}, documents if selection.whole else ()
+    )
+    await write_tombstones(connection, collection, generations, ids_of(keyword_ids))
+    return len(gone), emptied
+
+
+async def _forget_empty(
+    connection: Connection, collection: Collection, touched: set[UUID], meant: Sequence[UUID]
+) -> int:
+    """Deletes the rows of documents that are empty now, counts the chunks of the others; returns how many are empty."""
+    names = collection.names
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL("SELECT document_id, count(*) FROM {} WHERE document_id = ANY(%s) GROUP BY 1 ORDER BY 1").format(
+            names.chunk
+        ),
+        [list(touched)],
+    )
+    left = dict(await cursor.fetchall())
+    empty = touched - left.keys()
+    await cursor.execute(
+        sql.SQL(
+            "DELETE FROM {} AS d WHERE d.document_id = ANY(%s) "
+            "AND NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id) RETURNING d.document_id"
+        ).format(names.document, names.chunk),
+        [[*empty, *meant]],
+    )
+    forgotten = {document for (document,) in await cursor.fetchall()}
+    if left:
+        await connection.execute(
+            sql.SQL(
+                "UPDATE {} AS d SET chunk_count = n.chunks "
+                "FROM unnest(%s::uuid[], %s::int[]) AS n(document_id, chunks) WHERE d.document_id = n.document_id"
+            ).format(names.document),
+            [list(left), list(left.values())],
+        )
+    return len(empty | forgotten)
+
+
+async def count_selection(connection: Connection, collection: Collection, selection: Selection) -> tuple[int, int]:
+    """What `delete_selection` would return."""
+    names = collection.names
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT coalesce(sum(hits), 0)::int8, count(*) FILTER (WHERE hits = chunks) FROM "
+            "(SELECT count(*) FILTER (WHERE {selected}) AS hits, count(*) AS chunks FROM {chunk} AS c "
+            "WHERE c.document_id = ANY(%(selected)s) GROUP BY c.document_id) AS counted WHERE hits > 0"
+        ).format(selected=selection.expression(), chunk=names.chunk),
+        selection.parameters(),
+    )
+    row = await cursor.fetchone()
+    chunks, documents = row or (0, 0)
+    if selection.whole:
+        await cursor.execute(
+            sql.SQL(
+                "SELECT count(*) FROM {} AS d WHERE d.document_id = ANY(%s) "
+                "AND NOT EXISTS (SELECT 1 FROM {} AS c WHERE c.document_id = d.document_id)"
+            ).format(names.document, names.chunk),
+            [list(selection.documents)],
+        )
+        row = await cursor.fetchone()
+        documents += row[0] if row else 0
+    return int(chunks), int(documents)
+
+
+async def documents_that_pass(
+    connection: Connection, collection: Collection, condition: Filter, after: UUID | None
+) -> list[UUID]:
+    """A page of the documents that have a chunk which passes a filter, in order."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.document_id > %(after)s AND {} "
+            "ORDER BY c.document_id LIMIT %(page)s"
+        ).format(collection.names.chunk, condition.expression),
+        {**condition.parameters, "after": after or UUID(int=0), "page": BATCH_DOCUMENTS},
+    )
+    return [document for (document,) in await cursor.fetchall()]
+
+
+async def documents_named(
+    connection: Connection, collection: Collection, name: str, sources: Sequence[UUID] | None
+) -> dict[UUID, UUID | None]:
+    """Documents of a name, with their source: of these sources, or of all; where there is none, those that were added.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        name: Path below the root, or `source_document` in the metadata of an added document.
+        sources: Keys of sources, or None.
+    """
+    names = collection.names
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT document_id, source_id FROM {} WHERE uri = %s AND (%s::uuid[] IS NULL OR source_id = ANY(%s))"
+        ).format(names.document),
+        [name, sources, sources],
+    )
+    found: dict[UUID, UUID | None] = dict(await cursor.fetchall())
+    if found or sources is not None:
+        return found
+    await cursor.execute(
+        sql.SQL(
+            "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.source_document = %s "
+            "AND NOT EXISTS (SELECT 1 FROM {} AS d WHERE d.document_id = c.document_id)"
+        ).format(names.chunk, names.document),
+        [name],
+    )
+    return {document: None for (document,) in await cursor.fetchall()}

@@ -1,0 +1,316 @@
+"""What the indexer asks of the store beside writing chunks: documents, settings, what is already there, the log."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg import sql
+
+from semlex import _core
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.schema.presence import gone, hold_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.query.legs import Key
+    from semlex.store.schema.registry import Collection
+
+
+# document_id, chunk_id, content_hash, context, chunk_text
+Unembedded = tuple[UUID, str, bytes, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """What was read from a source."""
+
+    document_id: UUID
+    source_id: UUID
+    uri: str
+    title: str
+    format: str
+    content_hash: bytes
+    size_bytes: int
+    modified_at: datetime
+    chunk_count: int
+    loader_version: int
+    chunker_version: int
+    chunk_tokens: int
+    overlap_tokens: int
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One run, as the ingestion log has it; the attributes are the columns.
+
+    Attributes:
+        run_id: Its key.
+        source_uri: What was read or deleted.
+        command: What was done, for example ``index``.
+        client: Who did it.
+        embedding_model: With which model, or None.
+        started_at: When it began.
+        finished_at: When it ended, or None.
+        seconds: How long it took, or None.
+        added: Documents that were new.
+        changed: Documents whose chunks were replaced.
+        unchanged: Documents that stayed.
+        deleted: Documents of which nothing is left.
+        failed: Documents that could not be read.
+        chunks: Chunks that were written.
+        problems: Document and code of those that could not be read.
+    """
+
+    run_id: UUID
+    source_uri: str
+    command: str
+    client: str
+    embedding_model: str | None
+    started_at: datetime
+    finished_at: datetime | None = None
+    seconds: float | None = None
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    failed: int = 0
+    chunks: int = 0
+    problems: Sequence[dict[str, str]] = ()
+
+
+def client_name() -> str:
+    """Who is indexing, for the log."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user id without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+# Columns of a document and their types in arrays; the server gets one array a column.
+_DOCUMENT_COLUMNS = {
+    "document_id": "uuid",
+    "source_id": "uuid",
+    "uri": "text",
+    "title": "text",
+    "format": "text",
+    "content_hash": "bytea",
+    "size_bytes": "bigint",
+    "modified_at": "timestamptz",
+    "chunk_count": "int",
+    "loader_version": "int",
+    "chunker_version": "int",
+    "chunk_tokens": "int",
+    "overlap_tokens": "int",
+    "metadata": "jsonb",
+}
+_FIXED_COLUMNS = ("document_id", "source_id", "uri")
+
+
+async def write_documents(
+    connection: Connection,
+    collection: Collection,
+    rows: Sequence[DocumentRow],
+    now: datetime,
+    new_documents: set[UUID] | None = None,
+) -> None:
+    """Writes the rows of documents, in key order.
+
+    They are the first locks that a writer takes, so that two writers of one document come one after the other.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        rows: Of documents that were read.
+        now: When.
+        new_documents: Holds the keys of those that were not there, afterwards.
+    """
+    ordered = sorted(rows, key=lambda row: row.document_id.bytes)
+    values: dict[str, Any] = {name: [getattr(row, name) for row in ordered] for name in _DOCUMENT_COLUMNS}
+    values |= {"metadata": [_core.to_json(row.metadata).decode() for row in ordered], "now": now}
+    changed = [sql.Identifier(name) for name in (*_DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "INSERT INTO {} ({}, created_at, updated_at) SELECT d.*, %(now)s, %(now)s FROM unnest({}) AS d "
+            # Only a row that was there has been locked by this statement.
+            "ON CONFLICT (document_id) DO UPDATE SET {} RETURNING document_id, xmax::text = '0'"
+        ).format(
+            collection.names.document,
+            sql.SQL(", ").join(map(sql.Identifier, _DOCUMENT_COLUMNS)),
+            sql.SQL(", ").join(
+                sql.SQL("{}::{}[]").format(sql.Placeholder(name), sql.SQL(kind))
+                for name, kind in _DOCUMENT_COLUMNS.items()
+            ),
+            sql.SQL(", ").join(sql.SQL("{} = excluded.{}").format(name, name) for name in changed),
+        ),
+        values,
+    )
+    if new_documents is not None:
+        new_documents.clear()  # of an attempt before
+        new_documents |= {document_id for document_id, is_new in await cursor.fetchall() if is_new}
+
+
+async def share_documents(connection: Connection, collection: Collection, documents: Sequence[UUID]) -> None:
+    """Lets nobody replace or delete these documents until the transaction ends; locked in key order."""
+    await connection.execute(
+        sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
+            collection.names.document
+        ),
+        [list(documents)],
+    )
+
+
+async def stored_chunk_settings(connection: Connection, collection: Collection) -> tuple[int | None, int | None]:
+    """How the files of a collection are cut; None where that is not decided yet.
+
+    Raises:
+        CollectionNotFoundError: The collection was dropped.
+    """
+    names = collection.names
+    statement = sql.SQL("SELECT chunk_tokens, overlap_tokens FROM {} WHERE name = %s AND collection_id = %s")
+    cursor = await connection.execute(statement.format(names.registry), [names.collection, collection.collection_id])
+    row = await cursor.fetchone()
+    if row is None:
+        raise gone(collection)
+    return row[0], row[1]
+
+
+async def settle_chunk_settings(
+    connection: Connection, collection: Collection, chunk_tokens: int, overlap_tokens: int
+) -> tuple[int, int]:
+    """How the files of a collection are cut: as stored, else as given, which is stored then.
+
+    Raises:
+        CollectionNotFoundError: The collection was dropped.
+    """
+    stored_tokens, stored_overlap = await stored_chunk_settings(connection, collection)
+    if stored_tokens is not None and stored_overlap is not None:
+        return stored_tokens, stored_overlap
+    names = collection.names
+    # Of two first runs one waits here, and then finds what the other has stored.
+    cursor = await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET chunk_tokens = coalesce(chunk_tokens, %s), overlap_tokens = coalesce(overlap_tokens, %s) "
+            "WHERE name = %s AND collection_id = %s RETURNING chunk_tokens, overlap_tokens"
+        ).format(names.registry),
+        [chunk_tokens, overlap_tokens, names.collection, collection.collection_id],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise gone(collection)
+    return row[0], row[1]
+
+
+async def store_chunk_settings(
+    connection: Connection, collection: Collection, chunk_tokens: int, overlap_tokens: int
+) -> None:
+    """Changes how the files of a collection are cut from now on.
+
+    Raises:
+        CollectionNotFoundError: The collection was dropped.
+    """
+    names = collection.names
+    cursor = await connection.execute(
+        sql.SQL("UPDATE {} SET chunk_tokens = %s, overlap_tokens = %s WHERE name = %s AND collection_id = %s").format(
+            names.registry
+        ),
+        [chunk_tokens, overlap_tokens, names.collection, collection.collection_id],
+    )
+    if cursor.rowcount == 0:
+        raise gone(collection)
+
+
+async def embedded_hashes(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[Key, bytes]:
+    """Content hash of those of these chunks that have a vector."""
+    if collection.embedding is None or not keys:
+        return {}
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT c.document_id, c.chunk_id, c.content_hash "
+            "FROM unnest(%s::uuid[], %s::text[]) AS k(document_id, chunk_id) "
+            "JOIN {} AS c USING (document_id, chunk_id) JOIN {} AS e USING (document_id, chunk_id)"
+        ).format(collection.names.chunk, collection.names.embedding(collection.embedding.version)),
+        [[key[0] for key in keys], [key[1] for key in keys]],
+    )
+    return {(row[0], row[1]): row[2] for row in await cursor.fetchall()}
+
+
+async def is_empty(connection: Connection, collection: Collection) -> bool:
+    """Whether the collection holds no chunk."""
+    cursor = await connection.execute(sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk))
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+async def count_unembedded(connection: Connection, collection: Collection) -> int:
+    """Number of chunks without a vector."""
+    cursor = await connection.execute(_unembedded(collection, sql.SQL("count(*)"), sql.SQL("")))
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def unembedded_chunks(
+    connection: Connection, collection: Collection, after: Key | None, limit: int
+) -> list[Unembedded]:
+    """A page of chunks without a vector, in key order: document_id, chunk_id, content_hash, context, chunk_text."""
+    first = (UUID(int=0), "")
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        _unembedded(
+            collection,
+            sql.SQL("c.document_id, c.chunk_id, c.content_hash, c.context, c.chunk_text"),
+            sql.SQL("AND (c.document_id, c.chunk_id) > (%s, %s) ORDER BY c.document_id, c.chunk_id LIMIT %s"),
+        ),
+        [*(after or first), limit],
+    )
+    return await cursor.fetchall()
+
+
+def _unembedded(collection: Collection, columns: sql.SQL, rest: sql.SQL) -> sql.Composed:
+    embedding = collection.embedding
+    if embedding is None:
+        return sql.SQL("SELECT {} FROM {} AS c WHERE TRUE {}").format(columns, collection.names.chunk, rest)
+    return sql.SQL(
+        "SELECT {} FROM {} AS c WHERE NOT EXISTS (SELECT 1 FROM {} AS e "
+        "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id) {}"
+    ).format(columns, collection.names.chunk, collection.names.embedding(embedding.version), rest)
+
+
+async def log_run(connection: Connection, collection: Collection, entry: LogEntry) -> None:
+    """Writes or completes one entry of the ingestion log."""
+    await hold_collection(connection, collection)
+    names = [column.name for column in fields(entry)]
+    values = {name: getattr(entry, name) for name in names}
+    values["problems"] = _core.to_json(list(entry.problems)).decode()
+    await connection.execute(
+        sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT (run_id) DO UPDATE SET {}").format(
+            collection.names.ingestion_log,
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.SQL(", ").join(map(sql.Placeholder, names)),
+            sql.SQL(", ").join(
+                sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in names[1:]
+            ),
+        ),
+        values,
+    )
+
+
+async def last_run(connection: Connection, collection: Collection) -> dict[str, Any] | None:
+    """The newest entry of the ingestion log that tells of a run over files."""
+    cursor = cursor_with_times(connection)
+    statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")
+    await cursor.execute(statement.format(collection.names.ingestion_log))
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    return {column.name: value for column, value in zip(cursor.description or (), row, strict=True)}

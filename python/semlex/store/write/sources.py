@@ -1,0 +1,172 @@
+"""Sources: named folders that documents were read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import ConfigurationError
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.schema.presence import hold_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from semlex.store.postgres.database import Connection
+    from semlex.store.schema.names import Names
+    from semlex.store.schema.registry import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named folder.
+
+    Attributes:
+        source_id: Its key.
+        name: Its name, unique within the collection.
+        root: The folder, absolute: where it is on the machine that read it last.
+        key: What the keys of its documents are made of, so that they stay when the folder moves.
+    """
+
+    source_id: UUID
+    name: str
+    root: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDocument:
+    """What is known of a document that was read before.
+
+    Attributes:
+        uri: Path below the source's root.
+        content_hash: SHA-256 of the file's bytes; where the versions are None, the first version's hash of them, of
+            the settings and of the versions.
+        loader_version: What made text of its bytes, or None.
+        chunker_version: What cut the text, or None.
+        chunk_tokens: Most tokens of its chunks, or None.
+        overlap_tokens: Most tokens that they share, or None.
+    """
+
+    uri: str
+    content_hash: bytes
+    loader_version: int | None
+    chunker_version: int | None
+    chunk_tokens: int | None
+    overlap_tokens: int | None
+
+
+def is_present(names: Names) -> sql.Composed:
+    """The condition that a source (a row ``s``) was not removed, or that a run has stored documents of it since.
+
+    A removed one keeps its row, so that its documents have the same keys should it come back.
+    """
+    return sql.SQL("(s.kind <> 'removed' OR EXISTS (SELECT FROM {} AS o WHERE o.source_id = s.source_id))").format(
+        names.document
+    )
+
+
+async def read_sources(connection: Connection, collection: Collection) -> list[Source]:
+    """Every source, by name."""
+    cursor = connection.cursor(binary=True)
+    statement = sql.SQL("SELECT source_id, name, root, key FROM {} AS s WHERE {} ORDER BY name, source_id")
+    await cursor.execute(statement.format(collection.names.source, is_present(collection.names)))
+    return [Source(*row) for row in await cursor.fetchall()]
+
+
+async def write_source(
+    connection: Connection, collection: Collection, name: str, root: str, now: datetime
+) -> Source | None:
+    """Makes sure that a source is known.
+
+    A new one's key follows from its name, so that two processes that make it at once make the same.
+
+    Returns:
+        The source; None where the name is another folder's.
+    """
+    await hold_collection(connection, collection)
+    table = collection.names.source
+    cursor = connection.cursor(binary=True)
+    touch = sql.SQL(
+        "UPDATE {} AS s SET root = %(root)s, kind = 'folder', updated_at = %(now)s "
+        "WHERE name = %(name)s AND (root = %(root)s OR NOT {})"
+    ).format(table, is_present(collection.names))
+    found = sql.SQL("SELECT source_id, name, root, key FROM {} WHERE name = %(name)s").format(table)
+    values: dict[str, Any] = {"name": name, "root": root, "now": now, "id": _source_id(name)}
+    await cursor.execute(touch, values)
+    if cursor.rowcount == 0:
+        await cursor.execute(
+            sql.SQL(
+                "INSERT INTO {} (source_id, name, root, key, kind, created_at, updated_at) "
+                "SELECT %(id)s, %(name)s, %(root)s, %(name)s, 'folder', %(now)s, %(now)s "
+                "WHERE NOT EXISTS (SELECT 1 FROM {} WHERE name = %(name)s) ON CONFLICT (source_id) DO NOTHING"
+            ).format(table, table),
+            values,
+        )
+    await cursor.execute(found, values)
+    row = await cursor.fetchone()
+    source = None if row is None else Source(*row)
+    return source if source is not None and source.root == root else None
+
+
+def _source_id(key: str) -> UUID:
+    return UUID(bytes=_core.hash_rows("source", [[key]])[0])
+
+
+async def move_source(connection: Connection, collection: Collection, name: str, root: str, now: datetime) -> None:
+    """Says where the folder of a source is now. Call it with the collection held."""
+    statement = sql.SQL("UPDATE {} SET root = %s, updated_at = %s WHERE name = %s").format(collection.names.source)
+    await connection.execute(statement, [root, now, name])
+
+
+async def remove_source(connection: Connection, collection: Collection, name: str, now: datetime) -> None:
+    """Forgets a source whose documents have been deleted."""
+    await hold_collection(connection, collection)
+    statement = sql.SQL("UPDATE {} SET kind = 'removed', updated_at = %s WHERE name = %s")
+    await connection.execute(statement.format(collection.names.source), [now, name])
+
+
+async def source_figures(connection: Connection, collection: Collection) -> list[dict[str, Any]]:
+    """Name, root, number of documents and chunks, and the time of the last run of every source, by name."""
+    names = collection.names
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT s.name, s.root, count(d.document_id)::int8, coalesce(sum(c.chunks), 0)::int8, s.updated_at "
+            "FROM {} AS s LEFT JOIN {} AS d ON d.source_id = s.source_id "
+            "LEFT JOIN (SELECT document_id, count(*) AS chunks FROM {} GROUP BY document_id) AS c "
+            "ON c.document_id = d.document_id WHERE {} GROUP BY s.source_id, s.name, s.root, s.updated_at "
+            "ORDER BY s.name, s.source_id"
+        ).format(names.source, names.document, names.chunk, is_present(names))
+    )
+    columns = ("name", "root", "documents", "chunks", "updated_at")
+    return [dict(zip(columns, row, strict=True)) for row in await cursor.fetchall()]
+
+
+async def known_documents(
+    connection: Connection, collection: Collection, sources: Sequence[UUID]
+) -> dict[UUID, dict[UUID, KnownDocument]]:
+    """The documents of sources: key of the source -> key of the document -> what is known."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT source_id, document_id, uri, content_hash, loader_version, chunker_version, chunk_tokens, "
+            "overlap_tokens FROM {} WHERE source_id = ANY(%s)"
+        ).format(collection.names.document),
+        [list(sources)],
+    )
+    known: dict[UUID, dict[UUID, KnownDocument]] = {source: {} for source in sources}
+    for source, document, *rest in await cursor.fetchall():
+        known[source][document] = KnownDocument(*rest)
+    return known
+
+
+def unknown_source(name: str, known: Sequence[Source]) -> ConfigurationError:
+    """The error of a source that does not exist."""
+    names = ", ".join(source.name for source in known) or "none"
+    return ConfigurationError(f"there is no source {name!r}; sources: {names}")
