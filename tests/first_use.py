@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

@@ -9,7 +9,7 @@ import itertools
 import sys
 from pathlib import Path
 
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 
 

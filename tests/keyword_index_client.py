@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.types import Document
 
 WORDS = ["cat", "dog", "ship", "running", "the", "key", "rotation", "vault", "banana", "yellow", "fruit"]

@@ -31,13 +31,9 @@ LAYERS = {
     "reranking": 2,
     "store": 2,
     "testing": 4,
-    "choosing": 5.1,
     "collection_options": 5.1,
-    "lifetime": 5.5,
-    "upkeep": 5.5,
     "retriever": 6,
     "config": 7,
-    "sync": 7,
     "evaluation": 7,
     "cli": 9,
     "diagnostics": 5.4,
@@ -198,13 +194,13 @@ try:
     semlex.cli.app.main()
 except SystemExit as done:
     assert not done.code, done.code
-assert "semlex.retriever" in sys.modules
+assert "semlex.retriever.postgres" in sys.modules
 print("loaded:", [name for name in {names!r} if name in sys.modules])
 """
 
 
 def test_help_and_version_load_no_database_and_no_model() -> None:
-    heavy = ("asyncio", "numpy", "psycopg", "psycopg_pool", "semlex._core", "semlex.retriever", "semlex.store")
+    heavy = ("asyncio", "numpy", "psycopg", "psycopg_pool", "semlex._core", "semlex.retriever.postgres", "semlex.store")
     for arguments in (["--version"], ["--help"], ["search", "--help"]):
         program = f"import sys; sys.argv = ['semlex', *{arguments!r}]\nimport atexit\n"
         program += f"atexit.register(lambda: print('loaded:', [name for name in {heavy!r} if name in sys.modules]))\n"

@@ -18,7 +18,7 @@ from semlex.errors import (
     ModelMismatchError,
     ValidationError,
 )
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document, SearchQuery
 

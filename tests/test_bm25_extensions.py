@@ -18,13 +18,13 @@ from psycopg.conninfo import make_conninfo
 from semlex import Document, PostgreSQLRetriever
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.keyword import pg_textsearch
 from semlex.store.keyword.pg_search import STEMMERS
 from semlex.store.postgres.extensions import Extension
 from semlex.store.query import chunks
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.legs import Statement, ask, run_legs
-from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from semlex.diagnostics import doctor
 from semlex.errors import ConfigurationError, UnsupportedServerError
 from semlex.models.local import shared_weights
 from semlex.models.local.forward.reference import ReferenceForward
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 
 
 def with_all_positions(folder):

@@ -12,7 +12,7 @@ from psycopg import sql
 
 import hostile_values as hostile
 from semlex.errors import SemlexError
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

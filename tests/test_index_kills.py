@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

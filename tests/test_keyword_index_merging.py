@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from keyword_index import check_index
 from semlex.errors import DamagedSegmentError, StoreError
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import (
     FULL_CHUNKS,

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from keyword_index import check_index
 from semlex.cli.app import app
 from semlex.errors import ConfigurationError, StoreError
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.keyword.bm25.rebuild import _Rebuild
 from semlex.store.write.copy import BulkIngestConfig
-from semlex.sync import SyncRetriever
 from semlex.types import Document
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from keyword_index import check_index
 from keyword_index_client import IDS, WORDS, some_documents
 from plain_bm25 import plain_bm25
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import rebuild
 from semlex.store.write.copy import BulkIngestConfig
 

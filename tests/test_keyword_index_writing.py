@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keyword_index import check_index
 from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, ValidationError
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.write import chunks as bulk

@@ -15,10 +15,10 @@ import pytest
 from loading_client import documents_of
 from semlex import _core
 from semlex.errors import IncompleteWriteError, StoreError
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write import chunks as bulk
 from semlex.store.write.copy import BulkIngestConfig
-from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

@@ -12,8 +12,8 @@ import pytest
 
 from semlex.cli import app
 from semlex.errors import SemlexError
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write.copy import BulkIngestConfig
-from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

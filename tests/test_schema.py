@@ -23,11 +23,11 @@ from semlex.errors import (
     UnsupportedServerError,
     ValidationError,
 )
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
 from semlex.store.schema.names import Names
-from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

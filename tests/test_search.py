@@ -24,8 +24,8 @@ from semlex.errors import (
     ModelMismatchError,
     ValidationError,
 )
-from semlex.retriever import PostgreSQLRetriever
-from semlex.sync import SyncRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document, SearchResults
 

@@ -16,7 +16,7 @@ import pytest_asyncio
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search import pipeline
 from semlex.store.query.legs import Statement
 from semlex.testing import HashEmbedder

@@ -19,7 +19,7 @@ from keyword_index import check_index
 from keyword_index_client import WORDS
 from plain_bm25 import plain_bm25
 from semlex.errors import ReadOnlyError
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write.copy import BulkIngestConfig

@@ -11,9 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from semlex.diagnostics.collections import list_counted
 from semlex.diagnostics.doctor import examine_server
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.query import statistics
-from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

@@ -13,10 +13,10 @@ import pytest
 import model_cache
 from model_cache import without
 from model_servers import ModelServerDouble, openai_embeddings
-from semlex.choosing import STORED
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelMismatchError, ModelNotAllowedError
 from semlex.models.permission import host_of, key_for, leads_to
-from semlex.sync import SyncRetriever
+from semlex.retriever.model_selection import STORED
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def answers_by_words(url: str, name: str, **options: Any) -> str:
 
 
 def test_names_that_lead_away_are_not_followed(collection: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.choosing.choose_embedder", lambda *_args, **_options: pytest.fail("it was opened"))
+    monkeypatch.setattr(
+        "semlex.retriever.model_selection.choose_embedder", lambda *_args, **_options: pytest.fail("it was opened")
+    )
     for name in (
         *("openai:text-embedding-3-small", "openrouter:a/b", "gemini:x", "ollama:x", "unknown:x", "http:x", "cohere"),
         *("llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "/", "~/x", "a/../b", "sentence-transformers:/"),

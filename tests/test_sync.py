@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
-from semlex.sync import SyncRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

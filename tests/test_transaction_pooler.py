@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from keyword_index import check_index
 from keyword_index_client import IDS, WORDS, some_documents
 from semlex.errors import SearchTimeoutError
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types import Document

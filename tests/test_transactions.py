@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import RETRY_ATTEMPTS
 from semlex.store.write import documents as ingestion
 from semlex.store.write.copy import BulkIngestConfig

@@ -21,11 +21,11 @@ from semlex.errors import (
     SemlexError,
     StoreError,
 )
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.postgres.addresses import describe, without_password
 from semlex.store.postgres.database import Database, in_one_go
 from semlex.store.postgres.errors import translate
-from semlex.sync import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types import Document
 

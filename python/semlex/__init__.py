@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from semlex.reranking.qwen3 import Qwen3Reranker
     from semlex.reranking.tei import TEIReranker
     from semlex.reranking.term_overlap import ScoreReranker
-    from semlex.retriever import PostgreSQLRetriever
+    from semlex.retriever.postgres import PostgreSQLRetriever
+    from semlex.retriever.synchronous import SyncRetriever
     from semlex.store.keyword.bm25.engine import Bm25Options
     from semlex.store.schema.indexes import HnswIndex
     from semlex.store.write.copy import BulkIngestConfig
-    from semlex.sync import SyncRetriever
     from semlex.types import Document, DocumentRetriever, SearchQuery, SearchResult, SearchResults, StoredChunk
 
 
@@ -102,14 +102,14 @@ _MODULES = {
     "HnswIndex": "semlex.store.schema.indexes",
     "LLMReranker": "semlex.reranking.llm",
     "OpenAIEmbedder": "semlex.embedding.openai",
-    "PostgreSQLRetriever": "semlex.retriever",
+    "PostgreSQLRetriever": "semlex.retriever.postgres",
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
     "ScoreReranker": "semlex.reranking.term_overlap",
     "SemlexError": "semlex.errors",
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",
     "StaticEmbedder": "semlex.embedding.static",
-    "SyncRetriever": "semlex.sync",
+    "SyncRetriever": "semlex.retriever.synchronous",
     "TEIReranker": "semlex.reranking.tei",
     "ValidationError": "semlex.errors",
     "VectorDocument": "semlex.chunks",

@@ -168,7 +168,7 @@ def _language(name: str) -> str:
 
 
 def model_defaults(defaults: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The defaults of the model, by their names in `semlex.choosing.ModelOptions`.
+    """The defaults of the model, by their names in `semlex.retriever.model_selection.ModelOptions`.
 
     Raises:
         ConfigurationError: One has the wrong kind.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from semlex.config import Settings
-    from semlex.sync import SyncRetriever
+    from semlex.retriever.synchronous import SyncRetriever
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def collection_names(settings: Settings) -> list[str]:
 
 
 def _retriever(settings: Settings, *, create: bool, quiet: bool) -> SyncRetriever:
-    from semlex.sync import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
+    from semlex.retriever.synchronous import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
 
     retriever = SyncRetriever(**settings.retriever_options, create=create)
     try:

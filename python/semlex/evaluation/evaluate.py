@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from semlex.evaluation.metrics import Judgements, Run
     from semlex.evaluation.runs import Unit
-    from semlex.retriever import PostgreSQLRetriever
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types import SearchResult
 
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.evaluation.metrics import Judgements, Run
-    from semlex.retriever import PostgreSQLRetriever
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types import SearchResult
 
 Unit = Literal["chunk", "document"]

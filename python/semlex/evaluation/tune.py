@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from semlex.evaluation.metrics import Judgements
     from semlex.evaluation.runs import Unit
-    from semlex.retriever import PostgreSQLRetriever
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types import SearchMode, SearchResults
 
 WeightedFusion = Literal["completed", "linear"]

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.choosing import OpenModels
     from semlex.ingest.deletion import Deletion
     from semlex.models.executor import ModelCaller
+    from semlex.retriever.model_selection import OpenModels
     from semlex.store.postgres.database import Connection, Database
     from semlex.store.query.legs import Key
     from semlex.store.schema.distance import StorageName

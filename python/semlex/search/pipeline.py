@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.choosing import OpenModels
     from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.models.executor import ModelCaller
     from semlex.reranking.base import Reranker
+    from semlex.retriever.model_selection import OpenModels
     from semlex.search.fusion import FusionMethod
     from semlex.search.request import Request
     from semlex.store.postgres.database import Connection, Database

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from semlex.evaluation import JudgedSet, Report, TuningReport
     from semlex.ingest.progress import Progress
-    from semlex.retriever import PostgreSQLRetriever
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types import Document
 
     Tell = Callable[[Progress], None]
@@ -152,7 +152,7 @@ class _Target:
     async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
         """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
         from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
-        from semlex.retriever import PostgreSQLRetriever  # noqa: PLC0415 - loads the driver
+        from semlex.retriever.postgres import PostgreSQLRetriever  # noqa: PLC0415 - loads the driver
 
         documents = self._documents()
         name = self.collection or f"eval_{secrets.token_hex(6)}"

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from semlex.choosing import ModelOptions, open_embedder, runs_on_torch, with_reranker
 from semlex.collection_options import KINDS, CollectionOptions, model_defaults
 from semlex.diagnostics.status import collection_status, server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
@@ -18,9 +17,11 @@ from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
-from semlex.lifetime import Lifetime
 from semlex.models.executor import ModelCaller
 from semlex.models.local.forked import torch_process
+from semlex.retriever.lifetime import Lifetime
+from semlex.retriever.model_selection import ModelOptions, open_embedder, runs_on_torch, with_reranker
+from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.pipeline import Search
 from semlex.search.request import Request, check_ids, checked_array
 from semlex.settings_files import model_names
@@ -35,7 +36,6 @@ from semlex.store.schema.names import Names
 from semlex.store.schema.registry import Collection, check_same_model
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types import DEFAULT_TOP_K, DocumentRetriever
-from semlex.upkeep import CollectionUpkeep
 from semlex.value_checks import (
     callable_errors,
     check_parameters,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from semlex.errors import ConfigurationError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
-from semlex.retriever import PostgreSQLRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.types import DEFAULT_TOP_K
 
 if TYPE_CHECKING:

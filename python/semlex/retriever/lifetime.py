@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from semlex.choosing import OpenModels, runs_on_torch
 from semlex.errors import ConfigurationError
 from semlex.forks import drop, renew_after_fork
 from semlex.models.local.forked import torch_process
+from semlex.retriever.model_selection import OpenModels, runs_on_torch
 
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
