@@ -21,14 +21,15 @@ from semlex.store.postgres.database import Database
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.legs import run_legs
 from semlex.store.schema.names import Names
-from semlex.store.schema.registry import Collection, open_collection
+from semlex.store.schema.registry import open_collection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
 
 TOP = 10
 MAX_TERMS = 64  # as the engine cuts queries

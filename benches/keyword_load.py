@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from benches.measuring import Bench
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
 
 DIMENSIONS = 1024
 ROWS, QUICK_ROWS = 20_000, 4_000

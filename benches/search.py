@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benches.measuring import Bench
-    from semlex.types import SearchMode
+    from semlex.types.results import SearchMode
 
 CHUNKS, QUICK_CHUNKS = 100_000, 10_000
 DIMENSIONS = 1024

@@ -26,7 +26,7 @@ from semlex import SyncRetriever
 from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 TEXTS = Path(__file__).parent / "data" / "collections" / "handbook"
 # Where the texts lay when they were indexed: an absolute path is part of a dump, so it is one that nobody has.

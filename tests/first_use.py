@@ -10,7 +10,7 @@ import sys
 
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if __name__ == "__main__":
     sys.stdout.write("ready\n")

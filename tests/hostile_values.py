@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, MAX_QUERY_BYTES, Document
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document
+from semlex.types.queries import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
     import random

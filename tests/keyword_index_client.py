@@ -9,7 +9,7 @@ import random
 import sys
 
 from semlex.retriever.synchronous import SyncRetriever
-from semlex.types import Document
+from semlex.types.documents import Document
 
 WORDS = ["cat", "dog", "ship", "running", "the", "key", "rotation", "vault", "banana", "yellow", "fruit"]
 IDS = 300

@@ -9,7 +9,7 @@ import sys
 
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 
 def documents_of(batch: int, rows: int) -> list[Document]:

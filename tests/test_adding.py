@@ -13,7 +13,7 @@ import pytest
 from semlex import BulkIngestConfig, ChunkMetadata, Document, PostgreSQLRetriever, ValidationError, VectorDocument
 from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
-from semlex.types import MAX_CHUNK_BYTES
+from semlex.types.documents import MAX_CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence

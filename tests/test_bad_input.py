@@ -20,7 +20,8 @@ from semlex.errors import (
 )
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
-from semlex.types import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document, SearchQuery
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
+from semlex.types.queries import SearchQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

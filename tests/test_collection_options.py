@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from semlex import PostgreSQLRetriever, SyncRetriever
-from semlex.collection_options import BUILT_IN, KINDS
 from semlex.errors import CollectionSettingsError, ConfigurationError
+from semlex.parameters import BUILT_IN, KINDS
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.types import SearchResult, SearchResults
+    from semlex.types.results import SearchResult, SearchResults
 
 DIMENSIONS = 16
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")

@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
 from semlex.store.write import deletes
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

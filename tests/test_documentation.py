@@ -16,7 +16,7 @@ import typer
 
 from semlex.cli.app import app
 from semlex.cli.exit_codes import EXIT_CODES
-from semlex.config import SETTINGS, Settings
+from semlex.settings.load import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from semlex.testing import HashEmbedder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
 
 ROWS = 60
 TEXTS = [f"text {number}" for number in range(ROWS)]

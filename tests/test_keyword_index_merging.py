@@ -28,7 +28,7 @@ from semlex.store.keyword.bm25.merge import (
 )
 from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment
 from semlex.store.write.copy import BulkIngestConfig
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.keyword.bm25.rebuild import _Rebuild
 from semlex.store.write.copy import BulkIngestConfig
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

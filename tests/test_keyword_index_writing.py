@@ -18,7 +18,7 @@ from semlex.store.keyword.bm25 import write as writing
 from semlex.store.write import chunks as bulk
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write import chunks as bulk
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

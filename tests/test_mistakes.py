@@ -15,7 +15,7 @@ from semlex.errors import SemlexError
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable

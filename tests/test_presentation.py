@@ -22,7 +22,7 @@ from semlex.cli.progress_bar import ProgressLines, progress_bar
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
 from semlex.ingest.loaders.text import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
-from semlex.types import SearchResult, SearchResults
+from semlex.types.results import SearchResult, SearchResults
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ from semlex import (
     VectorDocument,
 )
 from semlex.errors import MissingExtraError
-from semlex.types import HitMetadata
+from semlex.types.results import HitMetadata
 
 CHUNK: dict[str, Any] = {
     "chunk_id": "02_chunk_017",

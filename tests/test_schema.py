@@ -29,12 +29,12 @@ from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
 from semlex.store.schema.names import Names
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
 
 FIRST_USE = Path(__file__).parent / "first_use.py"
 PROCESSES = 8

@@ -27,12 +27,14 @@ from semlex.errors import (
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
-from semlex.types import Document, SearchResults
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from semlex.types.results import SearchResults
 
 DIMENSIONS = 16
 CHUNK = "semlex.default_collection_chunk"

@@ -22,12 +22,12 @@ from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
 from semlex.testing import HashEmbedder
-from semlex.types import SearchResult
+from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.types import SearchResults
+    from semlex.types.results import SearchResults
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
 UNKNOWN = ("zzqx", "blorf")

@@ -20,7 +20,8 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search import pipeline
 from semlex.store.query.legs import Statement
 from semlex.testing import HashEmbedder
-from semlex.types import Document, SearchResult
+from semlex.types.documents import Document
+from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

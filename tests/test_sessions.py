@@ -17,7 +17,7 @@ from semlex.store.keyword.bm25 import generations, merge
 from semlex.store.postgres import settings
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

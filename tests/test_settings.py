@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex import settings_files
-from semlex.config import SETTINGS, load_settings
 from semlex.errors import ConfigurationError
+from semlex.settings import files
+from semlex.settings.load import SETTINGS, load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def semlex(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = settings_files.own_file()
+    own = files.own_file()
     write(own, *(f'{name} = "own"' for name in ("collection", "language", "schema", "device")))
     file = write(folder / "semlex.toml", *(f'{name} = "folder"' for name in ("collection", "language", "schema")))
     monkeypatch.setenv("SEMLEX_COLLECTION", "environment")
@@ -95,9 +95,9 @@ def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest
         sample = samples.get(setting.name, "x")
         expected = setting.read(sample)
         as_argument = load_settings(**{setting.name: sample})
-        write(settings_files.own_file(), f"{setting.name} = {json.dumps(sample)}")
+        write(files.own_file(), f"{setting.name} = {json.dumps(sample)}")
         as_file = load_settings()
-        write(settings_files.own_file())
+        write(files.own_file())
         text = ",".join(sample) if isinstance(sample, list) else str(sample)
         monkeypatch.setenv(setting.variables[0], text)
         as_variable = load_settings()
@@ -127,20 +127,20 @@ def test_a_folder_decides_nothing_about_places_until_it_is_trusted(folder: Path,
     assert f"{file}: {name}" in message
     assert f"semlex config trust {folder}" in message
     assert SECRET not in message
-    settings_files.trust(folder)
+    files.trust(folder)
     assert load_settings().is_set(name)
     # What the trusted file says later is not what was trusted.
     write(file, line, "# changed")
     with pytest.raises(ConfigurationError, match="has changed since its folder was trusted"):
         load_settings()
-    settings_files.trust(folder)
-    assert settings_files.untrust(folder)
-    assert not settings_files.untrust(folder)
+    files.trust(folder)
+    assert files.untrust(folder)
+    assert not files.untrust(folder)
     with pytest.raises(ConfigurationError, match="is not trusted"):
         load_settings()
     # In the user's own file it needs no trust; an argument leaves the folder's value unused.
     file.unlink()
-    write(settings_files.own_file(), line)
+    write(files.own_file(), line)
     assert load_settings().is_set(name)
 
 
@@ -155,7 +155,7 @@ def test_trust_is_of_the_real_folder(folder: Path, tmp_path: Path, monkeypatch: 
     content = f'database_url = "{URL}"'
     write(folder / "semlex.toml", content)
     (tmp_path / "link").symlink_to(folder)
-    settings_files.trust(tmp_path / "link")
+    files.trust(tmp_path / "link")
     assert load_settings().url == URL
     # Another folder with the same file, and one that lies below, are others.
     for other in (tmp_path / "copy", folder / "below"):
@@ -168,13 +168,13 @@ def test_trust_is_of_the_real_folder(folder: Path, tmp_path: Path, monkeypatch: 
 
 def test_nobody_else_reads_the_list_of_trusted_folders(folder: Path) -> None:
     write(folder / "semlex.toml")
-    settings_files.trust(folder)
-    kept = settings_files.own_file().with_name("trusted.json")
+    files.trust(folder)
+    kept = files.own_file().with_name("trusted.json")
     assert kept.stat().st_mode & 0o077 == 0
     assert sorted(path.name for path in kept.parent.iterdir()) == ["config.toml", "trusted.json"]
     kept.write_text("[]", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="delete it, and trust the folders again"):
-        settings_files.trusted_folders()
+        files.trusted_folders()
 
 
 def test_the_working_directory_never_chooses_the_own_settings_file(
@@ -190,7 +190,7 @@ def test_the_working_directory_never_chooses_the_own_settings_file(
             load_settings()
         assert str(caught.value).count("SEMLEX_CONFIG") == 1
         with pytest.raises(ConfigurationError, match="SEMLEX_CONFIG must be an absolute path"):
-            settings_files.named_models()
+            files.named_models()
 
 
 def test_a_home_that_does_not_exist_is_told() -> None:
@@ -210,7 +210,7 @@ def test_a_home_that_does_not_exist_is_told() -> None:
     ],
 )
 def test_a_broken_file_is_told_in_one_line(folder: Path, content: bytes, place: str, words: str) -> None:
-    for file in (folder / "semlex.toml", settings_files.own_file()):
+    for file in (folder / "semlex.toml", files.own_file()):
         file.write_bytes(content)
         with pytest.raises(ConfigurationError) as caught:
             load_settings()

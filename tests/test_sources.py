@@ -13,7 +13,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest import prepare_file
 from semlex.ingest.files.roots import plan_places
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,12 +24,12 @@ from semlex.store.postgres.embedded.binaries import find_installations, run_as, 
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlex.types import SearchResults
+    from semlex.types.results import SearchResults
 
 SETTINGS = {
     "fsync": "off",  # thrown away afterwards

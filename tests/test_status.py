@@ -15,7 +15,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.query import statistics
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from pathlib import Path

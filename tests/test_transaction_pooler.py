@@ -18,14 +18,14 @@ from semlex.errors import SearchTimeoutError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 from transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from semlex.types import SearchResults
+    from semlex.types.results import SearchResults
 
 CHUNK = "semlex.words_chunk"
 WRITERS, SEARCHERS = 2, 3

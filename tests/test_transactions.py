@@ -18,7 +18,7 @@ from semlex.store.postgres.database import RETRY_ATTEMPTS
 from semlex.store.write import documents as ingestion
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

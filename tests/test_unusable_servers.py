@@ -27,7 +27,7 @@ from semlex.store.postgres.addresses import describe, without_password
 from semlex.store.postgres.database import Database, in_one_go
 from semlex.store.postgres.errors import translate
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import semlex
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import SemlexError
 from semlex.testing import HashEmbedder
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

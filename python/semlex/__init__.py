@@ -36,68 +36,18 @@ Errors:
 Each name is loaded when it is first used: `import semlex` costs nothing.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from semlex.chunks import ChunkMetadata, VectorDocument
-    from semlex.embedding.gemini import GeminiEmbedder
-    from semlex.embedding.openai import OpenAIEmbedder
-    from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
-    from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
-    from semlex.embedding.static import StaticEmbedder
-    from semlex.errors import SemlexError, ValidationError
-    from semlex.reranking.cohere import CohereReranker
-    from semlex.reranking.cross_encoder import CrossEncoderReranker
-    from semlex.reranking.llm import LLMReranker
-    from semlex.reranking.qwen3 import Qwen3Reranker
-    from semlex.reranking.tei import TEIReranker
-    from semlex.reranking.term_overlap import ScoreReranker
-    from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.retriever.synchronous import SyncRetriever
-    from semlex.store.keyword.bm25.engine import Bm25Options
-    from semlex.store.schema.indexes import HnswIndex
-    from semlex.store.write.copy import BulkIngestConfig
-    from semlex.types import Document, DocumentRetriever, SearchQuery, SearchResult, SearchResults, StoredChunk
-
-
-__all__ = [
-    "Bm25Options",
-    "BulkIngestConfig",
-    "ChunkMetadata",
-    "CohereReranker",
-    "CrossEncoderReranker",
-    "Document",
-    "DocumentRetriever",
-    "GeminiEmbedder",
-    "HnswIndex",
-    "LLMReranker",
-    "OpenAIEmbedder",
-    "PostgreSQLRetriever",
-    "Qwen3EmbeddingEncoder",
-    "Qwen3Reranker",
-    "ScoreReranker",
-    "SearchQuery",
-    "SearchResult",
-    "SearchResults",
-    "SemlexError",
-    "SentenceTransformersEmbedder",
-    "StaticEmbedder",
-    "StoredChunk",
-    "SyncRetriever",
-    "TEIReranker",
-    "ValidationError",
-    "VectorDocument",
-]
-
+# Where each public name is; type checkers read the same from `__init__.pyi`.
 _MODULES = {
+    "Bm25Options": "semlex.store.keyword.bm25.engine",
     "BulkIngestConfig": "semlex.store.write.copy",
-    "ChunkMetadata": "semlex.chunks",
+    "ChunkMetadata": "semlex.types.chunks",
     "CohereReranker": "semlex.reranking.cohere",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
-    "Bm25Options": "semlex.store.keyword.bm25.engine",
+    "Document": "semlex.types.documents",
+    "DocumentRetriever": "semlex.retriever.base",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.schema.indexes",
     "LLMReranker": "semlex.reranking.llm",
@@ -106,22 +56,27 @@ _MODULES = {
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
     "ScoreReranker": "semlex.reranking.term_overlap",
+    "SearchQuery": "semlex.types.queries",
+    "SearchResult": "semlex.types.results",
+    "SearchResults": "semlex.types.results",
     "SemlexError": "semlex.errors",
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",
     "StaticEmbedder": "semlex.embedding.static",
+    "StoredChunk": "semlex.types.documents",
     "SyncRetriever": "semlex.retriever.synchronous",
     "TEIReranker": "semlex.reranking.tei",
     "ValidationError": "semlex.errors",
-    "VectorDocument": "semlex.chunks",
+    "VectorDocument": "semlex.types.chunks",
 }
+__all__ = sorted(_MODULES)  # noqa: PLE0605 - the names are in the stub
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("semlex")
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'semlex' has no attribute {name!r}")
-    return getattr(import_module(_MODULES.get(name, "semlex.types")), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

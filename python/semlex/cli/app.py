@@ -46,7 +46,7 @@ from semlex.cli.terminal import counted, inform, messages, output, set_quiet, se
 from semlex.errors import ConfigurationError, SemlexError
 
 if TYPE_CHECKING:
-    from semlex.config import Settings
+    from semlex.settings.load import Settings
 
 app = typer.Typer(
     name="semlex",
@@ -91,7 +91,7 @@ def _existing(paths: list[Path]) -> list[Path]:
 
 
 def _settings(**arguments: Any) -> Settings:
-    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
+    from semlex.settings.load import load_settings  # noqa: PLC0415 - `--help` should not load it
 
     return load_settings(**arguments)
 

@@ -13,8 +13,8 @@ from semlex.errors import CollectionNotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlex.config import Settings
     from semlex.retriever.synchronous import SyncRetriever
+    from semlex.settings.load import Settings
 
 
 @contextmanager

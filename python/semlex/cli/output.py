@@ -17,7 +17,7 @@ from semlex.cli.terminal import UNSAFE, counted, inform, marked_text, messages, 
 
 if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport
-    from semlex.types import SearchResult, SearchResults
+    from semlex.types.results import SearchResult, SearchResults
 
 EXCERPT_LINES = 12
 INDENT = 3

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from semlex.models.files import ModelFolder
     from semlex.models.local.device import Placement
     from semlex.models.local.transformer import RuntimeReport
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
 
 # Packages of models by their names on the package index, and the extra that brings them.
 PACKAGES = {

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.embedding.query_cache import QueryEmbeddingCache
-    from semlex.store.postgres.database import Connection, Database
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import Collection
 
 
 async def collection_status(

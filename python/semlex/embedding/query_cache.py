@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.forks import new_lock
-from semlex.value_checks import check_parameters, whole_number_errors
+from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

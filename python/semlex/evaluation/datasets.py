@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
-from semlex.types import Document
+from semlex.types.documents import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from semlex.evaluation.runs import judged_unit, ranked_scores, searchable
 from semlex.evaluation.significance import randomisation_p
 from semlex.ingest.progress import Progress
 from semlex.search.fusion import FusionMethod
-from semlex.types import MAX_TOP_K
+from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from semlex.evaluation.metrics import Judgements, Run
     from semlex.evaluation.runs import Unit
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.types import SearchResult
+    from semlex.types.results import SearchResult
 
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 RERANKED = "reranked"

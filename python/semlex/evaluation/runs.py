@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from semlex.errors import ConfigurationError
-from semlex.types import MAX_QUERY_BYTES
+from semlex.types.queries import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from semlex.evaluation.metrics import Judgements, Run
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.types import SearchResult
+    from semlex.types.results import SearchResult
 
 Unit = Literal["chunk", "document"]
 _IDS_AT_ONCE = 1_000

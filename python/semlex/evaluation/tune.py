@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from semlex.evaluation.metrics import Judgements
     from semlex.evaluation.runs import Unit
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.types import SearchMode, SearchResults
+    from semlex.types.results import SearchMode, SearchResults
 
 WeightedFusion = Literal["completed", "linear"]
 GRID = np.round(np.arange(21) * 0.05, 2)

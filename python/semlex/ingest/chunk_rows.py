@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
-from semlex.chunks import titles_in
 from semlex.store.query.chunks import chunk_keys, indexed_keys
 from semlex.store.write.chunks import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
+from semlex.types.chunks import titles_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from semlex import _core
-from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.types import MAX_CHUNK_BYTES
+from semlex.errors import FieldError, ValidationError
+from semlex.parameters import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, _check_range, check_bounds
+from semlex.types.documents import MAX_CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-DEFAULT_CHUNK_TOKENS = 500
-DEFAULT_OVERLAP_TOKENS = 50
 # About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
 DEFAULT_MIN_TOKENS = 32
-# 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
-LEAST_CHUNK_TOKENS = 16
-MOST_CHUNK_TOKENS = 2000
 # Another rule of cutting needs another number: documents of an older one can be cut anew.
 RULES_VERSION = 1
 UNKNOWN = -1  # tokens of a chunk that is not counted yet
@@ -260,31 +256,6 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
     left_out = text[chunk.char_start : start]
     breaks = left_out.count("\n") + left_out.count("\r") - left_out.count("\r\n")
     return replace(chunk, text=rest, char_start=start, line=chunk.line + breaks, token_count=UNKNOWN)
-
-
-def check_bounds(chunk_tokens: int, overlap_tokens: int) -> None:
-    """Checks what a `Chunker` is made with.
-
-    Raises:
-        ConfigurationError: A number is out of its range.
-    """
-    _check_range("chunk_tokens", chunk_tokens, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS)
-    _check_range("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens))
-
-
-def max_overlap(chunk_tokens: int) -> int:
-    """Most tokens that neighbours may share: below half of a chunk."""
-    return max(0, chunk_tokens - 1) // 2
-
-
-def default_overlap(chunk_tokens: int) -> int:
-    """What neighbours share when nothing is said: 50 tokens, and fewer where the chunks are too short for that."""
-    return min(DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens))
-
-
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigurationError(f"{name} must be a whole number from {least:,} to {most:,}; got {value!r}")
 
 
 def _check_text(text: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
     from semlex.store.write.sources import Source
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelCaller
-    from semlex.store.schema.distance import StorageName
-    from semlex.store.schema.registry import EmbeddingVersion
+    from semlex.parameters import StorageName
+    from semlex.store.schema.collection import EmbeddingVersion
 
 # Texts that the model gets at a time: many on a fast one, so that its batches are full; few on a slow one, so that
 # there is progress to be seen. A slice shall take about this many seconds.

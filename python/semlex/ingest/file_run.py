@@ -29,17 +29,17 @@ from semlex.store.write.sources import (
     unknown_source,
     write_source,
 )
-from semlex.types import utc_now
+from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
     from datetime import datetime
 
-    from semlex.collection_options import CollectionOptions
     from semlex.ingest.files.roots import Place
     from semlex.ingest.indexer import Indexer
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.registry import Collection
+    from semlex.parameters import CollectionOptions
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
     from semlex.store.write.chunks import WriteMode
 
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
@@ -82,7 +82,7 @@ class FileRun:
     ) -> IndexReport:
         """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
         self._indexer.refuse_write()
-        self._wanted.check(self._indexer.collection)
+        self._check(self._indexer.collection)
         places, missing = await self._plan(paths, source)
         chunker = await self._chunker()
         await self._indexer.ensure_version(None)
@@ -157,7 +157,7 @@ class FileRun:
         stored = await self._database.read(
             "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
         )
-        self._wanted.check(self._cut_as(*stored))
+        self._check(self._cut_as(*stored))
         pairs = zip(stored, self._wanted.chunk_settings(), strict=True)
         chunk_tokens, overlap_tokens = (wanted if found is None else found for found, wanted in pairs)
         if None in stored:
@@ -165,6 +165,9 @@ class FileRun:
         else:
             self._indexer.collection = self._cut_as(*stored)
         return Chunker(counter, chunk_tokens, overlap_tokens)
+
+    def _check(self, collection: Collection) -> None:
+        self._wanted.check(collection.names.collection, collection.options)
 
     def _cut_as(self, chunk_tokens: int | None, overlap_tokens: int | None) -> Collection:
         collection = self._indexer.collection

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
-from semlex.chunks import TITLES, ChunkMetadata, VectorDocument, titles_in
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.types import (
+from semlex.types.chunks import TITLES, ChunkMetadata, VectorDocument, titles_in
+from semlex.types.documents import (
     MAX_CHUNK_BYTES,
     MAX_ID_BYTES,
     MAX_METADATA_BYTES,

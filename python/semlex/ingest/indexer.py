@@ -32,13 +32,13 @@ from semlex.store.keyword.bm25.rebuild import Rebuilt, rebuild
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.schema.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
-from semlex.store.schema.registry import Collection, EmbeddingVersion, ensure_embedding_version, find_collection
+from semlex.store.schema.registry import ensure_embedding_version, find_collection
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import ChunkRows, write_chunks, write_embeddings
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.write.deletes import count_selection, delete_selection
 from semlex.store.write.sources import remove_source
-from semlex.types import utc_now
+from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,10 +48,12 @@ if TYPE_CHECKING:
 
     from semlex.ingest.deletion import Deletion
     from semlex.models.executor import ModelCaller
-    from semlex.retriever.model_selection import OpenModels
-    from semlex.store.postgres.database import Connection, Database
+    from semlex.open_collection import OpenModels
+    from semlex.parameters import StorageName
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.query.legs import Key
-    from semlex.store.schema.distance import StorageName
+    from semlex.store.schema.collection import Collection, EmbeddingVersion
     from semlex.store.write.chunks import OnDuplicate, RowSource, WriteMode
 
 T = TypeVar("T")

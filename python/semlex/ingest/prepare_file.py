@@ -11,9 +11,9 @@ from semlex.ingest.chunk_rows import context_line, empty_columns, text_hashes
 from semlex.ingest.loaders import text as loading
 from semlex.ingest.loaders.text import FileProblem, find_files, load_text, read_file
 from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
-from semlex.store.schema.registry import EmbeddingVersion
+from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.write.documents import DocumentRow
-from semlex.types import utc_now
+from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Self
 from semlex.errors import ConfigurationError
 from semlex.forks import drop, renew_after_fork
 from semlex.models.local.forked import torch_process
-from semlex.retriever.model_selection import OpenModels, runs_on_torch
+from semlex.open_collection import OpenModels
+from semlex.retriever.model_selection import runs_on_torch
 
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.ingest.indexer import Indexer
     from semlex.models.executor import ModelCaller
-    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.postgres.embedded.server import EmbeddedServer
 
 

@@ -22,8 +22,9 @@ from semlex.errors import (
 from semlex.ingest.prepare_file import GIVEN, embedder_version
 from semlex.models.files import find_cached
 from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
+from semlex.open_collection import OpenModels
 from semlex.reranking.registry import choose_reranker
-from semlex.settings_files import named_models, own_file
+from semlex.settings.files import named_models, own_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from semlex.embedding.registry import Choice
     from semlex.models.executor import ModelCaller
     from semlex.reranking.base import Reranker
-    from semlex.store.schema.registry import EmbeddingVersion
+    from semlex.store.schema.collection import EmbeddingVersion
 
 STORED = "the collection's model"
 SHOWN_NAME = 200  # characters of a stored name that a message shows
@@ -83,42 +84,6 @@ class ModelOptions:
         if dimensions is None and "dimensions" not in unused:
             dimensions = self.default_dimensions
         return replace(self, embedding_model=model, dimensions=dimensions)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenModels:
-    """What was chosen.
-
-    Attributes:
-        embedder: The model that embeds, or None.
-        embedding_choice: One line: which and why.
-        counter_name: Its way of counting tokens, or None.
-        version: What its vectors are, or None.
-        missing: Why the collection's own model cannot be used here, or None. Words can be searched then; vectors
-            cannot be made.
-        reranker: The model that reranks, or None; None before it is chosen, too.
-        reranking_choice: One line: which and why; None before it is chosen.
-        owned: Those of the two that were made here.
-    """
-
-    embedder: Embedder | None = None
-    embedding_choice: str = ""
-    counter_name: str | None = None
-    version: EmbeddingVersion | None = None
-    missing: ModelError | None = None
-    reranker: Reranker | None = None
-    reranking_choice: str | None = None
-    owned: tuple[Embedder | Reranker, ...] = ()
-
-    def refuse_without_model(self) -> None:
-        """Raises what stands in the way of the collection's own model, if anything does."""
-        if self.missing is not None:
-            raise self.missing.with_traceback(None)
-
-    def close(self) -> None:
-        """Closes the models that were made here; those that the user passed stay open."""
-        for model in self.owned:
-            model.close()
 
 
 def runs_on_torch(models: OpenModels) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from semlex.collection_options import KINDS, CollectionOptions, model_defaults
 from semlex.diagnostics.status import collection_status, server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
@@ -19,24 +18,26 @@ from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.models.executor import ModelCaller
 from semlex.models.local.forked import torch_process
+from semlex.parameters import KINDS, CollectionOptions, model_defaults
+from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.lifetime import Lifetime
 from semlex.retriever.model_selection import ModelOptions, open_embedder, runs_on_torch, with_reranker
 from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.pipeline import Search
 from semlex.search.request import Request, check_ids, checked_array
-from semlex.settings_files import model_names
+from semlex.settings.files import model_names
 from semlex.store.keyword.bm25.engine import DEFAULT_BM25, Bm25Engine, Bm25Options
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.store.schema import registry
+from semlex.store.schema.collection import Collection, check_same_model
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.names import Names
-from semlex.store.schema.registry import Collection, check_same_model
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.types import DEFAULT_TOP_K, DocumentRetriever
-from semlex.value_checks import (
+from semlex.types.queries import DEFAULT_TOP_K
+from semlex.validation import (
     callable_errors,
     check_parameters,
     folder_errors,
@@ -56,12 +57,14 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import IndexReport, Progress
+    from semlex.parameters import DistanceName, StorageName
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import FusionMethod
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.distance import DistanceName, StorageName
+    from semlex.store.postgres.connection import Connection
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types import SearchMode, SearchQuery, SearchResults, StoredChunk
+    from semlex.types.documents import StoredChunk
+    from semlex.types.queries import SearchQuery
+    from semlex.types.results import SearchMode, SearchResults
 
 T = TypeVar("T")
 
@@ -211,7 +214,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
     async def _open_collection(self, database: Database, caller: ModelCaller) -> Collection:
         stored = await registry.find_collection(database, self.names)
         if stored is not None:
-            self._wanted.check(stored)
+            self._wanted.check(self.names.collection, stored.options)
         self._models = models = await open_embedder(caller, self._options, stored.embedding if stored else None)
         if runs_on_torch(models):
             torch_process.check()
@@ -219,7 +222,8 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
         collection = await registry.open_collection(database, self.names, settings, create=self._create)
-        self._wanted.check(collection)  # somebody else may have made it in the meantime
+        # Somebody else may have made it in the meantime.
+        self._wanted.check(self.names.collection, collection.options)
         if isinstance(collection.lexical, Bm25Engine):
             collection.lexical.configure(self._bm25)
         if models.version is not None:
@@ -237,7 +241,7 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
 
         Name -> (default, what the collection has).
         """
-        return self._options.unused(self.collection.embedding) | self._wanted.unused(self.collection)
+        return self._options.unused(self.collection.embedding) | self._wanted.unused(self.collection.options)
 
     @property
     def embedder(self) -> Embedder | None:
@@ -265,8 +269,6 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
             async with self._choosing_reranker:
                 self._models = await with_reranker((await self._ready()).caller, self._options, self._models)
         return self._models.reranker
-
-    # --- in ---------------------------------------------------------------------------------------------------------
 
     async def add_documents(
         self,
@@ -378,8 +380,6 @@ class PostgreSQLRetriever(Lifetime, CollectionUpkeep, DocumentRetriever):
         dropped = await drop_collection(database, self.names)
         await self.close()
         return dropped
-
-    # --- out --------------------------------------------------------------------------------------------------------
 
     async def search(
         self,

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from semlex.errors import ConfigurationError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.types import DEFAULT_TOP_K
+from semlex.types.queries import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
     from pathlib import Path
 
-    from semlex.chunks import ChunkMetadata
     from semlex.ingest.progress import DeleteReport, IndexReport
     from semlex.store.keyword.bm25.rebuild import Rebuilt
     from semlex.store.schema.indexes import IndexesBuilt
-    from semlex.types import Document, SearchQuery, SearchResults, StoredChunk
+    from semlex.types.chunks import ChunkMetadata
+    from semlex.types.documents import Document, StoredChunk
+    from semlex.types.queries import SearchQuery
+    from semlex.types.results import SearchResults
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,17 +17,17 @@ from semlex.store.query.filters import parse_filters
 from semlex.store.schema.indexes import HnswIndex
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write import sources as stored_sources
-from semlex.types import utc_now
-from semlex.value_checks import callable_errors, check_parameters, kind_errors, text_errors, text_parameter
+from semlex.types.documents import utc_now
+from semlex.validation import callable_errors, check_parameters, kind_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from semlex.collection_options import CollectionOptions
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
+    from semlex.parameters import CollectionOptions
     from semlex.store.keyword.bm25.rebuild import Rebuilt
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.indexes import IndexesBuilt
 
 

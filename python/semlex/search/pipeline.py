@@ -43,7 +43,7 @@ from semlex.store.query.legs import (
     without_excluded,
 )
 from semlex.store.query.vector import register_vector_parameter, vector_leg
-from semlex.types import HitMetadata, SearchMode, SearchResult, SearchResults
+from semlex.types.results import HitMetadata, SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,14 +53,15 @@ if TYPE_CHECKING:
 
     from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.models.executor import ModelCaller
+    from semlex.open_collection import OpenModels
     from semlex.reranking.base import Reranker
-    from semlex.retriever.model_selection import OpenModels
     from semlex.search.fusion import FusionMethod
     from semlex.search.request import Request
-    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.query.legs import Union
     from semlex.store.query.score_calibration import Spread, VectorSample
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
 
 MINIMUM_CANDIDATES = 30
 DEEPER = 4  # times the candidates, when those that were found are not enough

@@ -15,7 +15,9 @@ from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.vector import MAX_EF_SEARCH
-from semlex.types import DEFAULT_TOP_K, MAX_ID_BYTES, SearchMode, SearchQuery
+from semlex.types.documents import MAX_ID_BYTES
+from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
+from semlex.types.results import SearchMode
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

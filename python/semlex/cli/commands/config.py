@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex import settings_files
 from semlex.cli.options import AsJson  # noqa: TC001 - typer reads the annotation
 from semlex.cli.output import print_json
 from semlex.cli.terminal import messages, output
 from semlex.errors import ConfigurationError
+from semlex.settings import files
 
 config_app = typer.Typer(help="All settings and where they come from; the folders whose semlex.toml you trust.")
 
@@ -29,7 +29,7 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from semlex.config import BUILT_IN, OTHER_VARIABLES, SETTINGS, read_settings  # noqa: PLC0415 - `--help` needs none
+    from semlex.settings.load import BUILT_IN, OTHER_VARIABLES, SETTINGS, read_settings  # noqa: PLC0415 - `--help` needs none
 
     settings, problems = read_settings()
     rows: list[tuple[str, Any, str, str]] = []
@@ -47,7 +47,7 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
             shown = ", ".join(value) if isinstance(value, tuple) else value
             output.print(escape(f"{name:24} {'-' if shown in (None, '') else shown!s:28} {origin}"))
     if not as_json:
-        path = settings_files.own_file()
+        path = files.own_file()
         messages.print(
             f"[dim]your own settings file: {escape(str(path))}{'' if path.exists() else ' (not there)'}[/dim]"
         )
@@ -61,7 +61,7 @@ def trust(folder: TrustedFolder = Path()) -> None:
 
     When the file changes, it has to be trusted again.
     """
-    path = settings_files.trust(folder.expanduser())
+    path = files.trust(folder.expanduser())
     messages.print(f"trusted: {escape(str(path))}")
 
 
@@ -69,7 +69,7 @@ def trust(folder: TrustedFolder = Path()) -> None:
 def untrust(folder: TrustedFolder = Path()) -> None:
     """Trust a folder's semlex.toml no longer."""
     resolved = folder.expanduser().resolve()
-    was = settings_files.untrust(resolved)
+    was = files.untrust(resolved)
     messages.print(f"{'no longer trusted' if was else 'was not trusted'}: {escape(str(resolved))}")
 
 

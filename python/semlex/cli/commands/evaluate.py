@@ -30,7 +30,7 @@ from semlex.cli.output import print_json
 from semlex.cli.progress_bar import progress_bar
 from semlex.cli.terminal import inform, messages, output
 from semlex.errors import ConfigurationError
-from semlex.types import MAX_TOP_K
+from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from semlex.evaluation import JudgedSet, Report, TuningReport
     from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.types import Document
+    from semlex.types.documents import Document
 
     Tell = Callable[[Progress], None]
 
@@ -95,7 +95,7 @@ def _settings(
     dimensions: int | None,
     language: str | None,
 ) -> dict[str, Any]:
-    """The options that both commands have, by the names of `semlex.config`; nothing is reranked."""
+    """The options that both commands have, by the names of `semlex.settings.load`; nothing is reranked."""
     return {
         "database_url": database,
         "data_dir": data_dir,
@@ -151,8 +151,8 @@ class _Target:
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
         """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
-        from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
         from semlex.retriever.postgres import PostgreSQLRetriever  # noqa: PLC0415 - loads the driver
+        from semlex.settings.load import load_settings  # noqa: PLC0415 - `--help` should not load it
 
         documents = self._documents()
         name = self.collection or f"eval_{secrets.token_hex(6)}"

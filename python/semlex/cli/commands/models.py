@@ -122,8 +122,8 @@ def doctor_server(
     as_json: AsJson = False,
 ) -> None:
     """Show versions, which keyword engines of extensions could be used, and what is wrong with the collections."""
-    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
     from semlex.diagnostics.doctor import examine_server  # noqa: PLC0415 - as above
+    from semlex.settings.load import load_settings  # noqa: PLC0415 - `--help` should not load it
     from semlex.store.postgres.embedded.server import EmbeddedServer  # noqa: PLC0415 - as above
 
     settings = load_settings(database_url=database)

@@ -15,7 +15,7 @@ postgres_app = typer.Typer(help="The embedded Postgres of this machine.", no_arg
 @postgres_app.command("status")
 def status(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show whether the embedded Postgres runs, where, and for how long; starts nothing."""
-    from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+    from semlex.settings.load import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
     from semlex.store.postgres.embedded.server import server_status  # noqa: PLC0415 - as above
 
     found = server_status(load_settings(data_dir=data_dir).server_folder)
@@ -31,7 +31,7 @@ def status(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
 @postgres_app.command("stop")
 def stop(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Stop the embedded Postgres now, instead of after its time; refused while a program uses it."""
-    from semlex.config import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
+    from semlex.settings.load import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
     from semlex.store.postgres.embedded.server import stop_unused  # noqa: PLC0415 - as above
 
     stopped = stop_unused(load_settings(data_dir=data_dir).server_folder)

@@ -29,14 +29,14 @@ from semlex.cli.progress_bar import progress_bar
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
-    from semlex.config import Settings
+    from semlex.settings.load import Settings
 
 sources_app = typer.Typer(help="Show and move the folders that documents were read from.", invoke_without_command=True)
 Source = Annotated[str | None, typer.Option("--source", help="Only this source.")]
 
 
 def _settings(**arguments: Any) -> Settings:
-    from semlex.config import load_settings  # noqa: PLC0415 - `--help` should not load it
+    from semlex.settings.load import load_settings  # noqa: PLC0415 - `--help` should not load it
 
     return load_settings(**arguments)
 

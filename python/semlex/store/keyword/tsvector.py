@@ -21,7 +21,7 @@ from semlex.store.query.legs import Leg, LegAnswer, Question, Statement, by_key,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.legs import Key
     from semlex.store.schema.names import Names

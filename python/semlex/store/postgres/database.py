@@ -39,7 +39,7 @@ from semlex.store.postgres.settings import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    Connection = psycopg.AsyncConnection[Any]
+    from semlex.store.postgres.connection import Connection
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from semlex.store.query.legs import Leg
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.legs import LegAnswer
 
 # Name of the extension -> the oldest version whose SQL is the one that is used here.

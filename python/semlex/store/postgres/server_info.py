@@ -12,7 +12,7 @@ from psycopg import sql
 from semlex.errors import UnsupportedServerError
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
 
 logger = logging.getLogger("semlex")
 

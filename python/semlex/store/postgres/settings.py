@@ -17,7 +17,7 @@ from psycopg.pq import Format
 from semlex.errors import UnsupportedServerError
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
 
 # Everything of ours is qualified; built-in functions and operators are found here and nowhere else, so that a schema
 # that somebody else can write to cannot put its own in front.

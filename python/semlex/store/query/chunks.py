@@ -13,17 +13,18 @@ from psycopg import sql
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.legs import key_arrays
-from semlex.types import SearchResult, StoredChunk
+from semlex.types.documents import StoredChunk
+from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.legs import Key
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
 
 # What `indexed_chunk_id` makes.
 _INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch

@@ -14,7 +14,7 @@ from semlex.store.schema import migrations
 from semlex.store.schema.names import Names
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.server_info import ServerInfo
 
 REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")

@@ -19,12 +19,12 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import FieldError, ValidationError
-from semlex.types import MAX_METADATA_DEPTH
+from semlex.types.documents import MAX_METADATA_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
 
 logger = logging.getLogger("semlex")

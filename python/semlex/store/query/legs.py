@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from psycopg import sql
 
-    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
 
 Key = tuple[UUID, str]
 

@@ -20,9 +20,9 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.distance import DistanceName
-    from semlex.store.schema.registry import Collection, EmbeddingVersion
+    from semlex.parameters import DistanceName
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection, EmbeddingVersion
 
 SAMPLE_ROWS = 256
 # Twice as many places as rows: several places may lead to one row.

@@ -13,8 +13,8 @@ from semlex.store.write.sources import is_present
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
 
 # A table of this size is counted in some ten milliseconds.
 SMALL_BYTES = 64 * 1024 * 1024

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.legs import Key, LegAnswer, Question
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
 DEFAULT_EF_SEARCH = 40  # pgvector's default

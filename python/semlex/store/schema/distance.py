@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
 
-DistanceName = Literal["cosine", "l2", "inner_product"]
-StorageName = Literal["vector", "halfvec"]
+if TYPE_CHECKING:
+    from semlex.parameters import DistanceName, StorageName
 
 MAX_DIMENSIONS = 16_000
 # pgvector indexes at most 2,000 dimensions of float32 and 4,000 of float16; above, search stays exact.
@@ -60,15 +60,3 @@ def distance_named(name: str) -> Distance:
         return DISTANCES[name]
     except KeyError:
         raise ConfigurationError(f"distance must be one of {', '.join(DISTANCES)}; got {name!r}") from None
-
-
-def storage_named(name: str) -> StorageName:
-    """Checks the name of a storage.
-
-    Raises:
-        ConfigurationError: There is none of this name.
-    """
-    for known in MAX_INDEXED_DIMENSIONS:
-        if name == known:
-            return known
-    raise ConfigurationError(f"vector_storage must be one of {', '.join(MAX_INDEXED_DIMENSIONS)}; got {name!r}")

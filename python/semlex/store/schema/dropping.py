@@ -15,7 +15,8 @@ from semlex.store.schema.registry import SETUP_LOCK, has_registry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
 _KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")

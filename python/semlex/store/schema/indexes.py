@@ -11,13 +11,14 @@ from psycopg import sql
 from semlex.errors import SemlexError
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.distance import MAX_INDEXED_DIMENSIONS
-from semlex.value_checks import check_parameters, whole_number_errors
+from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.store.postgres.database import Connection, Database
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import Collection
 
 logger = logging.getLogger("semlex")
 

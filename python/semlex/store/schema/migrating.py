@@ -19,7 +19,8 @@ from semlex.store.schema.registry import (
 )
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.database import Connection, Database
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
 
 REGISTRY = "the registry"
 

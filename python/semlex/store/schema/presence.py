@@ -9,8 +9,8 @@ from psycopg import sql
 from semlex.errors import CollectionNotFoundError
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
 
 
 def gone(collection: Collection) -> CollectionNotFoundError:

@@ -7,7 +7,7 @@ else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXIS
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,6 +21,7 @@ from semlex.errors import (
     SchemaVersionError,
     StoreError,
 )
+from semlex.parameters import CollectionSettings
 from semlex.store.keyword.pg_search import PgSearchEngine
 from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
 from semlex.store.keyword.registry import lexical_engine
@@ -29,16 +30,17 @@ from semlex.store.postgres.extensions import read_extension
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
-from semlex.store.schema.distance import MAX_DIMENSIONS, Distance, DistanceName, StorageName, distance_named
+from semlex.store.schema.collection import Collection, EmbeddingVersion, check_same_model
+from semlex.store.schema.distance import MAX_DIMENSIONS, distance_named
 from semlex.store.schema.presence import gone
-from semlex.types import utc_now
+from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.store.keyword.base import LexicalEngine
-    from semlex.store.postgres.database import Connection, Database
-    from semlex.store.postgres.server_info import ServerInfo
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
 # One lock for all set-up in a database: it is short and rare. "semlex" read as a number.
@@ -50,82 +52,6 @@ SETUP_ATTEMPTS = 5
 KEYWORD_NAMES = 3
 # Columns of `list_collections`.
 LISTED = ("name", "lexical", "language", "embedding_model", "dimensions", "created_at")
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingVersion:
-    """One set of vectors of a collection.
-
-    Attributes:
-        version: Number, from 1.
-        identity_key: Everything that makes two models' vectors comparable or not, as one string.
-        model: Name of the model.
-        revision: Its revision, or None.
-        dimensions: Length of each vector.
-        storage: pgvector's type.
-    """
-
-    version: int
-    identity_key: str
-    model: str
-    revision: str | None
-    dimensions: int
-    storage: StorageName = "vector"
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionSettings:
-    """What is decided when a collection is made.
-
-    Attributes:
-        distance: cosine, l2 or inner_product.
-        language: Text-search language, a Snowball name such as ``english``.
-        lexical_engine: ``bm25``, ``tsvector``, ``tsvector_cd``, ``pg_textsearch``, ``pg_search`` or ``none``.
-        token_counter: Name of what counts tokens.
-        with_context: Whether titles and heading path are analysed and embedded with the text.
-        stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
-        chunk_tokens: Most tokens of a chunk; None until the first file is cut.
-        overlap_tokens: Most tokens that neighbouring chunks share; None until the first file is cut.
-    """
-
-    distance: DistanceName = "cosine"
-    language: str = "english"
-    lexical_engine: str = "bm25"
-    token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
-    with_context: bool = True
-    stop_words: bool = True
-    chunk_tokens: int | None = None
-    overlap_tokens: int | None = None
-
-    def counted_by(self, token_counter: str) -> CollectionSettings:
-        """The same settings with another token counter."""
-        return replace(self, token_counter=token_counter)
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """An open collection: its names and settings as stored.
-
-    Attributes:
-        names: Its tables.
-        server: The server it lives on.
-        collection_id: Unique over time: a collection dropped and made again has another.
-        settings: As decided when it was made.
-        embedding: The vectors in use, or None while there are none.
-        lexical: The engine of its keyword leg.
-    """
-
-    names: Names
-    server: ServerInfo
-    collection_id: uuid.UUID
-    settings: CollectionSettings
-    embedding: EmbeddingVersion | None
-    lexical: LexicalEngine
-
-    @property
-    def distance(self) -> Distance:
-        """The distance of its vectors."""
-        return distance_named(self.settings.distance)
 
 
 async def find_collection(database: Database, names: Names) -> Collection | None:
@@ -457,22 +383,6 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
         check_same_model(collection, wanted)
         return collection
     return await database.write("make the table for embeddings", work)
-
-
-def check_same_model(collection: Collection, wanted: EmbeddingVersion) -> None:
-    """Refuses vectors that cannot be compared with the stored ones.
-
-    Raises:
-        ModelMismatchError: Names both models and both dimensions.
-    """
-    stored = collection.embedding
-    if stored is None or stored.identity_key == wanted.identity_key:
-        return
-    raise ModelMismatchError(
-        f"collection {collection.names.collection!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
-        f"{stored.identity_key}); this is {wanted.model} ({wanted.dimensions} dimensions, {wanted.identity_key}). "
-        "Use the same model, or index into a new collection"
-    )
 
 
 async def list_collections(database: Database, schema: str) -> list[tuple[Any, ...]]:

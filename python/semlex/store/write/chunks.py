@@ -25,7 +25,7 @@ from semlex.store.keyword.bm25.write import batch_index
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig, copy_rows
 from semlex.store.write.documents import share_documents, write_documents
-from semlex.types import utc_now
+from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.keyword.bm25.write import BatchIndex
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.legs import Key
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
     from semlex.store.write.documents import DocumentRow
 
 OnDuplicate = Literal["update", "skip"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from psycopg import sql
 
     from semlex import _core
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from semlex.store.query.legs import key_arrays
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.legs import Key
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
 
 # Documents, or chunks that are named by id, of one transaction.
 BATCH_DOCUMENTS = 1_000

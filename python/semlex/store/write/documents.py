@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.legs import Key
-    from semlex.store.schema.registry import Collection
+    from semlex.store.schema.collection import Collection
 
 
 # document_id, chunk_id, content_hash, context, chunk_text

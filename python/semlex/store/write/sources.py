@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
     from semlex.store.schema.names import Names
-    from semlex.store.schema.registry import Collection
 
 
 @dataclass(frozen=True, slots=True)

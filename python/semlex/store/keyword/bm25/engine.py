@@ -35,7 +35,7 @@ from semlex.store.keyword.bm25.tables import create_tables
 from semlex.store.keyword.bm25.write import analyzer_of
 from semlex.store.query.filters import Filter
 from semlex.store.query.legs import Beside, Leg, LegAnswer, Question, Statement, fetch, key_arrays, key_order
-from semlex.value_checks import check_parameters, number_errors, whole_number_errors
+from semlex.validation import check_parameters, number_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.keyword.bm25.read import IndexState, MissingRow
-    from semlex.store.postgres.database import Connection
+    from semlex.store.postgres.connection import Connection
     from semlex.store.query.legs import Key
     from semlex.store.schema.names import Names
 

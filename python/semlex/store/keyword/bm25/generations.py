@@ -12,8 +12,8 @@ from semlex.store.schema.presence import gone
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
 
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
 
     Cursor = AsyncCursor[Any]
 

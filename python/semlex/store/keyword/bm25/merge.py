@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semlex.store.keyword.bm25.segments import Source
-    from semlex.store.postgres.database import Connection, Database
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import Collection
 
 logger = logging.getLogger("semlex")
 

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.database import Connection, Database
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import Collection
 
 T = TypeVar("T")
 

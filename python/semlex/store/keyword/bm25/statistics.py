@@ -12,8 +12,8 @@ from semlex.store.keyword.bm25.generations import read_state
 from semlex.store.keyword.bm25.segments import chunk_ids, live_ids
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
 
 
 async def index_figures(connection: Connection, collection: Collection, *, counted: bool = True) -> dict[str, Any]:

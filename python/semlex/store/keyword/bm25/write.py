@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.database import Connection
-    from semlex.store.schema.registry import Collection
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
 
 
 @lru_cache(maxsize=128)

@@ -2,7 +2,7 @@
 
 An argument goes before the environment, that before ``semlex.toml`` of the working directory, that before the user's
 own settings file, that before what is built in. A setting that says where texts or data go is taken from a working
-directory only when its user has trusted it (see `semlex.settings_files`).
+directory only when its user has trusted it (see `semlex.settings.files`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex import settings_files
 from semlex.errors import ConfigurationError
 from semlex.models.permission import leads_to
-from semlex.settings_files import FOLDER_FILE, OWN_FILE_VARIABLE, model_names
+from semlex.settings import files
+from semlex.settings.files import FOLDER_FILE, OWN_FILE_VARIABLE, model_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -235,15 +235,15 @@ def _environment() -> Iterator[_Found]:
 
 def _folder_file() -> Iterator[_Found]:
     path = Path.cwd() / FOLDER_FILE
-    if path.resolve() != settings_files.own_file().resolve():
-        content = settings_files.read_bytes(path)
-        for name, value in settings_files.parse(path, content).items():
+    if path.resolve() != files.own_file().resolve():
+        content = files.read_bytes(path)
+        for name, value in files.parse(path, content).items():
             yield _Found(name, value, str(path), f"{path}: {name}", content)
 
 
 def _own_file() -> Iterator[_Found]:
-    path = settings_files.own_file()
-    for name, value in settings_files.read_own_file().items():
+    path = files.own_file()
+    for name, value in files.read_own_file().items():
         yield _Found(name, value, str(path), f"{path}: {name}")
 
 
@@ -252,9 +252,9 @@ def _check_trust(setting: Setting, value: object, found: _Found) -> None:
     if found.file is None or not setting.leads_away(value):
         return
     folder = Path(found.origin).parent.resolve()
-    if settings_files.is_trusted(folder, found.file):
+    if files.is_trusted(folder, found.file):
         return
-    known = str(folder) in settings_files.trusted_folders()
+    known = str(folder) in files.trusted_folders()
     why = "the file has changed since its folder was trusted" if known else "its folder is not trusted"
     raise ConfigurationError(
         f"{found.place} decides where texts or data go, and {why}; look at the file, and if you agree: "

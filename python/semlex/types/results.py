@@ -1,96 +1,20 @@
-"""The values that travel through semlex: documents in, results out. No IO."""
+"""Results: hits, and how they were found. No input or output."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.errors import FieldError, MissingExtraError, ValidationError
-from semlex.results_table import results_table
-from semlex.value_checks import number_errors, text_errors, time_errors, vector_of, whole_number_errors, wrong_type
+from semlex.errors import MissingExtraError, ValidationError
+from semlex.types.documents import StoredChunk, json_value
+from semlex.validation import number_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document as LangChainDocument
 
 SearchMode = Literal["vector", "keyword", "hybrid"]
-
-# Limits that hold everywhere (docs/design/decisions.md): a query of one character is legitimate ("C"), and so is a
-# document of one word; the upper bounds keep one call from occupying the server.
-MAX_QUERY_BYTES = 4096
-MAX_TOP_K = 1000
-DEFAULT_TOP_K = 5
-MAX_ID_BYTES = 512  # a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id
-MAX_CHUNK_BYTES = 128 * 1024  # the tsvector of a longer text may pass 1 MB, which would fail the whole batch
-MAX_METADATA_BYTES = 1024 * 1024
-MAX_TITLES_BYTES = 16 * 1024  # they are analysed and embedded with the text of every chunk
-MAX_METADATA_DEPTH = 64
-
-
-def utc_now() -> datetime:
-    """The current time, with its zone."""
-    return datetime.now(UTC)
-
-
-@dataclass(slots=True)
-class Document:
-    """A text with its metadata: what goes in, and the base of what comes out.
-
-    Attributes:
-        content: The text, from 1 character.
-        metadata: JSON-compatible mapping (no NaN, at most 64 levels and 1 MiB).
-        id: Unique within the collection, at most 512 bytes of UTF-8.
-        parent_id: Id of the document that this one is a part of.
-        child_ids: Ids of its parts.
-        created_at: When it was made.
-        updated_at: When it was last changed.
-        language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
-            collection's.
-        timestamp_start: Where it begins in a recording, in a form of yours, at most 512 bytes; None where there is
-            none.
-        timestamp_end: Where it ends there.
-    """
-
-    content: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-    id: str = ""
-    parent_id: str | None = None
-    child_ids: list[str] = field(default_factory=list)
-    created_at: datetime = field(default_factory=utc_now)
-    updated_at: datetime = field(default_factory=utc_now)
-    language: str | None = None
-    timestamp_start: str | None = None
-    timestamp_end: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Every field by its name, of JSON's types only: times are ISO 8601 texts, tuples are lists."""
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
-
-
-@dataclass(slots=True)
-class StoredChunk(Document):
-    """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
-
-    Attributes:
-        source: Name of the source that it was read from; "" for added documents.
-        root: Folder of that source, absolute; "" for added documents.
-        source_document: Path of its document below that folder; for added documents the name in their metadata.
-        heading_path: Titles above the text, outermost first.
-        char_start: Where the text begins in its document, in characters; None for added documents.
-        char_end: Where it ends (exclusive).
-        line: Line of its document on which it begins, from 1.
-    """
-
-    source: str = ""
-    root: str = ""
-    source_document: str = ""
-    heading_path: tuple[str, ...] = ()
-    char_start: int | None = None
-    char_end: int | None = None
-    line: int | None = None
 
 
 class HitMetadata(dict[str, Any]):
@@ -272,12 +196,12 @@ class SearchResults(list[SearchResult]):
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""
-        attributes: dict[str, Any] = _plain(vars(self))
+        attributes: dict[str, Any] = json_value(vars(self))
         return attributes | {"hits": [hit.to_dict() for hit in self]}
 
     def _repr_html_(self) -> str:
         """The hits as a table, which notebooks show."""
-        return results_table(self)
+        return _html_table(self)
 
     def to_documents(self) -> list[LangChainDocument]:
         """The hits as documents of LangChain.
@@ -298,48 +222,6 @@ class SearchResults(list[SearchResult]):
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class SearchQuery:
-    """A checked query.
-
-    Attributes:
-        query_text: 1 character to 4 KiB after trimming; None when only a vector is given.
-        query_embedding: Numbers (a list or an array), as many as the collection's dimension; None when only a text is
-            given.
-        top_k: Number of results, 1 to 1,000.
-        filters: Field -> value, as `PostgreSQLRetriever.search` takes them.
-        timestamp: When the query was made.
-
-    Raises:
-        ValidationError: With every rule that is broken.
-    """
-
-    query_text: str | None = None
-    query_embedding: tuple[float, ...] | None = None
-    top_k: int = DEFAULT_TOP_K
-    filters: dict[str, Any] | None = None
-    timestamp: datetime = field(default_factory=utc_now)
-
-    def __post_init__(self) -> None:
-        errors = []
-        if self.query_text is None and self.query_embedding is None:
-            errors.append(FieldError(-1, None, "query", "missing", "a text or a vector"))
-        if self.query_text is not None:
-            # What is searched is trimmed.
-            text = self.query_text.strip() if isinstance(self.query_text, str) else self.query_text
-            errors += text_errors("query", text, max_bytes=MAX_QUERY_BYTES, blank=False)
-        if self.query_embedding is not None:
-            embedding, faults = vector_of("vector", self.query_embedding)
-            object.__setattr__(self, "query_embedding", embedding)
-            errors += faults
-        errors += whole_number_errors("top_k", self.top_k, 1, MAX_TOP_K)
-        if self.filters is not None and not isinstance(self.filters, Mapping):
-            errors += wrong_type("filters", "a mapping", self.filters)
-        errors += time_errors("timestamp", self.timestamp)
-        if errors:
-            raise ValidationError(errors)
-
-
 def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
     places = {name: getattr(hit, name) for name in ("source", "root", "source_document", "line")}
     places["heading_path"] = list(hit.heading_path)
@@ -347,22 +229,33 @@ def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
     return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}
 
 
-def _plain(value: Any) -> Any:
-    """The value in JSON's types."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score")
+# Text as it is written, with its lines.
+EXCERPT_STYLE = "text-align: left; white-space: pre-wrap"
 
 
-class DocumentRetriever(ABC):
-    """What an application needs of a retriever."""
+def _html_table(results: SearchResults) -> str:
+    """A table with a row per hit, best first: rank, place, scores and excerpt; all text is escaped.
 
-    @abstractmethod
-    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> Sequence[Document]:
-        """The documents that fit a query best, best first."""
+    Columns of scores that no hit has are left out. Warnings stand below.
+    """
+    scores = [name for name in TABLE_COLUMNS if any(getattr(hit, name) is not None for hit in results)]
+    titles = ["", "place", *(name.removesuffix("_score") for name in scores), "excerpt"]
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    rows = "".join(_row(hit, scores) for hit in results)
+    notes = "".join(f"<p>note: {escape(warning)}</p>" for warning in results.warnings)
+    if not results:
+        return f"<p>nothing found</p>{notes}"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
-    @abstractmethod
-    async def add_documents(self, documents: Iterable[Document]) -> list[str]:
-        """Stores documents and returns their ids."""
+
+def _row(hit: SearchResult, scores: list[str]) -> str:
+    place = escape(hit.place or hit.id)
+    heading = "".join(f"<br>{escape(' > '.join(hit.heading_path))}" for _ in hit.heading_path[:1])
+    figures = "".join(f"<td>{_figure(getattr(hit, name))}</td>" for name in scores)
+    excerpt = f'<td style="{EXCERPT_STYLE}">{escape(hit.excerpt or hit.content)}</td>'
+    return f"<tr><td>{hit.rank}</td><td>{place}{heading}</td>{figures}{excerpt}</tr>"
+
+
+def _figure(score: float | None) -> str:
+    return "" if score is None else f"{round(score, 3) + 0.0:.3f}"

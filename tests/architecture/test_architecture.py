@@ -1,4 +1,4 @@
-"""Imports run one way, `import semlex` is light, and SQL stands in one place."""
+"""`import semlex` is light, SQL stands in one place, files are short, and the page on the architecture is complete."""
 
 from __future__ import annotations
 
@@ -15,34 +15,6 @@ import semlex
 
 PACKAGE = Path(semlex.__file__).parent
 
-# Layer of each module or package, from the ground up; a module may import its own layer's allowed names and lower ones.
-LAYERS = {
-    "_core": 0,
-    "errors": 0,
-    "forks": 0,
-    "sentences": 0,
-    "results_table": 0,
-    "types": 0,
-    "value_checks": 0,
-    "chunks": 0,
-    "models": 1,
-    "settings_files": 1,
-    "embedding": 2,
-    "reranking": 2,
-    "store": 2,
-    "testing": 4,
-    "collection_options": 5.1,
-    "retriever": 6,
-    "config": 7,
-    "evaluation": 7,
-    "cli": 9,
-    "diagnostics": 5.4,
-    "ingest": 4.5,
-    "search": 4.5,
-    "__main__": 10,
-}
-# Stages stand side by side: each knows its own package only. (`fusion` joins what the legs of the store return.)
-STAGES = {"embedding", "reranking", "store"}
 HEAVY = (
     "torch",
     "transformers",
@@ -60,53 +32,6 @@ HEAVY = (
 
 def modules() -> dict[str, Path]:
     return {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
-
-
-def imported(path: Path) -> set[str]:
-    """Names of semlex's modules that a file imports, at its top or inside functions; type-only imports apart."""
-    names: set[str] = set()
-
-    class Visitor(ast.NodeVisitor):
-        def visit_If(self, node: ast.If) -> None:
-            if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-                return
-            self.generic_visit(node)
-
-        def visit_Import(self, node: ast.Import) -> None:
-            names.update(alias.name for alias in node.names)
-
-        def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-            assert node.level == 0, f"{path}: relative import"
-            module = node.module or ""
-            names.update(f"{module}.{alias.name}" if module == "semlex" else module for alias in node.names)
-
-    Visitor().visit(ast.parse(path.read_text(encoding="utf-8")))
-    return {name.removeprefix("semlex.") for name in names if name.startswith("semlex.")}
-
-
-def test_every_module_has_a_layer() -> None:
-    heads = {name.split(".")[0] for name in modules()} - {"__init__"}
-    assert heads <= set(LAYERS)
-    assert set(LAYERS) <= heads | {"_core"}
-
-
-def test_imports_run_downwards() -> None:
-    wrong = []
-    for name, path in modules().items():
-        head = name.split(".")[0]
-        if head == "__init__":
-            continue
-        for target in imported(path):
-            below = target.split(".")[0]
-            if below not in LAYERS:
-                continue  # a name of the package's own face
-            stages_apart = head in STAGES and below in STAGES and head != below
-            upwards = LAYERS[below] > LAYERS[head] or (
-                LAYERS[below] == LAYERS[head] and below != head and LAYERS[head] > 1
-            )
-            if stages_apart or upwards:
-                wrong.append(f"{name} imports {target}")
-    assert not wrong
 
 
 def test_only_the_store_speaks_sql() -> None:
@@ -225,6 +150,14 @@ def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path:
     )
     assert "a lion in the grass" in done.stdout
     assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_type_checkers_read_the_same_names() -> None:
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    named = {alias.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert named == semlex._MODULES
+    listed = [ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign)]
+    assert listed == [semlex.__all__]
 
 
 def test_every_public_name_loads() -> None:

@@ -6,8 +6,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from semlex.errors import FieldError, ValidationError
-from semlex.types import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document, utc_now
-from semlex.value_checks import text_errors, time_errors, vector_of, whole_number_errors, wrong_type
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document, utc_now
+from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
-from semlex.ingest.chunking import DEFAULT_CHUNK_TOKENS, check_bounds, default_overlap, max_overlap
-from semlex.store.schema.distance import distance_named, storage_named
-from semlex.store.schema.registry import CollectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from semlex.store.schema.distance import StorageName
-    from semlex.store.schema.registry import Collection
+
+DistanceName = Literal["cosine", "l2", "inner_product"]
+StorageName = Literal["vector", "halfvec"]
+
+DEFAULT_CHUNK_TOKENS = 500
+DEFAULT_OVERLAP_TOKENS = 50
+# 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
+LEAST_CHUNK_TOKENS = 16
+MOST_CHUNK_TOKENS = 2000
 
 KINDS: dict[str, type] = {
     "language": str,
@@ -40,6 +44,35 @@ BUILT_IN: dict[str, Any] = {
     "vector_storage": "vector",
     "with_context": True,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSettings:
+    """What is decided when a collection is made.
+
+    Attributes:
+        distance: cosine, l2 or inner_product.
+        language: Text-search language, a Snowball name such as ``english``.
+        lexical_engine: ``bm25``, ``tsvector``, ``tsvector_cd``, ``pg_textsearch``, ``pg_search`` or ``none``.
+        token_counter: Name of what counts tokens.
+        with_context: Whether titles and heading path are analysed and embedded with the text.
+        stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
+        chunk_tokens: Most tokens of a chunk; None until the first file is cut.
+        overlap_tokens: Most tokens that neighbouring chunks share; None until the first file is cut.
+    """
+
+    distance: DistanceName = "cosine"
+    language: str = "english"
+    lexical_engine: str = "bm25"
+    token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
+    with_context: bool = True
+    stop_words: bool = True
+    chunk_tokens: int | None = None
+    overlap_tokens: int | None = None
+
+    def counted_by(self, token_counter: str) -> CollectionSettings:
+        """The same settings with another token counter."""
+        return replace(self, token_counter=token_counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +115,7 @@ class CollectionOptions:
     @property
     def storage(self) -> StorageName:
         """Pgvector's type of a new collection's vectors."""
-        return storage_named(self.wanted("vector_storage"))
+        return _storage_named(self.wanted("vector_storage"))
 
     def settings(self) -> CollectionSettings:
         """Settings of a new collection; how its texts are cut is decided when the first one is."""
@@ -121,32 +154,28 @@ class CollectionOptions:
         said = {name: value for name, value in self.said.items() if name not in names}
         return CollectionOptions(said, self.defaults)
 
-    def check(self, collection: Collection) -> None:
+    def check(self, collection: str, stored: Mapping[str, Any]) -> None:
         """Compares what was said with what is stored.
+
+        Args:
+            collection: Name of the collection.
+            stored: Its options; None for one that is not decided yet.
 
         Raises:
             CollectionSettingsError: They differ; the error names the option, both values and what helps.
         """
         for name, asked in self.said.items():
-            stored = stored_option(collection, name)
-            if stored is not None and not _same(name, asked, stored):
-                raise CollectionSettingsError(collection.names.collection, name, asked, stored)
+            found = stored[name]
+            if found is not None and not _same(name, asked, found):
+                raise CollectionSettingsError(collection, name, asked, found)
 
-    def unused(self, collection: Collection) -> dict[str, tuple[Any, Any]]:
-        """The defaults that this collection does not follow: name -> (default, stored)."""
-        compared = {name: (value, stored_option(collection, name)) for name, value in self.defaults.items()}
+    def unused(self, stored: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """The defaults that a collection with these options does not follow: name -> (default, stored)."""
         return {
-            name: (value, stored)
-            for name, (value, stored) in compared.items()
-            if name not in self.said and stored is not None and not _same(name, value, stored)
+            name: (value, found)
+            for name, value in self.defaults.items()
+            if name not in self.said and (found := stored[name]) is not None and not _same(name, value, found)
         }
-
-
-def stored_option(collection: Collection, name: str) -> Any:
-    """What a collection has for an option; None while it is not decided."""
-    if name == "vector_storage":
-        return None if collection.embedding is None else collection.embedding.storage
-    return getattr(collection.settings, "lexical_engine" if name == "lexical" else name)
 
 
 # Bytes of a name in Postgres.
@@ -190,10 +219,44 @@ def _check(values: dict[str, Any]) -> None:
             raise ConfigurationError(
                 f"{name} must be a name of at most {MAX_NAME} ASCII characters; got {len(value):,}"
             )
-    if "distance" in values:
-        distance_named(values["distance"])
+    if "distance" in values and values["distance"] not in get_args(DistanceName):
+        known = ", ".join(get_args(DistanceName))
+        raise ConfigurationError(f"distance must be one of {known}; got {values['distance']!r}")
     if "vector_storage" in values:
-        storage_named(values["vector_storage"])
+        _storage_named(values["vector_storage"])
+
+
+def _storage_named(name: str) -> StorageName:
+    for known in get_args(StorageName):
+        if name == known:
+            found: StorageName = known
+            return found
+    raise ConfigurationError(f"vector_storage must be one of {', '.join(get_args(StorageName))}; got {name!r}")
 
 
 _KIND_NAMES = {str: "text", bool: "True or False", int: "a whole number"}
+
+
+def check_bounds(chunk_tokens: int, overlap_tokens: int) -> None:
+    """Checks what a `Chunker` is made with.
+
+    Raises:
+        ConfigurationError: A number is out of its range.
+    """
+    _check_range("chunk_tokens", chunk_tokens, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS)
+    _check_range("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens))
+
+
+def max_overlap(chunk_tokens: int) -> int:
+    """Most tokens that neighbours may share: below half of a chunk."""
+    return max(0, chunk_tokens - 1) // 2
+
+
+def default_overlap(chunk_tokens: int) -> int:
+    """What neighbours share when nothing is said: 50 tokens, and fewer where the chunks are too short for that."""
+    return min(DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens))
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigurationError(f"{name} must be a whole number from {least:,} to {most:,}; got {value!r}")

@@ -1,0 +1,58 @@
+"""The public names for type checkers."""
+
+from semlex.embedding.gemini import GeminiEmbedder as GeminiEmbedder
+from semlex.embedding.openai import OpenAIEmbedder as OpenAIEmbedder
+from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder as Qwen3EmbeddingEncoder
+from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder as SentenceTransformersEmbedder
+from semlex.embedding.static import StaticEmbedder as StaticEmbedder
+from semlex.errors import SemlexError as SemlexError
+from semlex.errors import ValidationError as ValidationError
+from semlex.reranking.cohere import CohereReranker as CohereReranker
+from semlex.reranking.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
+from semlex.reranking.llm import LLMReranker as LLMReranker
+from semlex.reranking.qwen3 import Qwen3Reranker as Qwen3Reranker
+from semlex.reranking.tei import TEIReranker as TEIReranker
+from semlex.reranking.term_overlap import ScoreReranker as ScoreReranker
+from semlex.retriever.base import DocumentRetriever as DocumentRetriever
+from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
+from semlex.store.keyword.bm25.engine import Bm25Options as Bm25Options
+from semlex.store.schema.indexes import HnswIndex as HnswIndex
+from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
+from semlex.types.chunks import ChunkMetadata as ChunkMetadata
+from semlex.types.chunks import VectorDocument as VectorDocument
+from semlex.types.documents import Document as Document
+from semlex.types.documents import StoredChunk as StoredChunk
+from semlex.types.queries import SearchQuery as SearchQuery
+from semlex.types.results import SearchResult as SearchResult
+from semlex.types.results import SearchResults as SearchResults
+
+__all__ = [
+    "Bm25Options",
+    "BulkIngestConfig",
+    "ChunkMetadata",
+    "CohereReranker",
+    "CrossEncoderReranker",
+    "Document",
+    "DocumentRetriever",
+    "GeminiEmbedder",
+    "HnswIndex",
+    "LLMReranker",
+    "OpenAIEmbedder",
+    "PostgreSQLRetriever",
+    "Qwen3EmbeddingEncoder",
+    "Qwen3Reranker",
+    "ScoreReranker",
+    "SearchQuery",
+    "SearchResult",
+    "SearchResults",
+    "SemlexError",
+    "SentenceTransformersEmbedder",
+    "StaticEmbedder",
+    "StoredChunk",
+    "SyncRetriever",
+    "TEIReranker",
+    "ValidationError",
+    "VectorDocument",
+]
+__version__: str

@@ -1,0 +1,23 @@
+"""What an application needs of a retriever."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from semlex.types.documents import Document
+
+
+class DocumentRetriever(ABC):
+    """What an application needs of a retriever."""
+
+    @abstractmethod
+    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> Sequence[Document]:
+        """The documents that fit a query best, best first."""
+
+    @abstractmethod
+    async def add_documents(self, documents: Iterable[Document]) -> list[str]:
+        """Stores documents and returns their ids."""

@@ -1,0 +1,87 @@
+"""Documents: what goes in, and what is stored. No input or output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+# Limits that hold everywhere (docs/design/decisions.md): a document of one word is legitimate; the upper bounds keep
+# one call from occupying the server.
+MAX_ID_BYTES = 512  # a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id
+MAX_CHUNK_BYTES = 128 * 1024  # the tsvector of a longer text may pass 1 MB, which would fail the whole batch
+MAX_METADATA_BYTES = 1024 * 1024
+MAX_TITLES_BYTES = 16 * 1024  # they are analysed and embedded with the text of every chunk
+MAX_METADATA_DEPTH = 64
+
+
+def utc_now() -> datetime:
+    """The current time, with its zone."""
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class Document:
+    """A text with its metadata: what goes in, and the base of what comes out.
+
+    Attributes:
+        content: The text, from 1 character.
+        metadata: JSON-compatible mapping (no NaN, at most 64 levels and 1 MiB).
+        id: Unique within the collection, at most 512 bytes of UTF-8.
+        parent_id: Id of the document that this one is a part of.
+        child_ids: Ids of its parts.
+        created_at: When it was made.
+        updated_at: When it was last changed.
+        language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
+            collection's.
+        timestamp_start: Where it begins in a recording, in a form of yours, at most 512 bytes; None where there is
+            none.
+        timestamp_end: Where it ends there.
+    """
+
+    content: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
+    parent_id: str | None = None
+    child_ids: list[str] = field(default_factory=list)
+    created_at: datetime = field(default_factory=utc_now)
+    updated_at: datetime = field(default_factory=utc_now)
+    language: str | None = None
+    timestamp_start: str | None = None
+    timestamp_end: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by its name, of JSON's types only: times are ISO 8601 texts, tuples are lists."""
+        return {one.name: json_value(getattr(self, one.name)) for one in fields(self)}
+
+
+@dataclass(slots=True)
+class StoredChunk(Document):
+    """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
+
+    Attributes:
+        source: Name of the source that it was read from; "" for added documents.
+        root: Folder of that source, absolute; "" for added documents.
+        source_document: Path of its document below that folder; for added documents the name in their metadata.
+        heading_path: Titles above the text, outermost first.
+        char_start: Where the text begins in its document, in characters; None for added documents.
+        char_end: Where it ends (exclusive).
+        line: Line of its document on which it begins, from 1.
+    """
+
+    source: str = ""
+    root: str = ""
+    source_document: str = ""
+    heading_path: tuple[str, ...] = ()
+    char_start: int | None = None
+    char_end: int | None = None
+    line: int | None = None
+
+
+def json_value(value: Any) -> Any:
+    """The value in JSON's types."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {key: json_value(item) for key, item in value.items()}
+    return [json_value(item) for item in value] if isinstance(value, (list, tuple)) else value

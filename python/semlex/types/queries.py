@@ -1,0 +1,61 @@
+"""Queries as values. No input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from semlex.errors import FieldError, ValidationError
+from semlex.types.documents import utc_now
+from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors, wrong_type
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+# A query of one character is legitimate ("C"); the upper bounds keep one call from occupying the server.
+MAX_QUERY_BYTES = 4096
+MAX_TOP_K = 1000
+DEFAULT_TOP_K = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """A checked query.
+
+    Attributes:
+        query_text: 1 character to 4 KiB after trimming; None when only a vector is given.
+        query_embedding: Numbers (a list or an array), as many as the collection's dimension; None when only a text is
+            given.
+        top_k: Number of results, 1 to 1,000.
+        filters: Field -> value, as `PostgreSQLRetriever.search` takes them.
+        timestamp: When the query was made.
+
+    Raises:
+        ValidationError: With every rule that is broken.
+    """
+
+    query_text: str | None = None
+    query_embedding: tuple[float, ...] | None = None
+    top_k: int = DEFAULT_TOP_K
+    filters: dict[str, Any] | None = None
+    timestamp: datetime = field(default_factory=utc_now)
+
+    def __post_init__(self) -> None:
+        errors = []
+        if self.query_text is None and self.query_embedding is None:
+            errors.append(FieldError(-1, None, "query", "missing", "a text or a vector"))
+        if self.query_text is not None:
+            # What is searched is trimmed.
+            text = self.query_text.strip() if isinstance(self.query_text, str) else self.query_text
+            errors += text_errors("query", text, max_bytes=MAX_QUERY_BYTES, blank=False)
+        if self.query_embedding is not None:
+            embedding, faults = vector_of("vector", self.query_embedding)
+            object.__setattr__(self, "query_embedding", embedding)
+            errors += faults
+        errors += whole_number_errors("top_k", self.top_k, 1, MAX_TOP_K)
+        if self.filters is not None and not isinstance(self.filters, Mapping):
+            errors += wrong_type("filters", "a mapping", self.filters)
+        errors += time_errors("timestamp", self.timestamp)
+        if errors:
+            raise ValidationError(errors)

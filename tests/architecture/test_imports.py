@@ -1,0 +1,85 @@
+"""Imports run one way, type-only and late ones included, and no files stand in a circle."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import semlex
+
+PACKAGE = Path(semlex.__file__).parent
+
+# A module imports from the lines below its own; what stands on one line does not know each other.
+RULE = """
+    __main__
+    cli
+    evaluation
+    retriever
+    diagnostics testing
+    ingest search
+    open_collection
+    store embedding reranking
+    settings
+    models
+    parameters
+    types
+    validation forks
+    errors
+    sentences _core
+"""
+FLOORS = {name: floor for floor, line in enumerate(reversed(RULE.split("\n"))) for name in line.split()}
+
+
+def imports() -> dict[str, set[str]]:
+    """Name of each module -> the modules that it imports, wherever in the file."""
+    files = {
+        ".".join(("semlex", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    found: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{name}: relative import"
+                module = node.module or ""
+                for alias in node.names:
+                    whole = f"{module}.{alias.name}"
+                    found[name].add(whole if whole in files or whole == "semlex._core" else module)
+            elif isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+    return {name: {other for other in others if other.startswith("semlex.")} for name, others in found.items()}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def test_imports_run_downwards() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name, others in imports().items()
+        for other in others
+        if name != "semlex" and room(name) != room(other) and FLOORS[room(other)] >= FLOORS[room(name)]
+    ]
+    assert wrong == []
+
+
+def test_every_room_has_its_floor() -> None:
+    rooms = {room(name) for name in imports() if name != "semlex"} | {"_core"}
+    assert rooms == set(FLOORS)
+
+
+def test_no_files_stand_in_a_circle() -> None:
+    try:
+        TopologicalSorter(imports()).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_rooms_are_small() -> None:
+    assert len([path for path in PACKAGE.iterdir() if path.is_file() and path.suffix != ".so"]) <= 12
+    folders = [path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__"]
+    assert {folder.name: n for folder in folders if (n := len(list(folder.glob("[!_]*.py")))) > 14} == {}
