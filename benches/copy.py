@@ -1,6 +1,6 @@
 """Bulk loading: the encoder against psycopg's, the ways of loading against each other, and against langchain-postgres.
 
-Rows are (id, text, metadata, 1024-dimensional vector); tables without a vector index and without a lexical engine.
+Rows are (id, text, metadata, 1024-dimensional vector); tables without a vector index and without a keyword engine.
 """
 
 from __future__ import annotations

@@ -759,24 +759,24 @@ class SegmentBuilder:
     def __len__(self) -> int:
         """Number of chunks so far."""
 
-    def add_terms(self, lexical_id: int, terms: Sequence[str]) -> None:
+    def add_terms(self, keyword_id: int, terms: Sequence[str]) -> None:
         """Adds a chunk.
 
         Args:
-            lexical_id: The chunk's id in the keyword index.
+            keyword_id: The chunk's id in the keyword index.
             terms: Its terms of 1 to 128 bytes, repeats included, in any order.
 
         Raises:
             ValueError: For other terms, or one chunk too many; the chunk is left out then.
         """
 
-    def add_texts(self, analyzer: Analyzer, lexical_ids: NDArray[np.int64], columns: Sequence[Sequence[str]]) -> None:
+    def add_texts(self, analyzer: Analyzer, keyword_ids: NDArray[np.int64], columns: Sequence[Sequence[str]]) -> None:
         """Adds chunks by their texts.
 
         Args:
             analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
                 next builder.
-            lexical_ids: Ids of the chunks in the keyword index; int64 (n,).
+            keyword_ids: Ids of the chunks in the keyword index; int64 (n,).
             columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
 
         Raises:
@@ -803,7 +803,7 @@ def merge_segments(
     Args:
         segment_id: Id of the new segment.
         sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
-        dead: Lexical ids to leave out.
+        dead: Keyword ids to leave out.
 
     Raises:
         ValueError: When more than 65,536 chunks live, or one of them in two sources.
@@ -846,18 +846,18 @@ class IdSet:
         """
 
 def segment_ids(segment_id: bytes, header: bytes) -> IdSet:
-    """The lexical ids in a segment, dead ones included.
+    """The keyword ids in a segment, dead ones included.
 
     Raises:
         semlex.errors.DamagedSegmentError: When the header is damaged.
     """
 
-def encode_tombstone(tombstone_id: bytes, lexical_ids: IdSet) -> bytes:
+def encode_tombstone(tombstone_id: bytes, keyword_ids: IdSet) -> bytes:
     """Encodes ids of deleted chunks.
 
     Args:
         tombstone_id: 16 random bytes that are never used again. The data is bound to it.
-        lexical_ids: Less than 2**32.
+        keyword_ids: Less than 2**32.
 
     Raises:
         ValueError: For more ids.
@@ -996,11 +996,11 @@ class PostingSnapshot:
     def postings(self) -> int:
         """Postings of the wanted terms, those of dead chunks included."""
 
-    def coverage(self, lexical_ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    def coverage(self, keyword_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """How much of the query each chunk holds: the share of the weight (idf) of its terms that occur in the chunk.
 
         Args:
-            lexical_ids: int64 (n,), in any order.
+            keyword_ids: int64 (n,), in any order.
 
         Returns:
             float64 (n,), 0 to 1; exactly 1 where all terms occur. A word that no chunk of the collection has counts
@@ -1031,8 +1031,8 @@ class PostingSnapshot:
             k: How many chunks to find.
             k1: How late a frequency saturates, 0 to 1,000.
             b: How much the length counts, 0 to 1.
-            allowed: Only these lexical ids are found; int64 (n,), in any order, ascending is fastest. None: all.
-            also: Lexical ids whose scores are wanted in any case, ``allowed`` or not; int64 (m,).
+            allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
+            also: Keyword ids whose scores are wanted in any case, ``allowed`` or not; int64 (m,).
 
         Returns:
             (ids, scores, scores of ``also``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::time::Instant;
 
-use semlex_core::lexical::analyzer::{Analyzer, parse_query};
-use semlex_core::lexical::segment::*;
+use semlex_core::keyword::analyzer::{Analyzer, parse_query};
+use semlex_core::keyword::segment::*;
 
 const PARAMETERS: Parameters = Parameters { k1: 1.2, b: 0.75 };
 const ROUNDS: usize = 5;

@@ -17,7 +17,7 @@ pub mod fault;
 pub mod fusion;
 pub mod hashing;
 pub mod json;
-pub mod lexical;
+pub mod keyword;
 pub mod pgcopy;
 pub mod tokenizer;
 pub mod unit;

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use semlex_core::lexical::TermSource;
-use semlex_core::lexical::analyzer::{
+use semlex_core::keyword::TermSource;
+use semlex_core::keyword::analyzer::{
     Analyzer, LANGUAGES, MAX_TERM_BYTES, MAX_TOKEN_BYTES, language_named, parse_query,
 };
 use unicode_normalization_alignments::UnicodeNormalization;

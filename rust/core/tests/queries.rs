@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;
-use semlex_core::lexical::analyzer::{Analyzer, QueryTerms, parse_query};
-use semlex_core::lexical::segment::*;
+use semlex_core::keyword::analyzer::{Analyzer, QueryTerms, parse_query};
+use semlex_core::keyword::segment::*;
 
 mod stored;
 

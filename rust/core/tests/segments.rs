@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use semlex_core::lexical::TermSource;
-use semlex_core::lexical::segment::*;
+use semlex_core::keyword::TermSource;
+use semlex_core::keyword::segment::*;
 
 mod stored;
 

@@ -6,7 +6,7 @@ use numpy::PyArray1;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use semlex_core::lexical::analyzer::{self, AnalyzerFault, QueryTerms, parse_query};
+use semlex_core::keyword::analyzer::{self, AnalyzerFault, QueryTerms, parse_query};
 
 use crate::arguments::at_least;
 use crate::errors::detached;

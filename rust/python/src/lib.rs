@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
     use pyo3::types::PyDict;
-    use semlex_core::lexical::analyzer::{ANALYZER_VERSION, LANGUAGES};
+    use semlex_core::keyword::analyzer::{ANALYZER_VERSION, LANGUAGES};
 
     #[pymodule_export]
     use crate::copy::{CopyEncoder, decode_copy};

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList, PyString};
-use semlex_core::lexical::segment::{
+use semlex_core::keyword::segment::{
     self, GivenRow, GivenSegment, GivenTombstone, LanguageQuery, Parameters, SegmentId,
 };
 
@@ -257,9 +257,9 @@ impl PostingSnapshot {
     fn coverage<'py>(
         &self,
         py: Python<'py>,
-        lexical_ids: &Bound<'py, PyAny>,
+        keyword_ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-        let ids = vector::<i64>(&|| "lexical_ids".to_owned(), lexical_ids)?;
+        let ids = vector::<i64>(&|| "keyword_ids".to_owned(), keyword_ids)?;
         let found = detached(py, || self.core.coverage(&ids))?;
         let found = found.map_err(|error| segment_error(py, error))?;
         Ok(PyArray1::from_vec(py, found))

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList};
-use semlex_core::lexical::segment::{
+use semlex_core::keyword::segment::{
     self, FORMAT_VERSION, Header, IdSet as Ids, SegmentError, SegmentId, Source, Vocabularies,
 };
 
@@ -177,10 +177,10 @@ impl SegmentBuilder {
 
     /// Adds one chunk.
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
-    fn add_terms(&self, py: Python<'_>, lexical_id: i64, terms: Vec<PyBackedStr>) -> PyResult<()> {
+    fn add_terms(&self, py: Python<'_>, keyword_id: i64, terms: Vec<PyBackedStr>) -> PyResult<()> {
         self.with(py, |building| {
             let terms = terms.iter().map(|term| &**term);
-            building.core.add_terms(lexical_id, terms)
+            building.core.add_terms(keyword_id, terms)
         })
     }
 
@@ -190,10 +190,10 @@ impl SegmentBuilder {
         &self,
         py: Python<'_>,
         analyzer: &Analyzer,
-        lexical_ids: &Bound<'_, PyAny>,
+        keyword_ids: &Bound<'_, PyAny>,
         columns: Vec<Vec<PyBackedStr>>,
     ) -> PyResult<()> {
-        let ids = vector::<i64>(&|| "lexical_ids".to_owned(), lexical_ids)?;
+        let ids = vector::<i64>(&|| "keyword_ids".to_owned(), keyword_ids)?;
         for (number, column) in columns.iter().enumerate() {
             if column.len() != ids.len() {
                 return Err(PyValueError::new_err(format!(
@@ -258,11 +258,11 @@ pub(crate) fn merge_segments(
 pub(crate) fn encode_tombstone<'py>(
     py: Python<'py>,
     tombstone_id: &[u8],
-    lexical_ids: &IdSet,
+    keyword_ids: &IdSet,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let tombstone_id = id("tombstone_id", tombstone_id)?;
     let data = detached(py, || {
-        segment::encode_tombstone(&tombstone_id, &lexical_ids.core)
+        segment::encode_tombstone(&tombstone_id, &keyword_ids.core)
     })?;
     Ok(PyBytes::new(
         py,

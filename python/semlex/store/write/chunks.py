@@ -359,7 +359,7 @@ def _arrays_source(batch: _Batch, rows: ChunkRows) -> tuple[sql.Composed, dict[s
 async def _delete_others(
     batch: _Batch, source: sql.Composed, parameters: dict[str, Any], documents: Sequence[UUID]
 ) -> NDArray[np.int64]:
-    """Deletes the chunks of these documents that are not among the given ones; returns their lexical ids."""
+    """Deletes the chunks of these documents that are not among the given ones; returns their keyword ids."""
     names, embedding = batch.collection.names, batch.collection.embedding
     others = sql.SQL(
         "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use semlex_core::lexical::segment::*;
+use semlex_core::keyword::segment::*;
 
 /// The id of a segment or tombstone.
 pub fn id_of(number: usize) -> SegmentId {

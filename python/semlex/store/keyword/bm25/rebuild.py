@@ -4,7 +4,7 @@
     read the chunks that were there before, and write their segments
     switch: for a moment nobody writes; what is missing is added, and the new generation answers
 
-Chunks are read in the order of their lexical ids. Whoever begins takes an id for himself: chunks with a smaller one
+Chunks are read in the order of their keyword ids. Whoever begins takes an id for himself: chunks with a smaller one
 were there before, those with a larger one come from writers who feed both. A rebuild that was killed leaves what nobody
 reads; the next one begins anew and removes it.
 """

@@ -38,7 +38,7 @@ impl EncodedSegment {
         rows: RowWriter<'_>,
     ) -> Result<Self, SegmentError> {
         let ids = IdRanges::new(ids)
-            .ok_or_else(|| SegmentError::refused("a lexical id was given twice"))?;
+            .ok_or_else(|| SegmentError::refused("a keyword id was given twice"))?;
         let FinishedRows {
             rows,
             postings,

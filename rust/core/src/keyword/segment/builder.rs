@@ -6,7 +6,7 @@ use super::encoding::EncodedSegment;
 use super::rows::RowWriter;
 use super::vocabulary::{NOTHING, TooMuch, Vocabulary};
 use super::{MOST_CHUNKS, Posting, SegmentError, SegmentId};
-use crate::lexical::TermSource;
+use crate::keyword::TermSource;
 
 /// Fewest counts that there is room for.
 const LEAST_ROOM: usize = 1 << 10;

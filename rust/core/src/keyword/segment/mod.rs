@@ -1,6 +1,6 @@
 //! Posting segments: an inverted index in immutable pieces, each a header and rows of posting lists.
 //!
-//! A segment numbers its chunks 0, 1, 2 … in ascending order of their lexical ids; these numbers are its ordinals. Every
+//! A segment numbers its chunks 0, 1, 2 … in ascending order of their keyword ids; these numbers are its ordinals. Every
 //! blob that leaves this module is sealed: version, checksum over all that it belongs to, content. What is read back is
 //! checked before it is used, so a damaged blob is an error and never a wrong answer. A blob that was sealed over other
 //! contents (by who may write to the tables) is at worst a wrong answer: every step of its reading is bounded.

@@ -2,7 +2,7 @@
 
 use super::dictionary::{Dictionary, UNSEEN};
 use super::{LONGEST_TERM, SegmentError};
-use crate::lexical::TermSource;
+use crate::keyword::TermSource;
 
 /// Longer tokens are not remembered: they seldom come again.
 const LONGEST_REMEMBERED: usize = 64;

@@ -162,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{FORMAT_VERSION, Kind, Reader, checksum, open, seal, write_varint};
-    use crate::lexical::segment::SegmentError;
+    use crate::keyword::segment::SegmentError;
 
     proptest! {
         #[test]
