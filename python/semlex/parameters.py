@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
+from semlex.validation import whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -237,14 +238,19 @@ def _storage_named(name: str) -> StorageName:
 _KIND_NAMES = {str: "text", bool: "True or False", int: "a whole number"}
 
 
-def check_bounds(chunk_tokens: int, overlap_tokens: int) -> None:
+def check_bounds(chunk_tokens: int, overlap_tokens: int, min_tokens: int = 0) -> None:
     """Checks what a `Chunker` is made with.
 
     Raises:
         ConfigurationError: A number is out of its range.
     """
-    _check_range("chunk_tokens", chunk_tokens, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS)
-    _check_range("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens))
+    for name, value, least, most in (
+        ("chunk_tokens", chunk_tokens, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS),
+        ("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens)),
+        ("min_tokens", min_tokens, 0, chunk_tokens // 2),
+    ):
+        if whole_number_errors(name, value, least, most):
+            raise ConfigurationError(f"{name} must be a whole number from {least:,} to {most:,}; got {value!r}")
 
 
 def max_overlap(chunk_tokens: int) -> int:
@@ -255,8 +261,3 @@ def max_overlap(chunk_tokens: int) -> int:
 def default_overlap(chunk_tokens: int) -> int:
     """What neighbours share when nothing is said: 50 tokens, and fewer where the chunks are too short for that."""
     return min(DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens))
-
-
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigurationError(f"{name} must be a whole number from {least:,} to {most:,}; got {value!r}")

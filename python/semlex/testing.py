@@ -10,7 +10,7 @@ import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError
-from semlex.models.tokenizer import check_texts
+from semlex.validation import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,20 +1,23 @@
-"""Rules of the public value classes: what is wrong with one value, as errors of a call."""
+"""Rules of values: what is wrong with one, as errors of a call."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 from os import PathLike
 from types import NoneType
 from typing import Any
 
-from semlex.errors import ConfigurationError, FieldError
+from semlex.errors import ConfigurationError, FieldError, ValidationError
 
 Errors = list[FieldError]
 # A whole number beyond is not spelled out: it may have thousands of digits.
 HUGE = 2**63
+# Rows that a message about many rows names.
+SHOWN_ROWS = 10
 
 
 def refuse(field: str, code: str, limit: str | None = None, actual: str | None = None) -> Errors:
@@ -28,9 +31,15 @@ def wrong_type(field: str, expected: str, value: object) -> Errors:
 
 
 def text_errors(
-    field: str, text: object, *, max_bytes: int | None = None, max_characters: int | None = None, blank: bool = True
+    field: str,
+    text: object,
+    *,
+    max_bytes: int | None = None,
+    max_characters: int | None = None,
+    blank: bool = True,
+    nul: bool = False,
 ) -> Errors:
-    """What is wrong with a text that Postgres shall hold.
+    """What is wrong with a text.
 
     Args:
         field: Its name.
@@ -38,11 +47,12 @@ def text_errors(
         max_bytes: Most bytes of UTF-8.
         max_characters: Most characters.
         blank: Whether it may be empty or blank.
+        nul: Whether it may hold NUL characters, which Postgres cannot store.
     """
     if not isinstance(text, str):
         return wrong_type(field, "str", text)
     try:
-        size = len(text.encode())
+        size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as error:
         return refuse(field, "lone_surrogate", None, f"character {error.start}")
     errors: Errors = []
@@ -52,9 +62,45 @@ def text_errors(
         errors += refuse(field, "too_long", f"{max_bytes} bytes", f"{size} bytes")
     if max_characters is not None and len(text) > max_characters:
         errors += refuse(field, "too_long", f"{max_characters} characters", f"{len(text)} characters")
-    if "\0" in text:
+    if not nul and "\0" in text:
         errors += refuse(field, "nul", None, f"character {text.index(chr(0))}")
     return errors
+
+
+def check_rows(field: str, rows: Sequence[object], **rules: Any) -> None:
+    """Refuses texts by the rules of `text_errors`.
+
+    Raises:
+        ValidationError: With every error of every row.
+    """
+    found = (replace(error, row=row) for row, text in enumerate(rows) for error in text_errors(field, text, **rules))
+    if errors := list(found):
+        raise ValidationError(errors)
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Refuses what no model can read.
+
+    Args:
+        texts: The texts of one call.
+
+    Returns:
+        The same texts as a list.
+
+    Raises:
+        ValidationError: With every row that is not a str or holds a lone surrogate.
+    """
+    if isinstance(texts, str):
+        raise ValidationError(refuse("texts", "wrong_type", "sequence of str", "str"))
+    rows = list(texts)
+    check_rows("text", rows, nul=True)
+    return rows
+
+
+def shown_rows(rows: Sequence[int]) -> str:
+    """The first rows of a list, for a message: ``rows 3, 5, 8``."""
+    more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
+    return f"rows {', '.join(map(str, rows[:SHOWN_ROWS]))}{more}"
 
 
 def whole_number_errors(field: str, value: object, least: int, most: int | None = None) -> Errors:
@@ -65,6 +111,18 @@ def whole_number_errors(field: str, value: object, least: int, most: int | None 
         limit = f"{least} or more" if most is None else f"{least} to {most}"
         return refuse(field, "out_of_range", limit, str(value) if abs(value) < HUGE else "huge")
     return []
+
+
+def check_range(name: str, value: object, least: int, most: int) -> None:
+    """Refuses a parameter that is not a whole number from `least` to `most`.
+
+    Raises:
+        ConfigurationError: Naming parameter, range and actual value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}; found {type(value).__name__}")
+    if not least <= value <= most:
+        raise ConfigurationError(f"{name} must be from {least} to {most}; found {value}")
 
 
 def number_errors(field: str, value: object, least: float = -math.inf, most: float = math.inf) -> Errors:

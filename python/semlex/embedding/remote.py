@@ -17,9 +17,8 @@ from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, MissingKeyError, ModelMismatchError, ModelServerError
 from semlex.forks import new_lock
 from semlex.models.http_client import CALLS_AT_ONCE
-from semlex.models.local.transformer import check_range
 from semlex.models.token_counters import find_tokenizer
-from semlex.models.tokenizer import check_texts
+from semlex.validation import check_range, check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

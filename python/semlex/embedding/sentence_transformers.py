@@ -23,11 +23,11 @@ from semlex.models.files import find_model
 from semlex.models.local.device import check_names, place
 from semlex.models.local.fair_lock import Turns
 from semlex.models.local.forked import torch_process
-from semlex.models.local.transformer import check_range
 from semlex.models.quiet_bars import import_bars
 from semlex.models.token_counters import tokenizer_in
-from semlex.models.tokenizer import TextTokenizer, check_texts
+from semlex.models.tokenizer import TextTokenizer
 from semlex.models.truncation import CutTexts
+from semlex.validation import check_range, check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

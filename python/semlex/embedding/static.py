@@ -21,7 +21,8 @@ from semlex.forks import new_lock
 from semlex.models.files import ModelFolder, find_model
 from semlex.models.local.fair_lock import Turns
 from semlex.models.quiet_bars import import_bars
-from semlex.models.tokenizer import TextTokenizer, check_texts, open_tokenizer
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
+from semlex.validation import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

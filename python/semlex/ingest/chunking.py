@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from semlex import _core
-from semlex.errors import FieldError, ValidationError
-from semlex.parameters import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, _check_range, check_bounds
+from semlex.errors import ValidationError
+from semlex.parameters import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, check_bounds
 from semlex.types.documents import MAX_CHUNK_BYTES
+from semlex.validation import text_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,10 +127,9 @@ class Chunker:
         overlap_tokens: int = DEFAULT_OVERLAP_TOKENS,
         min_tokens: int | None = None,
     ) -> None:
-        check_bounds(chunk_tokens, overlap_tokens)
+        check_bounds(chunk_tokens, overlap_tokens, 0 if min_tokens is None else min_tokens)
         if min_tokens is None:
             min_tokens = min(DEFAULT_MIN_TOKENS, chunk_tokens // 4)
-        _check_range("min_tokens", min_tokens, 0, chunk_tokens // 2)
         self._count = count
         self.chunk_tokens = chunk_tokens
         self.overlap_tokens = overlap_tokens
@@ -164,7 +164,8 @@ class Chunker:
         Raises:
             ValidationError: The text is not a str or holds a lone surrogate.
         """
-        _check_text(text)
+        if errors := text_errors("text", text, nul=True):
+            raise ValidationError(errors)
         if not text or text.isspace():
             return []
         chunks = self._counted(self._split(text, self._count.token_offsets(text), self.chunk_tokens, markdown=markdown))
@@ -256,13 +257,3 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
     left_out = text[chunk.char_start : start]
     breaks = left_out.count("\n") + left_out.count("\r") - left_out.count("\r\n")
     return replace(chunk, text=rest, char_start=start, line=chunk.line + breaks, token_count=UNKNOWN)
-
-
-def _check_text(text: str) -> None:
-    if not isinstance(text, str):
-        raise ValidationError([FieldError(-1, None, "text", "wrong_type", "str", type(text).__name__)])
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        place = f"character {error.start}"
-        raise ValidationError([FieldError(-1, None, "text", "lone_surrogate", None, place)]) from None

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -128,9 +129,8 @@ class ModelServer:
             raise ConfigurationError("api_key must be printable ASCII characters without line breaks, and not blank")
         if not 0 < timeout <= 3600:  # noqa: PLR2004 (an hour)
             raise ConfigurationError(f"timeout must be above 0 and at most 3600 seconds; found {timeout}")
-        for name, value, most in (("attempts", attempts, 20), ("concurrency", concurrency, 64)):
-            if not 1 <= value <= most:
-                raise ConfigurationError(f"{name} must be from 1 to {most}; found {value}")
+        check_range("attempts", attempts, 1, 20)
+        check_range("concurrency", concurrency, 1, 64)
         self.base_url = base_url.rstrip("/")
         self._headers = {"Content-Type": "application/json", "User-Agent": "semlex"}
         if api_key is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from semlex import _core
-from semlex.errors import FieldError, MissingExtraError, ModelError, ValidationError
+from semlex.errors import MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -279,32 +279,3 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
     except Exception as error:  # the library raises a bare Exception
         raise ModelError(unreadable) from error
     return TextTokenizer(tokenizer, name, reason=reason)
-
-
-def check_texts(texts: Sequence[str]) -> list[str]:
-    """Refuses what no tokenizer can read.
-
-    Args:
-        texts: The texts of one call.
-
-    Returns:
-        The same texts as a list.
-
-    Raises:
-        ValidationError: With every row that is not a str or holds a lone surrogate.
-    """
-    if isinstance(texts, str):
-        raise ValidationError([FieldError(-1, None, "texts", "wrong_type", "sequence of str", "str")])
-    rows = list(texts)
-    errors = []
-    for row, text in enumerate(rows):
-        if not isinstance(text, str):
-            errors.append(FieldError(row, None, "text", "wrong_type", "str", type(text).__name__))
-        elif not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                errors.append(FieldError(row, None, "text", "lone_surrogate", None, f"character {error.start}"))
-    if errors:
-        raise ValidationError(errors)
-    return rows

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.errors import ModelServerError
-from semlex.models.local.transformer import check_range
 from semlex.models.truncation import CutTexts
 from semlex.reranking.known import OPENAI_URL
 from semlex.reranking.remote import ServerReranker, read_scores
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,10 +15,11 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
-from semlex.models.local.transformer import Transformer, check_config, check_range
-from semlex.models.tokenizer import TextTokenizer, TokenRows, check_texts, open_tokenizer
+from semlex.models.local.transformer import Transformer, check_config
+from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
 from semlex.models.truncation import CutTexts
 from semlex.reranking.known import DEFAULT_MODEL
+from semlex.validation import check_range, check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,10 +9,9 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, MissingKeyError, ModelServerError
 from semlex.models.http_client import CALLS_AT_ONCE, ModelServer
-from semlex.models.local.transformer import check_range
 from semlex.models.permission import key_for
-from semlex.models.tokenizer import check_texts
 from semlex.reranking.known import KEY_VARIABLES, environment
+from semlex.validation import check_range, check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

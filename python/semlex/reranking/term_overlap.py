@@ -9,7 +9,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.models import cancellation
-from semlex.models.tokenizer import check_texts
+from semlex.validation import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

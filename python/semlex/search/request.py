@@ -18,6 +18,7 @@ from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.types.results import SearchMode
+from semlex.validation import check_rows, refuse
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -41,17 +42,17 @@ def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]
     if isinstance(values, np.ma.MaskedArray):
         # Its masked places would become numbers.
         limit = "an array without a mask, such as values.filled(0)"
-        raise ValidationError([FieldError(-1, None, name, "wrong_type", limit, "masked array")])
+        raise ValidationError(refuse(name, "wrong_type", limit, "masked array"))
     try:
         given = np.asarray(values)
     except (ValueError, TypeError, OverflowError, RuntimeError):
         # The reason quotes the value.
-        raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", "ragged or not numbers")]) from None
+        raise ValidationError(refuse(name, "wrong_dtype", "float32", "ragged or not numbers")) from None
     if given.dtype.kind not in "fiu":
-        raise ValidationError([FieldError(-1, None, name, "wrong_dtype", "float32", str(given.dtype))])
+        raise ValidationError(refuse(name, "wrong_dtype", "float32", str(given.dtype)))
     if given.ndim != dimensions or given.shape[-1] == 0:
         expected = "(d,)" if dimensions == 1 else "(n, d)"
-        raise ValidationError([FieldError(-1, None, name, "wrong_shape", expected, str(given.shape))])
+        raise ValidationError(refuse(name, "wrong_shape", expected, str(given.shape)))
     with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
         return np.ascontiguousarray(given, dtype=np.float32)
 
@@ -69,23 +70,9 @@ def check_ids(ids: Iterable[str]) -> list[str]:
         ValidationError: With every unusable id's place.
     """
     if isinstance(ids, (str, bytes, Mapping)) or not isinstance(ids, Iterable):
-        raise ValidationError([FieldError(-1, None, "ids", "wrong_type", "list of str", type(ids).__name__)])
-    listed, errors = list(ids), []
-    for row, chunk_id in enumerate(listed):
-        if not isinstance(chunk_id, str):
-            errors.append(FieldError(row, None, "id", "wrong_type", "str", type(chunk_id).__name__))
-            continue
-        try:
-            size = len(chunk_id.encode())
-        except UnicodeEncodeError as error:
-            errors.append(FieldError(row, None, "id", "lone_surrogate", None, f"character {error.start}"))
-            continue
-        if size > MAX_ID_BYTES:
-            errors.append(FieldError(row, None, "id", "too_long", f"{MAX_ID_BYTES} bytes", f"{size} bytes"))
-        elif "\0" in chunk_id:
-            errors.append(FieldError(row, None, "id", "nul", None, f"character {chunk_id.index(chr(0))}"))
-    if errors:
-        raise ValidationError(errors)
+        raise ValidationError(refuse("ids", "wrong_type", "list of str", type(ids).__name__))
+    listed = list(ids)
+    check_rows("id", listed, max_bytes=MAX_ID_BYTES)
     return listed
 
 

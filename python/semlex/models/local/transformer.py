@@ -15,10 +15,9 @@ from semlex.models.local.batched_forward import Limits
 from semlex.models.local.device import check_names, place, require_torch
 from semlex.models.local.forward.reference import FORWARDS
 from semlex.models.local.shared_weights import Attempt, open_model
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from semlex.models.files import ModelFolder
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from semlex.models.tokenizer import TokenRows
 
 logger = logging.getLogger(__name__)
-
-# Rows shown in a message about many rows.
-SHOWN_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,27 +251,3 @@ def check_config(folder: ModelFolder, max_length: int) -> int:
     if max_length > positions:
         raise ConfigurationError(f"max_length must be from 128 to {positions} for {folder.name}; found {max_length}")
     return hidden
-
-
-def check_range(name: str, value: object, low: int, high: int) -> None:
-    """Checks a whole number.
-
-    Args:
-        name: Name of the parameter.
-        value: Its value.
-        low: Smallest that is allowed.
-        high: Largest that is allowed.
-
-    Raises:
-        ConfigurationError: Naming parameter, range and actual value.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigurationError(f"{name} must be a whole number from {low} to {high}; found {type(value).__name__}")
-    if not low <= value <= high:
-        raise ConfigurationError(f"{name} must be from {low} to {high}; found {value}")
-
-
-def shown_rows(rows: Sequence[int]) -> str:
-    """The first rows of a list, for a message: ``rows 3, 5, 8``."""
-    more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
-    return f"rows {', '.join(map(str, rows[:SHOWN_ROWS]))}{more}"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.errors import ConfigurationError, IncompleteWriteError
+from semlex.errors import IncompleteWriteError
+from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,15 +44,11 @@ class BulkIngestConfig:
     build_indexes: bool = True
 
     def __post_init__(self) -> None:
-        ranges = {
-            "batch_size": (1, 100_000),
-            "small_batch_rows": (0, 1_000),
-            "copy_block_bytes": (64 * 1024, 64 * 1024 * 1024),
-        }
-        for name, (least, most) in ranges.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ConfigurationError(f"{name} must be {least} to {most}; got {value!r}")
+        check_parameters(
+            whole_number_errors("batch_size", self.batch_size, 1, 100_000),
+            whole_number_errors("small_batch_rows", self.small_batch_rows, 0, 1_000),
+            whole_number_errors("copy_block_bytes", self.copy_block_bytes, 64 * 1024, 64 * 1024 * 1024),
+        )
 
 
 DEFAULT_BULK = BulkIngestConfig()
