@@ -20,10 +20,11 @@ from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
 from semlex.models.files import find_model
+from semlex.models.local import memory
 from semlex.models.local.device import check_names, place
 from semlex.models.local.fair_lock import Turns
 from semlex.models.local.forked import torch_process
-from semlex.models.quiet_bars import import_bars
+from semlex.models.quiet_bars import quiet_transformers
 from semlex.models.token_counters import tokenizer_in
 from semlex.models.tokenizer import TextTokenizer
 from semlex.models.truncation import CutTexts
@@ -213,15 +214,10 @@ class SentenceTransformersEmbedder:
         """Releases the model and its memory; a second call does nothing."""
         with self._computing, self._opening:
             self._closed = True
-            if self._model is None:
-                return
-            self._model = None
-            import torch  # noqa: PLC0415 (loaded already)
-
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            if torch.backends.mps.is_available():
-                torch.mps.empty_cache()
+            if self._model is not None:
+                device = self._model.device.type
+                self._model = None
+                memory.give_back(device)
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
@@ -340,31 +336,24 @@ def _recipe(folder: ModelFolder, document_prompt: str) -> str:
 
 
 def _read_model(folder: ModelFolder, device: str | None) -> Any:
-    import_bars()
-    import torch  # noqa: PLC0415 (seconds, and not in the base install)
-    import transformers  # noqa: PLC0415
-    from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+    with quiet_transformers():
+        import torch  # noqa: PLC0415 (seconds, and not in the base install)
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415
 
-    torch_process.use()
-    placement = place(device, None)
-    precision = getattr(torch, "float32" if placement.device == "cpu" else placement.precision)
-    screen: Any = transformers.logging
-    shown = screen.is_progress_bar_enabled()
-    screen.disable_progress_bar()  # reading takes a second or two; the bar would stay on the screen
-    try:
-        model = SentenceTransformer(
-            str(folder.path),
-            device=placement.device,
-            trust_remote_code=False,
-            local_files_only=True,
-            model_kwargs={"dtype": precision, "use_safetensors": True},
-        )
-    except Exception as error:  # several libraries take part, and each has errors of its own
-        raise ModelError(
-            f"{folder.name} cannot be loaded from {folder.path} as a model of sentence-transformers "
-            f"({type(error).__name__}); fetch it again, or choose another model"
-        ) from error
-    finally:
-        if shown:
-            screen.enable_progress_bar()
+        torch_process.use()
+        placement = place(device, None)
+        precision = getattr(torch, "float32" if placement.device == "cpu" else placement.precision)
+        try:
+            model = SentenceTransformer(
+                str(folder.path),
+                device=placement.device,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"dtype": precision, "use_safetensors": True},
+            )
+        except Exception as error:  # several libraries take part, and each has errors of its own
+            raise ModelError(
+                f"{folder.name} cannot be loaded from {folder.path} as a model of sentence-transformers "
+                f"({type(error).__name__}); fetch it again, or choose another model"
+            ) from error
     return model.eval().to(placement.device, precision)

@@ -20,7 +20,7 @@ from semlex.models.files import find_model
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, place
 from semlex.models.local.forked import torch_process
-from semlex.models.quiet_bars import import_bars
+from semlex.models.quiet_bars import quiet_transformers
 from semlex.models.truncation import CutTexts
 from semlex.validation import check_range, check_texts
 
@@ -170,34 +170,27 @@ class CrossEncoderReranker:
 
     def _load(self) -> Any:
         if self._model is None:
-            import_bars()
-            import torch  # noqa: PLC0415 (seconds, and not in the base install)
-            import transformers  # noqa: PLC0415
-            from sentence_transformers import CrossEncoder  # noqa: PLC0415
+            with quiet_transformers():
+                import torch  # noqa: PLC0415 (seconds, and not in the base install)
+                from sentence_transformers import CrossEncoder  # noqa: PLC0415
 
-            torch_process.use()
-            placement = place(*self._requested)
-            screen: Any = transformers.logging
-            shown = screen.is_progress_bar_enabled()
-            screen.disable_progress_bar()  # reading takes a second or two; the bar would stay on the screen
-            try:
-                model = CrossEncoder(
-                    str(self._folder.path),
-                    device=placement.device,
-                    max_length=self._max_length,
-                    trust_remote_code=False,
-                    local_files_only=True,
-                    model_kwargs={"dtype": getattr(torch, placement.precision), "use_safetensors": True},
-                )
-            except Exception as error:  # four libraries take part, and each has errors of its own
-                raise ModelError(
-                    f"{self._folder.name} cannot be loaded from {self._folder.path} ({type(error).__name__}); the "
-                    "folder must hold config.json, a tokenizer and *.safetensors of a cross-encoder, and no code of "
-                    "its own; fetch it again"
-                ) from error
-            finally:
-                if shown:
-                    screen.enable_progress_bar()
+                torch_process.use()
+                placement = place(*self._requested)
+                try:
+                    model = CrossEncoder(
+                        str(self._folder.path),
+                        device=placement.device,
+                        max_length=self._max_length,
+                        trust_remote_code=False,
+                        local_files_only=True,
+                        model_kwargs={"dtype": getattr(torch, placement.precision), "use_safetensors": True},
+                    )
+                except Exception as error:  # four libraries take part, and each has errors of its own
+                    raise ModelError(
+                        f"{self._folder.name} cannot be loaded from {self._folder.path} ({type(error).__name__}); the "
+                        "folder must hold config.json, a tokenizer and *.safetensors of a cross-encoder, and no code "
+                        "of its own; fetch it again"
+                    ) from error
             if model.num_labels != 1:
                 raise ModelError(f"{self._folder.name} is a classifier with {model.num_labels} labels; expected 1")
             self._check_head(model)

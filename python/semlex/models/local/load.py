@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelError
 from semlex.models.local import memory
-from semlex.models.quiet_bars import import_bars
+from semlex.models.quiet_bars import quiet_transformers
 
 if TYPE_CHECKING:
     from semlex.models.files import ModelFolder
     from semlex.models.local.device import Placement
+
+# Of transformers, by what stands on the model's body.
+CLASSES = {
+    "none": "AutoModel",
+    "lm": "AutoModelForCausalLM",
+    "classifier": "AutoModelForSequenceClassification",
+}
 
 
 def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
@@ -27,41 +34,29 @@ def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
     Raises:
         ModelError: The folder does not hold such a model, or the device has no room for it.
     """
-    import_bars()
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
-    import transformers  # noqa: PLC0415
 
-    kinds = {
-        "none": transformers.AutoModel,
-        "lm": transformers.AutoModelForCausalLM,
-        "classifier": transformers.AutoModelForSequenceClassification,
-    }
-    screen: Any = transformers.logging
-    shown = screen.is_progress_bar_enabled()
-    screen.disable_progress_bar()  # reading takes a second or two; the bar would stay on the screen
     exhausted = False
-    try:
-        model, report = kinds[head].from_pretrained(
-            str(folder.path),
-            dtype=getattr(torch, placement.precision),
-            attn_implementation="sdpa",
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-        model = model.eval().to(placement.device)
-    except Exception as error:  # four libraries take part, and each has errors of its own
-        exhausted = memory.is_exhausted(error)
-        if not exhausted:
-            raise ModelError(
-                f"{folder.name} cannot be loaded from {folder.path} ({type(error).__name__}); "
-                "the folder must hold config.json, tokenizer.json and *.safetensors of a Qwen3 model; "
-                "fetch it again"
-            ) from error
-    finally:
-        if shown:
-            screen.enable_progress_bar()
+    with quiet_transformers() as transformers:
+        try:
+            model, report = getattr(transformers, CLASSES[head]).from_pretrained(
+                str(folder.path),
+                dtype=getattr(torch, placement.precision),
+                attn_implementation="sdpa",
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+            model = model.eval().to(placement.device)
+        except Exception as error:  # four libraries take part, and each has errors of its own
+            exhausted = memory.is_exhausted(error)
+            if not exhausted:
+                raise ModelError(
+                    f"{folder.name} cannot be loaded from {folder.path} ({type(error).__name__}); "
+                    "the folder must hold config.json, tokenizer.json and *.safetensors of a Qwen3 model; "
+                    "fetch it again"
+                ) from error
     if exhausted:
         memory.give_back(placement.device)
         raise ModelError(
