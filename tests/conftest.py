@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from shell import PAGE, Shell
+from tests.support.shell import PAGE, Shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,353 @@
+"""Token ids, counts and offsets of the Rust core are those of the tokenizers library, for every text."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import logging
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from semlex import _core
+from semlex.errors import MissingExtraError, ModelError
+from semlex.models.files import ModelFolder
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
+from tests.support import tokenizers_on_disk as on_disk
+from tests.support.folders import ROOT
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+ODD_TEXT = st.lists(
+    st.one_of(st.sampled_from(on_disk.WORDS), *(st.text(pool, max_size=6) for pool in on_disk.POOLS)), max_size=8
+).map("".join)
+# Composed by later versions of Unicode, left as they are by the version whose tables the tokenizers library has.
+COMPOSED_LATER = ["\U00011935\U00011930"]
+
+
+def pair(content: bytes) -> tuple[TextTokenizer, TextTokenizer]:
+    """Ours, and the twin that is the specification."""
+    ours = TextTokenizer(_core.BpeTokenizer(content), "ours")
+    assert ours.engine == "rust"
+    return ours, TextTokenizer(Tokenizer.from_buffer(content), "theirs")
+
+
+@pytest.fixture(scope="module")
+def two() -> tuple[TextTokenizer, TextTokenizer]:
+    return pair(on_disk.content())
+
+
+@pytest.fixture(scope="module")
+def two_as_text() -> tuple[TextTokenizer, TextTokenizer]:
+    engines = pair(on_disk.content())
+    for engine in engines:
+        engine.read_special_tokens_as_text()
+    return engines
+
+
+def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str], *, offsets: bool = True) -> None:
+    ours, theirs = engines
+    found, expected = ours.encode(texts), theirs.encode(texts)
+    wrong = [text for row, text in enumerate(texts) if found[row].tolist() != expected[row].tolist()]
+    assert not wrong, [ascii(text) for text in wrong[:3]]
+    assert ours.counts(texts).tolist() == found.lengths.tolist()
+    for text in texts if offsets else []:
+        assert ours.offsets(text).tolist() == theirs.offsets(text).tolist(), ascii(text)
+
+
+@pytest.mark.parametrize("entries", [300, 1500, 8000])
+def test_generated_texts(entries: int, two_as_text, full: bool) -> None:
+    """A million texts in all, or a hundredth of that; others for every tokenizer."""
+    engines = pair(on_disk.content(entries))
+    texts = on_disk.generated_texts(entries, 350_000 if full else 3_500)
+    for number, block in enumerate(iter(lambda: list(itertools.islice(texts, 1000)), [])):
+        assert_equal(engines, block, offsets=number % 5 == 0)
+        assert_equal(two_as_text, block, offsets=number % 50 == 0)
+
+
+def test_every_character(two, full: bool) -> None:
+    """Alone, between letters, and behind white space; the planes without letters only here and there."""
+    step = 1 if full else 997
+    codes = [*range(0xD800), *range(0xE000, 0x32400), *range(0x32400, 0x110000, step)]
+    characters = [chr(code) for code in codes]
+    for start in range(0, len(characters), 64):
+        block = characters[start : start + 64]
+        # A digit is a piece of its own: what stands between digits stands alone.
+        assert_equal(two, ["0".join(block), "0".join(f"x{it}x\t{it}" for it in block)], offsets=start % 6400 == 0)
+
+
+def test_every_composition(two) -> None:
+    composed = [chr(code) for code in range(0xE000, 0x30000) if unicodedata.decomposition(chr(code))]
+    composed += [chr(code) for code in range(0xD800) if unicodedata.decomposition(chr(code))]
+    composed += [chr(code) for code in range(0xAC00, 0xD7A4, 7)]
+    texts = []
+    for character in composed:
+        parts = unicodedata.normalize("NFD", character)
+        texts += [parts, parts[::-1], f"x{parts}\u0301\u0323{character}y", f"{parts[0]}\u0316{parts[1:]}"]
+    assert_equal(two, texts)
+
+
+@pytest.mark.parametrize("parts", COMPOSED_LATER)
+def test_later_compositions_are_left_alone(two, parts: str) -> None:
+    ours, _ = two
+    assert unicodedata.normalize("NFC", parts) != parts
+    assert_equal(two, [parts])
+    assert len(ours.offsets(parts)) == len(parts.encode())
+
+
+@given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
+def test_a_batch_is_its_texts_one_by_one(two, texts: list[str]) -> None:
+    assert_equal(two, texts)
+    ours, _ = two
+    assert [row.tolist() for row in ours.ids(texts)] == [ours.ids([text])[0].tolist() for text in texts]
+
+
+@given(texts=st.lists(ODD_TEXT, max_size=6), head=st.lists(st.integers(0, 99), max_size=3), most=st.integers(0, 9))
+def test_rows_between_fixed_ids(two, texts: list[str], head: list[int], most: int) -> None:
+    found, expected = (engine.encode(texts, head=head, tail=head[:1], most=most) for engine in two)
+    assert found.ids.tolist() == expected.ids.tolist()
+    assert found.offsets.tolist() == expected.offsets.tolist()
+    assert found.cut.tolist() == expected.cut.tolist()
+    assert {array.dtype for array in (found.ids, found.offsets, found.cut)} == {np.dtype(np.int64)}
+
+
+@given(text=st.one_of(TEXT, ODD_TEXT))
+def test_offsets_are_ascending_and_inside(two, text: str) -> None:
+    ours, _ = two
+    offsets = ours.offsets(text)
+    assert offsets.shape == (int(ours.counts([text])[0]), 2)
+    assert (np.diff(offsets, axis=0) >= 0).all()
+    assert (offsets[:, 0] < offsets[:, 1]).all()
+    assert offsets.max(initial=0) <= len(text)
+
+
+FLAGS = ["single_word", "lstrip", "rstrip", "normalized", "special"]
+
+
+@pytest.mark.parametrize("chosen", range(2 ** len(FLAGS)))
+def test_added_tokens_with_every_flag(chosen: int) -> None:
+    flags = {flag: bool(chosen >> place & 1) for place, flag in enumerate(FLAGS)}
+    content = on_disk.with_added_tokens(*SPELLINGS, **flags)
+    engines, engines_as_text = pair(content), pair(content)
+    for engine in engines_as_text:
+        engine.read_special_tokens_as_text()
+    texts = ["".join(parts) for parts in itertools.product(AROUND, SPELLINGS, AROUND)]
+    texts += ["".join(parts) for parts in itertools.permutations([*SPELLINGS, " ", "a"], 4)]
+    assert_equal(engines, texts)
+    assert_equal(engines_as_text, texts)
+    assert [engines[0].token_id(token) for token in SPELLINGS] == [engines[1].token_id(token) for token in SPELLINGS]
+
+
+SPELLINGS = ["[A]", "[A]B", "A]Bcd", "caf\u00e9", "e\u0301\u0323", "of"]
+AROUND = ["", "a", "_", " ", "\t\u3000", "<think>", ".", "\u0301", " cafe\u0301\n"]
+
+
+def test_one_spelling_of_two_tokens_is_not_supported() -> None:
+    for spellings, flags in ((["the", "the"], {}), (["\u00e9", "e\u0301"], {"normalized": True})):
+        with pytest.raises(NotImplementedError, match="one spelling"):
+            _core.BpeTokenizer(on_disk.with_added_tokens(*spellings, **flags))
+
+
+def test_blanks_taken_twice_are_not_supported() -> None:
+    with pytest.raises(NotImplementedError, match="white space behind it"):
+        _core.BpeTokenizer(on_disk.with_added_tokens("<x>", "\n\n", rstrip=True))
+
+
+def unreachable_word() -> dict[str, object]:
+    """A vocabulary with an entry that no merges lead to."""
+    vocabulary = json.loads(on_disk.content())["model"]["vocab"]
+    number = max(vocabulary.values()) + 1000
+    return {"model.vocab": {**vocabulary, "Ġunreachably": number, "not bytes": number + 1}, "added_tokens": []}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalizer": None},
+        {"post_processor": None},
+        {
+            "padding": None,
+            "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+        },
+        {"model.dropout": 0.0, "model.unk_token": "<|endoftext|>", "model.byte_fallback": True, "model.fuse_unk": True},
+        {"model.continuing_subword_prefix": "", "model.end_of_word_suffix": ""},
+        unreachable_word(),
+        {**unreachable_word(), "model.ignore_merges": True},
+        {"model.merges": [" ".join(pair) for pair in json.loads(on_disk.content())["model"]["merges"]]},
+        {"model.merges": ["#version: 0.2", *(" ".join(p) for p in json.loads(on_disk.content())["model"]["merges"])]},
+        {"model.merges": []},
+        {"model.merges": json.loads(on_disk.content())["model"]["merges"][::-1]},
+        {"model.merges": json.loads(on_disk.content())["model"]["merges"] * 2},
+    ],
+    ids=" ".join,
+)
+def test_other_files_of_the_kind(changes: dict[str, object]) -> None:
+    assert_equal(
+        pair(on_disk.edited({**changes, "post_processor": None})),
+        [*on_disk.generated_texts(8, 300), " unreachably", "unreachably so unreachably", "x" * 300],
+    )
+
+
+def test_ends_of_every_post_processor() -> None:
+    ends = json.loads(on_disk.content())["post_processor"]["processors"][1]
+    begins = {**ends, "single": ends["single"][::-1]}
+    for processor in (ends, begins, {"type": "Sequence", "processors": [begins]}, None):
+        ours, theirs = pair(on_disk.edited({"post_processor": processor}))
+        assert ours.end_ids() == theirs.end_ids()
+    (ours, _) = pair(on_disk.content())
+    assert ours.end_ids() == [ours.token_id(on_disk.END_TOKEN)]
+    assert ours.token_id("no such token") is None
+
+
+UNSUPPORTED = [
+    ({"model.type": "WordPiece"}, "model WordPiece"),
+    ({"model.dropout": 0.5}, "dropout"),
+    ({"model.continuing_subword_prefix": "##"}, "prefixes"),
+    ({"model.end_of_word_suffix": "</w>"}, "suffixes"),
+    ({"model.merges": [["no such token", "a"]]}, "lacks"),
+    ({"model.vocab": {"a": 0}, "model.merges": []}, "256 bytes"),
+    ({"model.vocab": {"a": 0, "b": 0}, "model.merges": []}, "one id"),
+    ({"model.vocab": {"a": 2**31}, "model.merges": []}, "token ids from"),
+    ({"normalizer": {"type": "NFKC"}}, "normalizer NFKC"),
+    ({"pre_tokenizer": None}, "pre_tokenizer nothing"),
+    ({"pre_tokenizer.pretokenizers": []}, "0 steps"),
+    ({"pre_tokenizer.pretokenizers.0.pattern.Regex": r"\p{L}+"}, "splitting pattern"),
+    ({"pre_tokenizer.pretokenizers.0.pattern": {"String": on_disk.PATTERN}}, "splitting pattern"),
+    ({"pre_tokenizer.pretokenizers.0.behavior": "Removed"}, "splitting pattern"),
+    ({"pre_tokenizer.pretokenizers.0.invert": True}, "splitting pattern"),
+    ({"pre_tokenizer.pretokenizers.1.add_prefix_space": True}, "ByteLevel"),
+    ({"pre_tokenizer.pretokenizers.1.use_regex": True}, "ByteLevel"),
+    ({"post_processor.processors.0.trim_offsets": True}, "trims offsets"),
+    ({"post_processor.processors.0": json.loads(on_disk.content())["post_processor"]}, "Sequence in a Sequence"),
+    (
+        {"post_processor.processors.0": json.loads(on_disk.content())["post_processor"]["processors"][1]},
+        "two templates",
+    ),
+    ({"post_processor": {"type": "RobertaProcessing"}}, "RobertaProcessing"),
+    ({"post_processor.processors.1.single": []}, "0 times"),
+    ({"post_processor.processors.1.special_tokens": {}}, "without ids"),
+    ({"added_tokens.0.id": 7}, "other ids"),
+    ({"version": "2.0"}, "version"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), UNSUPPORTED, ids=[reason for _, reason in UNSUPPORTED])
+def test_files_of_other_kinds_are_named(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(NotImplementedError, match=reason):
+        _core.BpeTokenizer(on_disk.edited(changes))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"[]", b"\xff", b"{}", b"[" * 10**6, on_disk.content()[:-9]),
+        *(on_disk.edited({"model.merges": [pair]}) for pair in (["a"], "a b c")),
+        on_disk.edited({"model.vocab": {"a": -1}}),
+    ],
+    ids=range(10),
+)
+def test_malformed_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        _core.BpeTokenizer(content)
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(ModelError, match="cannot be read as a tokenizer"):
+        open_tokenizer(ModelFolder("some/model", "1", tmp_path))
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=3)), max_size=3))
+def test_damaged_files_are_refused_or_read_alike(damages: list[tuple[int, bytes]]) -> None:
+    content = on_disk.content(300)
+    for place, damage in damages:
+        place %= len(content)  # noqa: PLW2901
+        content = content[:place] + damage + content[place + 1 :]
+    try:
+        ours = _core.BpeTokenizer(content)
+    except (NotImplementedError, ValueError):
+        return
+    try:
+        theirs = Tokenizer.from_buffer(content)
+    except ValueError:  # parts that no encoder needs, such as the decoder, are not looked at here
+        return
+    for text in ("a text of <think> words", "Größe e\u0301 12 "):
+        assert ours.encode([text], head=[], tail=[])[0].tolist() == theirs.encode(text, add_special_tokens=False).ids
+
+
+def test_the_library_reads_what_the_core_does_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = ModelFolder("some/model", "1", tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(on_disk.edited({"normalizer": {"type": "NFKC"}}))
+    caplog.set_level(logging.INFO, "semlex")
+    tokenizer = open_tokenizer(folder)
+    assert tokenizer.engine == "tokenizers: normalizer NFKC"
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["normalizer NFKC"]
+    assert tokenizer.counts(["ﬁ", ""]).tolist() == [len(tokenizer.offsets("ﬁ")), 0]
+    (tmp_path / "tokenizer.json").write_bytes(on_disk.content())
+    assert open_tokenizer(folder).engine == "rust"
+    assert open_tokenizer(folder).name.startswith("tokenizer/")
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match="no tokenizer"):
+        open_tokenizer(folder)
+
+
+def test_the_library_is_needed_for_those_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    folder = ModelFolder("some/model", "1", tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(on_disk.content())
+    assert open_tokenizer(folder).engine == "rust"
+    (tmp_path / "tokenizer.json").write_bytes(on_disk.edited({"normalizer": {"type": "NFKC"}}))
+    with pytest.raises(MissingExtraError, match="normalizer NFKC"):
+        open_tokenizer(folder)
+
+
+def test_pieces_without_end(two) -> None:
+    texts = ["-" * 100_000, "a" * 100_000, " " * 50_000 + "x", "\n" * 1000, "ab" * 20_000, "漢" * 5_000, "🏽" * 3000]
+    texts += ["x" * length for length in range(85, 110)]
+    assert_equal(two, texts, offsets=False)
+
+
+def test_several_threads(two) -> None:
+    ours, _ = two
+    texts = list(on_disk.generated_texts(9, 400))
+    expected = ours.encode(texts).ids.tolist()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(row.ids.tolist() == expected for row in pool.map(lambda _: ours.encode(texts), range(12)))
+
+
+def test_unusable_arguments_are_refused() -> None:
+    tokenizer = _core.BpeTokenizer(on_disk.content())
+    with pytest.raises(ValueError, match="most"):
+        tokenizer.encode([], head=[], tail=[], most=-1)
+    for call in (tokenizer.count, lambda texts: tokenizer.offsets(texts[0])):
+        with pytest.raises(UnicodeEncodeError):
+            call(["a\ud800"])
+        with pytest.raises(TypeError):
+            call([1])
+
+
+def files_of(folder: Path) -> list[str]:
+    """Every text of a folder: lines of JSON lose their braces, other files stand as they are."""
+    texts = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        whole = content.decode(errors="replace")
+        if ".jsonl" in path.name:
+            rows = [json.loads(line) for line in whole.splitlines() if line.strip()]
+            texts += [value for row in rows for value in row.values() if isinstance(value, str)]
+        else:
+            texts.append(whole)
+    return texts
+
+
+def test_texts_of_a_folder(request: pytest.FixtureRequest) -> None:
+    """Own texts: ``--texts FOLDER``, with the tokenizer of ``--tokenizer FILE`` or one of 8,000 entries."""
+    folder, file = request.config.getoption("--texts"), request.config.getoption("--tokenizer")
+    engines = pair(Path(file).read_bytes() if file else on_disk.content(8000))
+    texts = files_of(Path(folder)) if folder else files_of(ROOT / "tests")
+    assert texts
+    assert_equal(engines, texts)
+    print(f"{len(texts):,} texts, {int(engines[0].counts(texts).sum()):,} tokens")  # noqa: T201

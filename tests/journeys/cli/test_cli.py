@@ -1,0 +1,167 @@
+"""The command line as people and programs use it: a process, its streams, its exit code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+
+def test_index_search_status_drop(shell: Shell) -> None:
+    [report] = shell.objects("index", "docs", "--collection", "handbook")
+    assert (report["added"], report["failed"]) == (2, 0)
+    *hits, summary = shell.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
+    assert [hit["type"] for hit in hits] == ["hit"]
+    assert hits[0]["source_document"] == "keys.md"
+    assert hits[0]["keyword_rank"] == 1
+    assert hits[0]["fused_score"] == hits[0]["vector_contribution"] + hits[0]["keyword_contribution"]
+    assert summary["fusion"] == "completed"
+    assert summary["type"] == "summary"
+    assert summary["mode"] == "hybrid"
+    assert summary["timings"]["total"] > 0
+    [status] = shell.objects("status", "-c", "handbook")
+    assert status["documents"] == 2
+    assert status["last_run"]["added"] == 2
+    assert [entry["name"] for entry in shell.objects("collections")] == ["handbook"]
+    assert shell.objects("drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
+    assert shell.objects("collections") == []
+
+
+def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
+    shell("index", "docs")
+    done = shell("search", "rotate a key")
+    assert "1. docs/keys.md:" in done.stdout
+    assert "Keys" in done.stdout
+    assert "keyword #1" in done.stdout
+    assert "vector #" in done.stdout
+    assert re.search(r"fused \d\.\d{5} = -?\d\.\d{3} vector \+ 0\.\d{3} keyword", done.stdout)
+    assert "Rotate a key every ninety days." in done.stdout
+    assert "**" not in done.stdout
+    assert "hybrid search" in done.stderr
+    assert "wordllama" in done.stderr
+
+
+def test_try_is_index_and_search_in_one(shell: Shell) -> None:
+    first = shell("try", "docs", "where are keys stored?")
+    assert "docs/keys.md" in first.stdout
+    assert "2 new" in first.stderr
+    assert "static" in first.stderr
+    assert "2 unchanged" in shell("try", "docs", "yellow fruit").stderr
+
+
+def test_keyword_only_then_embed(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none")
+    *_, summary = shell.objects("search", "banana")
+    assert summary["mode"] == "keyword"
+    refused = shell("search", "banana", "--mode", "vector", code=4)
+    assert "semlex embed" in refused.stderr
+    [embedded] = shell.objects("embed", "--model", "static")
+    assert embedded["embedded"] > 0
+    *_, summary = shell.objects("search", "banana", "--mode", "vector")
+    assert summary["mode"] == "vector"
+
+
+def test_a_bad_file_is_listed_and_the_code_says_so(shell: Shell) -> None:
+    (shell.folder / "docs" / "broken.md").write_bytes(b"\xff\x00")
+    done = shell("index", "docs", code=5)
+    assert "broken.md" in done.stderr
+    assert "2 new" in done.stderr
+
+
+def test_filters(shell: Shell) -> None:
+    shell("index", "docs")
+    *hits, _ = shell.objects("search", "key fruit", "--filter", "source_document=fruit.txt")
+    assert {hit["source_document"] for hit in hits} == {"fruit.txt"}
+    shell("search", "key", "--filter", "nonsense", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("search", "   "), 2, "blank"),
+        (("search", "x", "--top-k", "0"), 2, "1 to 1,000"),
+        (("search", "x", "--collection", "Nope!"), 2, "collection"),
+        (("search", "x", "--collection", "missing"), 6, "no collection"),
+        (("index", "nowhere"), 2, "no such file"),
+        (("index", "docs", "--model", "no-such/model"), 4, "no-such/model"),
+        (("search", "x", "--database", "postgresql://user:secret@127.0.0.1:1/none"), 3, "cannot|failed|refused"),
+        (("nonsense",), 2, "nonsense"),
+    ],
+)
+def test_errors_have_their_codes(shell: Shell, arguments: tuple[str, ...], code: int, words: str) -> None:
+    import re
+
+    if arguments[0] == "search":
+        shell("index", "docs")
+    done = shell(*arguments, code=code)
+    assert re.search(words, done.stderr), done.stderr
+    assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["", "try", "index", "search", "embed", "status", "collections", "drop"])
+def test_help_is_the_manual(shell: Shell, command: str) -> None:
+    done = shell(*([command] if command else []), "--help")
+    assert "Usage" in done.stdout
+    if not command:
+        assert "Exit codes" in done.stdout
+
+
+def test_brackets_in_messages_are_shown(shell: Shell) -> None:
+    # They are markup to the library that prints; `semlex[torch]` must not lose its extra.
+    (shell.folder / "[docs]").mkdir()
+    (shell.folder / "[docs]" / "page.md").write_text("# Keys [old]\n\nAn old key.\n", encoding="utf-8")
+    done = shell("index", "[nowhere]", code=2)
+    assert "[nowhere]" in done.stderr
+    shell("index", "[docs]")
+    assert "Keys [old]" in shell("search", "old key").stdout
+
+
+def test_settings_file_and_environment(shell: Shell) -> None:
+    (shell.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
+    shell("index", "docs")
+    assert [entry["name"] for entry in shell.objects("collections")] == ["from_file"]
+    shell.environment["SEMLEX_COLLECTION"] = "from_environment"
+    shell("index", "docs")
+    names = {entry["name"] for entry in shell.objects("collections")}
+    assert names == {"from_file", "from_environment"}
+
+
+def test_without_a_server_the_embedded_one_runs(shell: Shell, open_folder: Path) -> None:
+    del shell.environment["DATABASE_URL"]
+    shell.environment["SEMLEX_DATA_DIR"] = str(open_folder)
+    shell("index", "docs")
+    *hits, _ = shell.objects("search", "banana")
+    assert hits[0]["source_document"] == "fruit.txt"
+    # The library finds the same data under the same setting.
+    program = (
+        "from semlex import SyncRetriever\n"
+        "with SyncRetriever(create=False) as retriever: print(retriever.status()['documents'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=shell.environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "2\n"
+
+
+def test_a_reranker_by_name(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none")
+    *hits, summary = shell.objects("search", "yellow fruit", "--reranker", "score", "--top-k", "1")
+    assert [hit["source_document"] for hit in hits] == ["fruit.txt"]
+    assert hits[0]["rerank_score"] == 1.0
+    assert summary["reranker_model"] == "score/1"
+    done = shell("search", "fruit", "--reranker", "oracle:delphi", code=2)
+    assert "the reranker must be" in done.stderr
+
+
+def test_a_dimension_that_the_model_does_not_have(shell: Shell) -> None:
+    done = shell("index", "docs", "--model", "static", "--dimensions", "128", code=4)
+    assert "dimensions=128 was configured" in done.stderr
+    assert shell.objects("collections") == []

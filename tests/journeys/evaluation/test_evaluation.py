@@ -1,0 +1,375 @@
+"""Judged sets on disk, and what `evaluate` and `tune` make of them on a real server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import PostgreSQLRetriever, SearchResult, SearchResults
+from semlex.errors import ConfigurationError, ModelError, SemlexError
+from semlex.evaluation import JudgedSet, evaluate, metrics, read_judged_set, read_judgements, read_queries, tune
+from semlex.evaluation.datasets import read_corpus
+from semlex.evaluation.evaluate import FUSIONS, each
+from semlex.evaluation.runs import ranked_scores, searchable, write_run
+from semlex.evaluation.tune import GRID, search_parts
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
+from semlex.testing import HashEmbedder
+from tests.support.folders import DATA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# One query of the set has none of the collection's words.
+NO_WORD = "no word of the query occurs in the collection"
+WORKSHOP = DATA / "judged" / "workshop"
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+names = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=8)
+
+
+@given(st.dictionaries(names, st.dictionaries(names, st.integers(-2, 4), min_size=1, max_size=4), max_size=4))
+def test_judgements_of_both_forms_are_read(tmp_path_factory: pytest.TempPathFactory, judged: dict[str, Any]) -> None:
+    folder = tmp_path_factory.mktemp("qrels")
+    rows = [(query, document, value) for query, found in judged.items() for document, value in found.items()]
+    beir = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{v}\n" for q, d, v in rows)
+    trec = "".join(f"{q} 0 {d} {v}\n" for q, d, v in rows)
+    (folder / "beir.tsv").write_text(beir, encoding="utf-8")
+    (folder / "trec.txt.gz").write_bytes(gzip.compress(trec.encode()))
+    assert read_judgements(folder / "beir.tsv") == judged
+    assert read_judgements(folder / "trec.txt.gz") == judged
+
+
+def write_set(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_queries_of_both_forms_are_read(tmp_path: Path) -> None:
+    write_set(tmp_path, a_jsonl='{"_id": 7, "text": "one"}\n\n{"id": "b", "title": "two"}\n', b_tsv="7\tone\nb\ttwo\n")
+    assert read_queries(tmp_path / "a.jsonl") == read_queries(tmp_path / "b.tsv") == {"7": "one", "b": "two"}
+
+
+def test_a_set_keeps_what_can_be_measured(tmp_path: Path) -> None:
+    write_set(
+        tmp_path,
+        queries_tsv="a\tone\nb\ttwo\nc\tthree\n",
+        qrels__test_tsv="query-id\tcorpus-id\tscore\na\td1\t2\na\td2\t0\nb\td1\t0\nz\td1\t1\n",
+    )
+    judged = read_judged_set(tmp_path)
+    assert judged.queries == {"a": "one"}
+    assert judged.judgements == {"a": {"d1": 2, "d2": 0}}
+    assert judged.left_out == (
+        "1 of 3 queries: not judged, left out",
+        "1 of 3 queries: no relevant document, left out",
+        "1 of 2 judged queries: no text, left out",
+    )
+
+
+def test_corpus_joins_title_and_text_and_leaves_out_the_empty(tmp_path: Path) -> None:
+    lines = [{"_id": "a", "title": "T", "text": "x"}, {"docno": 2, "contents": "y"}, {"_id": "c", "text": " "}]
+    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    assert [(document.id, document.content) for document in read_corpus(tmp_path)] == [("a", "T\nx"), ("2", "y")]
+
+
+def test_a_corpus_without_texts_is_refused(tmp_path: Path) -> None:
+    write_set(tmp_path, corpus_jsonl='{"_id": "a", "text": " "}\n')
+    with pytest.raises(ConfigurationError, match="holds no document with a text"):
+        list(read_corpus(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "holds no queries"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": ""}, "judgements of 0 queries, 0 of them with a relevant document$"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\t0\n"}, "of 1 queries, 0 of them with a relevant document$"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\t0.5\n"}, "qrels.tsv, line 1"),
+        ({"queries_tsv": "a\tone\n"}, "holds no judgements"),
+        ({"queries_tsv": "a one\n", "qrels_tsv": "a\td\t1\n"}, "queries.tsv, line 1"),
+        ({"queries_jsonl": '{"_id": "a"}\n', "qrels_tsv": "a\td\t1\n"}, "queries.jsonl, line 1"),
+        ({"queries_jsonl": "[1]\n", "qrels_tsv": "a\td\t1\n"}, "expected a JSON object"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": "h\ti\tj\na\td\tyes\n"}, "qrels.tsv, line 2"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": "a\td\n"}, "line 1"),
+        ({"queries_tsv": "a\tone\n", "qrels_tsv": "b\td\t1\n"}, "ids the same"),
+    ],
+)
+def test_unusable_sets_are_refused(tmp_path: Path, files: dict[str, str], words: str) -> None:
+    write_set(tmp_path, **files)
+    with pytest.raises(ConfigurationError, match=words):
+        read_judged_set(tmp_path)
+
+
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl.gz").write_bytes(b"not gzip")
+    (tmp_path / "queries.tsv").write_bytes(b"a\t\xff\n")
+    for name in ("queries.jsonl.gz", "queries.tsv", "missing.tsv"):
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            read_queries(tmp_path / name)
+    with pytest.raises(ConfigurationError, match=r"missing\.tsv cannot be read: No such file"):
+        read_queries(tmp_path / "missing.tsv")
+    with pytest.raises(ConfigurationError, match=r"queries\.tsv is not a folder"):
+        read_judged_set(tmp_path / "queries.tsv")
+    with pytest.raises(ConfigurationError, match="missing is not there"):
+        read_judged_set(tmp_path / "missing")
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        write_run(tmp_path / "missing" / "run.txt", {"q": {"d": 1.0}}, "tag")
+
+
+def test_limited_is_a_fixed_choice() -> None:
+    queries = {f"q{number}": "x" for number in range(50)}
+    judged = JudgedSet(queries, {query: {"d": 1} for query in queries})
+    ten = judged.limited(10)
+    assert len(ten.queries) == 10
+    assert list(ten.queries) == list(ten.judgements) == [query for query in queries if query in ten.queries]
+    assert ten == judged.limited(10)
+    assert judged.limited(None) is judged.limited(50) is judged
+    with pytest.raises(ConfigurationError, match="from 1"):
+        judged.limited(0)
+
+
+# --- rankings ------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(names, st.sampled_from([0.0, 0.25, 0.25 - 1e-9, 1.0, -3.5])), max_size=12))
+def test_the_order_of_hits_survives_a_run_file(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, float]]
+) -> None:
+    ordered = sorted(rows, key=lambda row: -row[1])
+    hits = SearchResults([SearchResult("x", id=name, fused_score=score) for name, score in ordered])
+    scores = ranked_scores(hits, "chunk")
+    order = list(dict.fromkeys(name for name, _ in ordered))
+    assert list(scores) == order == metrics.ranking(scores)
+    path = tmp_path_factory.mktemp("run") / "run.txt"
+    write_run(path, {"q 1": scores}, "some tag")
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [line[:2] + line[3:4] + line[5:] for line in lines] == [
+        ["q_1", "Q0", str(rank), "some_tag"] for rank in range(1, len(order) + 1)
+    ]
+    assert metrics.ranking({line[2]: float(line[4]) for line in lines}) == order
+
+
+def test_the_best_chunk_stands_for_its_document() -> None:
+    hits = SearchResults(
+        [
+            SearchResult("x", id="1", source_document="a.md", char_start=0, vector_score=0.9),
+            SearchResult("x", id="2", source_document="a.md", char_start=9, vector_score=0.8),
+            SearchResult("x", id="added", source_document="anything", vector_score=0.7),
+        ]
+    )
+    assert list(ranked_scores(hits, "document")) == ["a.md", "added"]
+    assert list(ranked_scores(hits, "chunk")) == ["1", "2", "added"]
+
+
+@given(st.text(max_size=50).map(lambda text: text * 100))
+def test_searchable_texts_are_within_the_limits(text: str) -> None:
+    found, cut = searchable(text)
+    assert len(found.encode()) <= 4096
+    assert "\0" not in found
+    assert cut == (len(text.replace("\0", " ").strip().encode(errors="replace")) > 4096)
+
+
+# --- evaluate and tune ---------------------------------------------------------------------------------------------
+
+
+async def test_every_query_is_asked_once_and_failures_come_through() -> None:
+    seen: list[str] = []
+
+    async def note(query: str) -> None:
+        seen.append(query)
+
+    queries = {str(number): "" for number in range(20)}
+    await each(queries, note)
+    assert seen == list(queries)
+
+    async def fail(query: str) -> None:
+        if query == "3":
+            raise SemlexError("three")
+
+    with pytest.raises(SemlexError, match="three"):
+        await each(queries, fail)
+
+
+async def test_report_equals_searches_and_measures(database_url: str) -> None:
+    judged = read_judged_set(WORKSHOP)
+    done: list[int] = []
+    async with PostgreSQLRetriever(database_url, HashEmbedder(), "score", collection="workshop") as retriever:
+        await retriever.add_documents(list(read_corpus(WORKSHOP)))
+        report = await evaluate(
+            retriever, judged.queries, judged.judgements, k=5, progress=lambda step: done.append(step.done)
+        )
+        assert set(report.systems) == {"vector", "keyword", *FUSIONS, "reranked"}
+        assert report.judged == "chunk"
+        words = set(report.systems) - {"vector"}
+        assert sorted(report.warnings) == sorted(f"1 of 26 queries: {system}: {NO_WORD}" for system in words)
+        assert done[-1] == len(done) == len(judged.queries) == len(report.queries)
+        for name, options in (
+            ("vector", {"mode": "vector", "rerank": False}),
+            ("keyword", {"mode": "keyword", "rerank": False}),
+            ("rrf", {"mode": "hybrid", "fusion": "rrf", "rerank": False}),
+            ("reranked", {"rerank": True}),
+        ):
+            run = {
+                query: {hit.id: -float(hit.rank) for hit in await retriever.search(text, 5, **options)}
+                for query, text in judged.queries.items()
+            }
+            system = report.systems[name]
+            assert system.values["ndcg@5"].tolist() == metrics.ndcg(run, judged.judgements, 5).tolist()
+            assert system.values["success@3"].tolist() == metrics.success(run, judged.judgements, 3).tolist()
+            assert ("recall@100" in system.values) == (name != "reranked")
+        means = {name: report.systems[name].mean("ndcg@5") for name in ("vector", "keyword")}
+        assert report.baseline == max(means, key=lambda name: means[name] or 0.0)
+        assert report.systems[report.baseline].p is None
+        assert all(system.p is not None for name, system in report.systems.items() if name != report.baseline)
+
+
+async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Path) -> None:
+    for document in read_corpus(WORKSHOP):
+        (tmp_path / f"{document.id}.md").write_text(f"# {document.id}\n\n{document.content}\n" * 2, encoding="utf-8")
+    judged = read_judged_set(WORKSHOP)
+    by_file = {
+        query: {f"{name}.md": value for name, value in found.items()} for query, found in judged.judgements.items()
+    }
+    async with PostgreSQLRetriever(database_url, "none", collection="files") as retriever:
+        await retriever.index(tmp_path, chunk_tokens=30, overlap_tokens=0)
+        assert await retriever.count() > 41
+        report = await evaluate(retriever, judged.queries, by_file)
+        assert report.judged == "document"
+        assert set(report.systems) == {"keyword"}
+        assert (report.systems["keyword"].mean("recall@100") or 0.0) > 0.8
+        strangers = await evaluate(retriever, judged.queries, judged.judgements)
+        assert "none of the judged documents" in strangers.warnings[-1]
+
+
+@pytest.mark.parametrize("fusion", [name for name in ("completed", "linear") if name in FUSIONS])
+async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion: Any) -> None:
+    judged = read_judged_set(WORKSHOP)
+    async with PostgreSQLRetriever(database_url, HashEmbedder(), "none", collection="tuned") as retriever:
+        await retriever.add_documents(list(read_corpus(WORKSHOP)))
+        for text in list(judged.queries.values())[:8]:
+            # More than there are, so that no candidate is cut off.
+            parts = await search_parts(retriever, text, fusion, 50, "chunk")
+            for weight in (0.0, 0.35, 1.0):
+                hits = await retriever.search(
+                    text, 50, fusion=fusion, weights={"vector": weight, "keyword": 1 - weight}, candidates=50
+                )
+                fused = dict(zip(parts.ids, (1 - weight) * parts.keyword + weight * parts.vector, strict=True))
+                assert {hit.id: hit.fused_score for hit in hits} == pytest.approx(fused, abs=1e-9)
+        report = await tune(retriever, judged.queries, judged.judgements, fusion=fusion)
+        assert set(report.curve) == set(GRID.tolist())
+        assert report.keep_default
+        assert report.suggested == report.default == DEFAULT_VECTOR_WEIGHT
+        assert report.warnings == [f"1 of 26 queries: {NO_WORD}"]
+        measured = await evaluate(retriever, judged.queries, judged.judgements, fusions=[fusion])
+        assert report.better_leg == measured.baseline
+        assert report.leg_ndcg == pytest.approx(measured.systems[measured.baseline].mean("ndcg@10"))
+
+
+class CompletedSearch:
+    """Answers as a search with completed fusion does: both scores of every candidate, best first."""
+
+    def __init__(self, keyword: dict[str, float], vector_part: dict[str, float], *, legs: int = 2) -> None:
+        self.keyword, self.vector_part, self.legs = keyword, vector_part, legs
+
+    async def search(self, text: str, top_k: int, **options: Any) -> SearchResults:
+        assert options["fusion"] == "completed"
+        assert options["candidates"] == top_k
+        weights = options["weights"]
+        greatest = max(self.keyword.values(), default=1.0)
+        hits = []
+        for name, part in self.vector_part.items():
+            lexical = self.keyword.get(name, 0.0)
+            fused = (1 - weights["vector"]) * lexical / greatest + weights["vector"] * part
+            hits.append(
+                SearchResult(
+                    "x",
+                    id=name,
+                    keyword_rank=1 if lexical else None,
+                    keyword_score=lexical or None,
+                    vector_rank=1,
+                    vector_score=part / 2,
+                    fused_score=fused if self.legs > 1 else None,
+                    vector_contribution=weights["vector"] * part if self.legs > 1 else None,
+                    keyword_contribution=(1 - weights["vector"]) * lexical / greatest if self.legs > 1 else None,
+                )
+            )
+        ordered = sorted(hits, key=lambda hit: -(hit.fused_score or 0.0))[:top_k]
+        if self.legs > 1:
+            return SearchResults(ordered, fusion="completed")
+        return SearchResults(ordered, warnings=["the keyword leg did not answer: why"])
+
+
+@given(st.dictionaries(names, st.tuples(st.floats(0, 30), st.floats(-1, 1)), max_size=10))
+async def test_parts_of_a_completed_search(candidates: dict[str, tuple[float, float]]) -> None:
+    keyword = {name: scores[0] for name, scores in candidates.items() if scores[0] > 1e-6}
+    vector_part = {name: scores[1] for name, scores in candidates.items()}
+    retriever: Any = CompletedSearch(keyword, vector_part)
+    parts = await search_parts(retriever, "x", "completed", 50, "chunk")
+    assert sorted(parts.ids) == sorted(candidates)
+    # Nothing is subtracted, and the weight of the search is a power of two: exact but for the least of floats.
+    exactly = {"rel": 0.0, "abs": 1e-300}
+    assert parts.vector.tolist() == pytest.approx([vector_part[name] for name in parts.ids], **exactly)
+    greatest = max(keyword.values(), default=1.0)
+    assert parts.keyword.tolist() == pytest.approx([keyword.get(name, 0.0) / greatest for name in parts.ids], **exactly)
+    assert np.isnan(parts.ranks[0]).tolist() == [name not in keyword for name in parts.ids]
+
+
+async def test_parts_where_one_leg_answered_alone() -> None:
+    retriever: Any = CompletedSearch({}, {"a": 0.8, "b": 0.2}, legs=1)
+    parts = await search_parts(retriever, "x", "completed", 50, "chunk")
+    assert dict(zip(parts.ids, parts.vector.tolist(), strict=True)) == {"a": 0.4, "b": 0.1}
+    assert parts.keyword.tolist() == [0.0, 0.0]
+    assert parts.warnings == ["the keyword leg did not answer: why"]
+
+
+class HastyEmbedder(HashEmbedder):
+    """Reads only the beginning of some texts, says so, and fails on one query."""
+
+    documents_cut = 7
+
+    def embed_query(self, text: str) -> Any:
+        if text == "key":
+            raise ModelError("no")
+        return super().embed_query(text)
+
+
+async def test_reports_tell_what_went_wrong(database_url: str) -> None:
+    queries, judgements = {"q": "key", "r": "vault"}, {"q": {"d": 1}, "r": {"e": 1}}
+    cut = "of 7 texts the model embedded only the beginning: they are longer than it reads"
+    async with PostgreSQLRetriever(database_url, HastyEmbedder(), "none", collection="hasty") as retriever:
+        await retriever.add_texts(["a key", "a vault"], ids=["d", "e"])
+        report = await tune(retriever, queries, judgements)
+        assert len(report.warnings) == 2
+        assert report.warnings[0].startswith("1 of 2 queries: ")
+        assert report.warnings[1] == cut
+        measured = await evaluate(retriever, {"r": "vault"}, judgements)
+        assert measured.warnings == [cut]
+
+
+async def test_what_cannot_be_measured_is_refused(database_url: str) -> None:
+    queries, judgements = {"q": "key"}, {"q": {"d": 1}}
+    async with PostgreSQLRetriever(database_url, "none", "none", collection="refused") as retriever:
+        await retriever.add_texts(["a key"], ids=["d"])
+        with pytest.raises(ConfigurationError, match="both legs"):
+            await tune(retriever, queries | {"r": "key"}, judgements | {"r": {"d": 1}})
+        with pytest.raises(ConfigurationError, match="2 judged queries"):
+            await tune(retriever, queries, judgements)
+        with pytest.raises(ConfigurationError, match="no query is judged"):
+            await evaluate(retriever, queries, {"other": {"d": 1}})
+        for work in (evaluate, tune):
+            with pytest.raises(ConfigurationError, match="k must be"):
+                await work(retriever, queries | {"r": "key"}, judgements | {"r": {"d": 1}}, k=0)
+        with pytest.raises(ConfigurationError, match="reranker"):
+            await evaluate(retriever, queries, judgements, rerank=True)
+        long = await evaluate(retriever, {"q": "key " * 2_000}, judgements)
+        assert any("longer than a search accepts" in warning for warning in long.warnings)

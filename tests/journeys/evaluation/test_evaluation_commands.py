@@ -1,0 +1,152 @@
+"""`semlex eval` and `semlex eval tune` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex.evaluation.evaluate import FUSIONS
+from tests.support.folders import DATA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKSHOP = DATA / "judged" / "workshop"
+JUDGED = {"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t1\n"}
+
+
+@pytest.fixture
+def environment(database_url: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
+    return inherited | {"DATABASE_URL": database_url, "COLUMNS": "200"}
+
+
+@pytest.fixture
+def semlex(environment: dict[str, str], tmp_path: Path) -> Any:
+    def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "semlex", *map(str, arguments)]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> None:
+    done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "score", "--rerank", "--run", "runs.txt")
+    for words in ("ndcg@10", "recall@100", "vector", "keyword", "rrf", "reranked", "baseline", "*"):
+        assert words in done.stdout
+    assert "26 queries" in done.stderr
+    assert semlex("collections", "--json").stdout == ""
+    files = {path.name for path in tmp_path.glob("runs.*")}
+    assert files == {f"runs.{name}.txt" for name in ("vector", "keyword", *FUSIONS, "reranked")}
+    assert len((tmp_path / "runs.keyword.txt").read_text(encoding="utf-8").splitlines()[0].split()) == 6
+
+
+def test_eval_of_an_existing_collection_in_json(semlex: Any, environment: dict[str, str]) -> None:
+    environment["SEMLEX_LEXICAL"] = "tsvector"
+    kept = semlex("eval", WORKSHOP, "--model", "none", "--keep", "--limit-queries", 3).stderr
+    name = kept.partition("--collection ")[2].split()[0]
+    files = ("--queries", WORKSHOP / "queries.jsonl", "--qrels", WORKSHOP / "qrels.tsv")
+    done = semlex("eval", "--collection", name, *files, "--k", 5, "--json")
+    assert done.stderr == ""
+    *queries, summary = map(json.loads, done.stdout.splitlines())
+    assert (len(queries), summary["queries"], summary["baseline"]) == (26, 26, "keyword")
+    values = [query["systems"]["keyword"]["ndcg@5"] for query in queries]
+    assert summary["systems"]["keyword"]["ndcg@5"] == pytest.approx(sum(values) / 26)
+    (listed,) = map(json.loads, semlex("collections", "--json").stdout.splitlines())
+    assert (listed["name"], listed["lexical"]) == (name, "tsvector")
+
+
+def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
+    done = semlex("eval", "tune", WORKSHOP, "--model", "static")
+    assert "keep the default weight" in done.stdout
+    assert "26 judged queries are too few" in done.stdout
+    report = json.loads(semlex("eval", "tune", WORKSHOP, "--model", "static", "--json").stdout)
+    assert (report["keep_default"], report["suggested"], len(report["fold_weights"])) == (True, report["default"], 5)
+    assert semlex("collections", "--json").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("nowhere",), 2, "nowhere is not there"),
+        ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be 1 to 1,000; got 0"),
+        ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be 1 to 1,000; got 1,001"),
+        ((WORKSHOP, "--limit-queries", "few"), 2, "'--limit-queries': must be a whole number; got 'few'"),
+        (("tune", WORKSHOP, "--folds", 1), 2, "'--folds': must be 2 or more; got 1"),
+        ((WORKSHOP, "--run", "nowhere/run.txt"), 2, "there is no folder nowhere"),
+        (("--collection", "x"), 2, "--queries and --qrels"),
+        ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),
+        ((WORKSHOP, "--collection", "missing"), 6, "no collection"),
+        (("tune", WORKSHOP, "--model", "none"), 2, "both legs"),
+    ],
+)
+def test_refusals_leave_nothing(semlex: Any, arguments: tuple[object, ...], code: int, words: str) -> None:
+    assert words in semlex("eval", *arguments, code=code).stderr
+    assert semlex("collections", "--json").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("corpus", "words"),
+    [(None, "holds no corpus"), ("", "no document with a text"), ('{"_id": "d", "text": "one"}\n{\n', "line 2")],
+)
+def test_the_corpus_is_read_before_anything_is_opened(
+    semlex: Any, tmp_path: Path, corpus: str | None, words: str
+) -> None:
+    for name, text in {**JUDGED, "corpus.jsonl": corpus}.items():
+        if text is not None:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    done = semlex("eval", tmp_path, "--database", "postgresql://127.0.0.1:1/none", "--keep", code=2)
+    assert words in done.stderr
+    assert "kept" not in done.stderr
+
+
+@pytest.mark.parametrize(("texts", "queries", "kept"), [(20_000, 1, False), (1, 20_000, True)])
+def test_an_interrupted_run_leaves_what_is_whole(
+    semlex: Any, environment: dict[str, str], tmp_path: Path, *, texts: int, queries: int, kept: bool
+) -> None:
+    lines = {
+        "corpus.jsonl": (json.dumps({"_id": f"d{number}", "text": "a key"}) for number in range(texts)),
+        "queries.tsv": (f"q{number}\ta key" for number in range(queries)),
+        "qrels.tsv": (f"q{number}\td0\t1" for number in range(queries)),
+    }
+    for name, of_file in lines.items():
+        (tmp_path / name).write_text("\n".join(of_file), encoding="utf-8")
+    command = [sys.executable, "-m", "semlex", "eval", str(tmp_path), "--model", "static", "--keep"]
+    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
+        if kept:  # the searches begin when the table holds something
+            (table,) = wait_for(connection, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'eval%chunk'")
+            wait_for(connection, f'SELECT 1 FROM semlex."{table}"')  # noqa: S608
+            time.sleep(0.3)
+        else:
+            wait_for(connection, "SELECT 1 FROM pg_stat_progress_copy")
+    running.send_signal(signal.SIGINT)
+    _, messages = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in messages
+    assert ("kept" in messages) == kept
+    assert bool(semlex("collections", "--json").stdout) == kept
+
+
+def wait_for(connection: psycopg.Connection[Any], question: str) -> Any:
+    """The first row of the answer, as soon as there is one."""
+    while (row := connection.execute(question).fetchone()) is None:
+        time.sleep(0.01)
+    return row
+
+
+def test_help(semlex: Any) -> None:
+    assert "tune" in semlex("eval", "--help").stdout
+    assert "--limit-queries" in semlex("eval", "run", "--help").stdout
+    assert "--folds" in semlex("eval", "tune", "--help").stdout

@@ -1,0 +1,201 @@
+"""What is told of a collection and of its server: figures, estimates, problems with their remedies."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from semlex.diagnostics.collections import list_counted
+from semlex.diagnostics.doctor import examine_server
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.store.query import statistics
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+CHUNK = "semlex.default_collection_chunk"
+TWO_GONE = "DELETE FROM semlex.default_collection_chunk WHERE chunk_id IN ('d1', 'd2')"
+
+
+def opened(url: str | None, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+
+
+def filled(url: str, count: int = 50) -> None:
+    with opened(url) as retriever:
+        retriever.add_documents([Document(f"text {number}", id=f"d{number}") for number in range(count)])
+
+
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def test_small_tables_are_counted(database_url: str) -> None:
+    filled(database_url)
+    with opened(database_url) as retriever:
+        status = retriever.status()
+        assert (status["estimated"], status["chunks"], status["embedded"], status["tokens"]) == (False, 50, 50, 0)
+        assert status == retriever.status(exact=True) | {"query_cache": status["query_cache"]}
+
+
+def test_collections_with_their_counts(shell: Shell) -> None:
+    assert shell("collections").stderr == "no collections: semlex index FOLDER makes one\n"
+    url = shell.environment["DATABASE_URL"]
+    filled(url)
+    shell("index", "docs", "-c", "handbook")
+    first, second = shell.objects("collections")
+    assert (first["name"], first["documents"], first["chunks"], first["estimated"]) == (
+        "default_collection",
+        0,
+        50,
+        False,
+    )
+    assert (second["name"], second["documents"]) == ("handbook", 2)
+    assert {"name", "lexical", "language", "embedding_model", "dimensions", "created_at"} < set(second)
+    titles, *rows = shell("collections").stdout.splitlines()
+    assert titles.split() == ["name", "documents", "chunks", "model", "language"]
+    assert rows == shell("collections", "--no-header").stdout.splitlines()
+    assert rows[0].split()[:3] == ["default_collection", "0", "50"]
+    assert {line.index("english") for line in rows} == {titles.index("language")}
+    # What a role may not read, or what somebody dropped, is no reason to hide the others.
+    execute(url, "DROP TABLE semlex.handbook_chunk CASCADE")
+    first, second = shell.objects("collections")
+    assert (first["chunks"], second["documents"], second["chunks"]) == (50, None, None)
+    assert shell("collections", "--no-header").stdout.splitlines()[1].split()[1:3] == ["unknown", "unknown"]
+
+
+def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(database_url)
+    monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
+    [entry] = list_counted(database_url, "semlex")
+    assert (entry["chunks"], entry["estimated"]) == (50, False)
+    execute(database_url, f"ANALYZE {CHUNK}")
+    execute(database_url, TWO_GONE)
+    [entry] = list_counted(database_url, "semlex")
+    assert (entry["documents"], entry["chunks"], entry["estimated"]) == (0, 50, True)
+
+
+def test_people_read_the_figures_in_words(shell: Shell) -> None:
+    shell("index", "docs")
+    told = shell("status").stdout
+    groups = [line for line in told.splitlines() if not line.startswith(" ")]
+    assert groups == ["Collection", "Content", "Vectors", "Words", "Last run"]
+    assert not [line for line in told.splitlines() if "_" in line[:26]]  # the labels
+    for line in (
+        "documents                2\n",
+        "chunks with a vector     2\n",
+        "2 new, 0 changed, 0 unchanged, 0 failed\n",
+    ):
+        assert line in told
+    info = conninfo_to_dict(shell.environment["DATABASE_URL"])
+    assert f"dbname={info['dbname']}" in told
+    assert "data folder" not in told
+    execute(shell.environment["DATABASE_URL"], "DELETE FROM semlex.default_collection_chunk")
+    told = shell("status").stdout
+    assert "vectors without a chunk  2\n" in told
+    shell("index", "docs", "-c", "words", "--model", "none")
+    assert "none: keywords only" in shell("status", "-c", "words").stdout
+
+
+def test_large_tables_are_estimated_unless_asked(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
+    filled(database_url)
+    with opened(database_url) as retriever:
+        # Without statistics there is nothing to estimate by.
+        assert (retriever.status()["chunks"], retriever.status()["estimated"]) == (50, False)
+        execute(database_url, f"ANALYZE {CHUNK}, semlex.default_collection_embedding_1")
+        execute(database_url, TWO_GONE)
+        status, exact = retriever.status(), retriever.status(exact=True)
+    assert (status["chunks"], status["embedded"], status["estimated"]) == (50, 50, True)
+    assert (status["tokens"], status["orphaned_vectors"], status["chunks_not_indexed"]) == (None, None, None)
+    assert (exact["chunks"], exact["embedded"], exact["estimated"]) == (48, 48, False)
+    assert (exact["tokens"], exact["orphaned_vectors"], exact["chunks_not_indexed"]) == (0, 2, 0)
+    assert status["index_segments"] == exact["index_segments"] == 1
+
+
+async def test_the_server_is_named(database_url: str) -> None:
+    parts = conninfo_to_dict(database_url)
+    named = f"host={parts['host']} port=5432 dbname={parts['dbname']} user={parts['user']}"
+    async with PostgreSQLRetriever(database_url + " password=secret", "none", use_reranking=False) as retriever:
+        status = await retriever.status()
+        assert (status["server"], status["data_folder"]) == (named, None)
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        PostgreSQLRetriever(connection=connection, embedding_model="none", use_reranking=False) as retriever,
+    ):
+        assert (await retriever.status())["server"] == named
+
+
+def test_the_folder_of_the_embedded_server_is_named(open_folder: Path) -> None:
+    with SyncRetriever(data_folder=open_folder / "data", embedding_model="none", use_reranking=False) as retriever:
+        assert retriever.status()["data_folder"] == str(open_folder / "data")
+
+
+# --- what is wrong --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_wrong_with_a_new_collection(database_url: str, empty_database_url: str) -> None:
+    assert examine_server(database_url).problems == []
+    filled(database_url)
+    assert examine_server(database_url).problems == []
+    (problem,) = examine_server(empty_database_url).problems
+    assert "CREATE EXTENSION vector" in problem
+
+
+def test_the_remedies_for_collections_work(database_url: str) -> None:
+    filled(database_url)
+    execute(database_url, TWO_GONE)
+    execute(database_url, "CREATE TABLE semlex.forgotten_embedding_1 (n int)")
+    orphaned, unknown = examine_server(database_url).problems
+    assert "2 vectors whose chunk is gone" in orphaned
+    assert "semlex.forgotten_embedding_1 belongs to no collection" in unknown
+    for problem in (orphaned, unknown):
+        execute(database_url, problem[problem.index(": D") + 2 :])
+    assert examine_server(database_url).problems == []
+
+
+def test_a_rebuild_that_was_killed(database_url: str) -> None:
+    filled(database_url)
+    execute(database_url, "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = 1")
+    (problem,) = examine_server(database_url).problems
+    assert "semlex reindex --lexical --collection default_collection" in problem
+    with opened(database_url) as retriever:
+        retriever.reindex_lexical()
+    assert examine_server(database_url).problems == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("INSERT INTO semlex.registry_version VALUES (99, now())", "schema semlex was made by a newer semlex"),
+        ("UPDATE semlex.collection SET schema_version = 99", "collection default_collection .* by a newer semlex"),
+        ("UPDATE semlex.collection SET schema_version = 1", r"has version 1 of \d"),
+        ("DROP TABLE semlex.default_collection_source CASCADE", "lacks the table default_collection_source"),
+        ("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.collection_pkey'::regclass", "DROP INDEX"),
+    ],
+)
+def test_what_is_wrong_is_named(database_url: str, statement: str, told: str) -> None:
+    filled(database_url)
+    execute(database_url, statement)
+    problems = "\n".join(examine_server(database_url).problems)
+    assert re.search(told, problems)
+
+
+def test_a_role_that_may_not_read(database_url: str) -> None:
+    filled(database_url)
+    execute(database_url, "CREATE ROLE semlex_test_stranger LOGIN")
+    try:
+        (problem,) = examine_server(f"{database_url} user=semlex_test_stranger").problems
+        assert "schema semlex cannot be looked at" in problem
+    finally:
+        execute(database_url, "DROP ROLE semlex_test_stranger")

@@ -1,0 +1,335 @@
+"""A name that only the database holds sends nothing anywhere and loads nothing from a path; words answer meanwhile."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelMismatchError, ModelNotAllowedError
+from semlex.models.permission import host_of, key_for, leads_to
+from semlex.retriever.model_selection import STORED
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.testing import HashEmbedder
+from tests.support import model_cache
+from tests.support.model_cache import without
+from tests.support.model_servers import ModelServerDouble, openai_embeddings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+empty_cache = model_cache.empty_cache
+KEY = "sk-Secret-0123456789"
+QUERY = "a private question about lions"
+TEXTS = ["lions sleep in the shade", "zebras run", "a secret about lions"]
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own settings file, which is empty; a key of every kind in the environment."""
+    path = tmp_path / "own" / "config.toml"
+    path.parent.mkdir()
+    path.touch()
+    monkeypatch.setenv("SEMLEX_CONFIG", str(path))
+    for name in ("SEMLEX_EMBEDDING_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    for name in ("SEMLEX_MODELS", "SEMLEX_EMBEDDING_MODEL", "OLLAMA_HOST", "COHERE_API_KEY", "CO_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return path
+
+
+@pytest.fixture
+def double() -> Iterator[ModelServerDouble]:
+    with ModelServerDouble(openai_embeddings(8)) as server:
+        yield server
+
+
+def rename(url: str, model: str) -> None:
+    """What somebody who may write one row of the registry can do."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "UPDATE semlex.embedding_version SET model = %s, identity_key = %s",
+            [model, f"{model}@server/8/server/unit"],
+        )
+
+
+@pytest.fixture
+def collection(database_url: str) -> str:
+    """A database whose collection was made with a model that tests rename."""
+    with SyncRetriever(database_url, HashEmbedder(8)) as retriever:
+        retriever.add_texts(TEXTS, ids=["a", "b", "c"])
+    return database_url
+
+
+def answers_by_words(url: str, name: str, **options: Any) -> str:
+    """Opens a collection, sees that words answer and that nothing is written without vectors; returns the warning."""
+    with SyncRetriever(url, **options) as retriever:
+        assert retriever.retriever.embedder is None
+        results = retriever.search(QUERY)
+        assert {hit.id for hit in results} == {"a", "c"}
+        assert results.mode == "keyword"
+        [warning] = results.warnings
+        assert "answered by words alone" in warning
+        assert retriever.search(QUERY, mode="keyword").warnings == []
+        for call in (
+            lambda: retriever.add_texts(["new"]),
+            retriever.embed_missing,
+            lambda: retriever.index(__file__),
+            lambda: retriever.search(QUERY, mode="vector"),
+        ):
+            with pytest.raises(ModelError, match=re.escape(name)):
+                call()
+        assert retriever.count() == len(TEXTS)
+        retriever.delete(["b"])  # needs no model
+    return warning
+
+
+def test_names_that_lead_away_are_not_followed(collection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "semlex.retriever.model_selection.choose_embedder", lambda *_args, **_options: pytest.fail("it was opened")
+    )
+    for name in (
+        *("openai:text-embedding-3-small", "openrouter:a/b", "gemini:x", "ollama:x", "unknown:x", "http:x", "cohere"),
+        *("llm:openai:x", "tei+http://127.0.0.1:1", "../../etc", "/", "~/x", "a/../b", "sentence-transformers:/"),
+    ):
+        rename(collection, name)
+        with SyncRetriever(collection) as retriever:
+            [warning] = retriever.search(QUERY).warnings
+        assert f"models=[{name!r}]" in warning
+        assert KEY not in warning
+    answers_by_words(collection, name)
+
+
+def test_an_address_in_the_database_gets_neither_query_nor_text_nor_key(
+    collection: str, double: ModelServerDouble
+) -> None:
+    name = f"{double.url}/v1#m"
+    rename(collection, name)
+    answers_by_words(collection, name)
+    assert double.requests == []
+
+
+def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(
+    collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_cache.write_embedder(tmp_path / "some" / "model")
+    monkeypatch.chdir(tmp_path)
+    rename(collection, "some/model")
+    assert "in a folder" in answers_by_words(collection, "some/model")
+
+
+@pytest.mark.parametrize("way", ["argument", "models", "environment", "own settings"])
+def test_every_remedy_that_the_warning_names_works(
+    database_url: str, double: ModelServerDouble, own_settings: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    name = f"{double.url}/v1#m"
+    with SyncRetriever(database_url, name) as retriever:
+        retriever.add_texts(TEXTS, ids=["a", "b", "c"])
+    warning = answers_by_words(database_url, name)
+    arguments: dict[str, object] = {}
+    if way == "argument":
+        assert f"--model {shlex.quote(name)}" in warning
+        arguments["embedding_model"] = name
+    elif way == "models":
+        assert f"models=[{name!r}]" in warning
+        arguments["models"] = [name]
+    elif way == "environment":
+        assert f"SEMLEX_MODELS={shlex.quote(name)}" in warning
+        monkeypatch.setenv("SEMLEX_MODELS", name)
+    else:
+        assert f"{own_settings} with: models = [{json.dumps(name)}]" in warning
+        own_settings.write_text(f"models = [{json.dumps(name)}]\n", encoding="utf-8")
+    double.requests.clear()
+    with SyncRetriever(database_url, **arguments) as retriever:
+        results = retriever.search(QUERY)
+        assert (results.mode, results.warnings) == ("hybrid", [])
+        retriever.add_texts(["more"])
+    # The user has named the address, so the key that stands beside it goes there.
+    assert {request.headers["authorization"] for request in double.requests} == {f"Bearer {KEY}"}
+
+
+def test_without_its_key_a_listed_model_is_not_used(collection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    rename(collection, "openai:some-model")
+    warning = answers_by_words(collection, "openai:some-model", models=["openai:some-model"])
+    assert "OPENAI_API_KEY" in warning
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        SyncRetriever(collection, "openai:some-model").initialize()
+
+
+def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(
+    database_url: str, double: ModelServerDouble
+) -> None:
+    name = f"{double.url}/v1#m"
+    with SyncRetriever(database_url, name) as retriever:
+        retriever.add_texts(TEXTS)
+    double.requests.clear()
+    with SyncRetriever(database_url, models=[name, "https://models.example/v1#m"]) as retriever:
+        assert retriever.search(QUERY).mode == "hybrid"
+    assert ["authorization" in request.headers for request in double.requests] == [False]
+
+
+def test_a_key_of_the_environment_belongs_to_the_address_beside_it(
+    double: ModelServerDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = "SEMLEX_EMBEDDING_API_KEY"
+    assert key_for(variable, "https://b.example/v1") == (KEY, variable)
+    monkeypatch.setenv("SEMLEX_EMBEDDING_MODEL", "https://a.example/v1#m")
+    assert key_for(variable, "https://A.example:443/v2") == (KEY, variable)
+    for other in (
+        "https://b.example/v1",
+        "http://a.example/v1",
+        "https://a.example:444",
+        "https://a.example.b.example",
+    ):
+        key, told = key_for(variable, other)
+        assert key is None
+        assert "a.example:443" in told
+        assert KEY not in told
+
+
+def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collection: str, empty_cache: Path) -> None:
+    rename(collection, "org/model")
+    assert "semlex models pull org/model" in answers_by_words(collection, "org/model")
+    with SyncRetriever(collection, "none") as retriever:
+        retriever.add_texts(["a lion without a vector"])
+        results = retriever.search("lion")
+        assert results.warnings == []
+        assert len(results) == 3
+
+
+def test_without_the_package_of_its_model_a_collection_answers_by_words(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SyncRetriever(database_url, "static") as retriever:
+        retriever.add_texts(TEXTS, ids=["a", "b", "c"])
+    with SyncRetriever(database_url) as retriever:
+        assert retriever.retriever.embedding_choice == f"hybrid search with static embeddings, {STORED}"
+    without(monkeypatch, "tokenizers")
+    warning = answers_by_words(database_url, "tokenizers")
+    for remedy in ("pip install 'semlex[local]'", "--mode keyword", "--model none"):
+        assert remedy in warning
+    with SyncRetriever(database_url, "none") as retriever:
+        assert retriever.search(QUERY).warnings == []
+
+
+def test_a_model_that_the_user_names_is_used_or_the_call_fails(database_url: str, empty_cache: Path) -> None:
+    with pytest.raises(ModelError), SyncRetriever(database_url, "org/model"):
+        pass
+    with SyncRetriever(database_url, "none") as retriever:
+        assert retriever.collections()[0]["embedding_model"] is None
+
+
+def test_a_name_that_cannot_be_shown_is_escaped(collection: str) -> None:
+    rename(collection, "http://x\x1b[2J/v1#m")
+    with SyncRetriever(collection) as retriever:
+        [warning] = retriever.search(QUERY).warnings
+        assert "\x1b" not in warning
+        with pytest.raises(ModelNotAllowedError):
+            retriever.add_texts(["new"])
+
+
+def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("lions\n", encoding="utf-8")
+    with SyncRetriever(database_url, HashEmbedder(8), "cohere") as retriever:  # its key is not set
+        retriever.index(tmp_path / "page.md")
+        retriever.status()
+        retriever.optimize()
+        assert retriever.search("lions", rerank=False)
+        with pytest.raises(ConfigurationError, match="COHERE_API_KEY or CO_API_KEY"):
+            retriever.search("lions")
+    with SyncRetriever(database_url, HashEmbedder(8), "score") as retriever:
+        assert retriever.retriever.reranker is None
+        assert retriever.search("lions").reranker_model == "score/1"
+        assert "score" in retriever.health_check()["reranker_model"]
+        retriever.drop_collection()
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        *(
+            (name, None)
+            for name in ("static", "Qwen/Qwen3-Embedding-0.6B", "gpt2", "sentence-transformers:a/b", "none")
+        ),
+        *(
+            (name, "server")
+            for name in ("ollama:x", "https://x/v1#m", "tei+http://x", "llm:openai:x", "auto", "cohere")
+        ),
+        *((name, "folder") for name in ("/x", "./x", "~/x", "..", "a/b/c", "C:\\x", "a/..", "cross-encoder:/x", "")),
+    ],
+)
+def test_what_a_name_leads_to(name: str, place: str | None) -> None:
+    assert leads_to(name) == place
+
+
+def test_hosts_of_names() -> None:
+    assert host_of("tei+http://Box/v1") == "box:80"
+    assert host_of("https://[::1]:9/v1#m") == "::1:9"
+    assert host_of("ollama:x") is None
+    assert host_of("http://x:port") is None
+
+
+def test_a_default_model_is_for_new_collections(database_url: str, double: ModelServerDouble) -> None:
+    name = f"{double.url}/v1#m"
+    defaults = {"embedding_model": name, "dimensions": 8}
+    with SyncRetriever(database_url, defaults=defaults, collection="new") as retriever:
+        retriever.add_texts(TEXTS)
+        assert retriever.status()["embedding_model"] == name
+        assert retriever.retriever.unused_defaults == {}
+    with SyncRetriever(database_url, defaults=defaults | {"dimensions": 4}, collection="new") as retriever:
+        assert retriever.search(QUERY).mode == "hybrid"  # the user names the address: no list is needed
+        assert retriever.retriever.unused_defaults == {"dimensions": (4, 8)}
+    with SyncRetriever(database_url, "static", collection="static") as retriever:
+        retriever.add_texts(TEXTS)
+    sent = len(double.requests)
+    with SyncRetriever(database_url, defaults=defaults, collection="static") as retriever:
+        retriever.add_texts(["more"])
+        assert retriever.search(QUERY).mode == "hybrid"
+        stored = retriever.retriever.collection.embedding
+        assert stored is not None
+        assert retriever.retriever.unused_defaults == {
+            "embedding_model": (name, stored.model),
+            "dimensions": (8, stored.dimensions),
+        }
+    with SyncRetriever(database_url, defaults={"embedding_model": "static"}, collection="static") as retriever:
+        assert retriever.retriever.unused_defaults == {}
+    with SyncRetriever(database_url, defaults={"embedding_model": "none"}, collection="static") as retriever:
+        assert retriever.search(QUERY).mode == "keyword"
+        assert retriever.retriever.unused_defaults == {}
+    assert len(double.requests) == sent
+    with pytest.raises(ModelMismatchError):
+        SyncRetriever(database_url, name, collection="static").initialize()
+
+
+def test_a_default_model_does_not_open_what_the_database_names(collection: str, double: ModelServerDouble) -> None:
+    named = "http://127.0.0.1:1/v1#m"
+    rename(collection, f"{double.url}/v1#m")
+    with SyncRetriever(collection, defaults={"embedding_model": named}) as retriever:
+        [warning] = retriever.search(QUERY).warnings
+    assert "answered by words alone" in warning
+    assert double.requests == []
+
+
+def test_the_key_does_not_go_to_a_listed_server_while_a_default_names_another(
+    database_url: str, double: ModelServerDouble
+) -> None:
+    name = f"{double.url}/v1#m"
+    with SyncRetriever(database_url, name) as retriever:
+        retriever.add_texts(TEXTS)
+    double.requests.clear()
+    other = {"embedding_model": "https://models.example/v1#m"}
+    with SyncRetriever(database_url, models=[name], defaults=other) as retriever:
+        assert retriever.search(QUERY).mode == "hybrid"
+    assert ["authorization" in request.headers for request in double.requests] == [False]
+
+
+@pytest.mark.parametrize(("name", "value"), [("embedding_model", 3), ("dimensions", "8"), ("dimensions", True)])
+def test_default_models_of_wrong_kinds(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"defaults: {name} must be"):
+        SyncRetriever("postgresql://x", defaults={name: value})

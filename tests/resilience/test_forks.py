@@ -1,0 +1,195 @@
+"""Processes that are made after a retriever was opened: each works with what is its own, or says at once why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.errors import ConfigurationError, ModelError
+from semlex.models.local.forked import TorchProcess
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from tests.support import tiny_qwen3
+from tests.support.folders import CLIENTS
+from tests.support.model_servers import ModelServerDouble, openai_embeddings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MODELS = ["none", "static", "server", "torch"]
+WORKERS = 2
+# An inherited connection or lock makes a child wait for ever; a slow machine does not take this long.
+PATIENCE = 200
+
+
+@pytest.fixture(scope="module")
+def torch_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tiny_qwen3.write_embedder(tmp_path_factory.mktemp("forks") / "embedder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
+    return str(folder)
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "server":
+        with ModelServerDouble(openai_embeddings(8)) as double:
+            yield f"{double.url}/v1#m"
+    elif request.param == "torch":
+        yield request.getfixturevalue("torch_model")
+    else:
+        yield request.param
+
+
+def run(model: str, way: str, **options: str) -> list[list[str | int]]:
+    """What the client's processes found, the parent's last."""
+    settings = json.dumps({"model": model, "way": way, "options": options})
+    done = subprocess.run(
+        [sys.executable, CLIENTS / "forking_client.py", settings],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    for noise in ("Traceback", "Task was destroyed", "never awaited"):
+        assert noise not in done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def refuses(found: list[str]) -> bool:
+    return found[0].startswith("ModelError: this process was forked") and "spawn" in found[0]
+
+
+@pytest.mark.parametrize("way", ["os", "fork", "spawn"])
+def test_children_work_or_say_at_once_why_not(database_url: str, model: str, torch_model: str, way: str) -> None:
+    first, *children, last = run(model, way, db_url=database_url)
+    assert first == ["parent"]
+    if model == torch_model and way != "spawn":
+        assert all(map(refuses, children))
+        assert last == ["parent", 2]
+    else:
+        assert children == [["parent"]] * WORKERS
+        assert last == ["parent", 2 + WORKERS]
+
+
+def test_an_asynchronous_retriever_opens_anew_in_a_child(database_url: str) -> None:
+    first, *children, last, count = run("static", "asynchronous", db_url=database_url)
+    assert first == last == ["child 0"]
+    assert children == [["child 0"]] * 2
+    assert count == [4]
+
+
+@contextmanager
+def preloaded(model: str, options: dict[str, str]) -> Iterator[str]:
+    """The address of gunicorn with the application loaded before its workers are forked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.set_inheritable(True)
+        environment = os.environ | {
+            "PRELOADED_APP": json.dumps({"model": model, "options": options}),
+            "PYTHONWARNINGS": "ignore::DeprecationWarning",
+        }
+        command = [sys.executable, "-m", "gunicorn", "--preload", "-w", str(WORKERS), "--timeout", str(PATIENCE)]
+        process = subprocess.Popen(
+            [*command, "--bind", f"fd://{listener.fileno()}", "--chdir", str(CLIENTS), "preloaded_app:application"],
+            env=environment,
+            pass_fds=[listener.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            process.terminate()
+            _, said = process.communicate(timeout=PATIENCE)
+            assert "Traceback" not in said, said
+            assert process.returncode == 0, said
+
+
+def answers(url: str) -> dict[int, list[str]]:
+    """What each worker answered, by its process."""
+    found: dict[int, list[str]] = {}
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < WORKERS and time.monotonic() < deadline:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
+            body = json.load(answer)
+        assert body["process"] != body["parent"]
+        found[body["process"]] = body["found"]
+    return found
+
+
+def test_gunicorn_with_preload(database_url: str, model: str, torch_model: str) -> None:
+    with preloaded(model, {"db_url": database_url}) as url:
+        found = answers(url)
+    assert len(found) == WORKERS
+    for ids in found.values():
+        assert refuses(ids) if model == torch_model else ids == ["parent"]
+
+
+def test_children_use_the_embedded_server_for_themselves(open_folder: Path) -> None:
+    """The last of all processes stops it, whichever that is."""
+    folder = open_folder / "server"
+    first, *children, last = run("none", "fork", data_folder=str(folder))
+    assert [first, *children] == [["parent"]] * (1 + WORKERS)
+    assert last == ["parent", 2 + WORKERS]
+    assert not (folder / "data" / "postmaster.pid").exists()
+    with preloaded("none", {"data_folder": str(folder)}) as url:
+        assert list(answers(url).values()) == [["parent"]] * WORKERS
+    assert not (folder / "data" / "postmaster.pid").exists()
+
+
+def test_a_child_does_not_hold_its_parents_use(open_folder: Path) -> None:
+    """Not even while it lives longer, and its parent was killed."""
+    folder = open_folder / "server"
+    program = """
+import os, sys, time
+from pathlib import Path
+from semlex.store.postgres.embedded.server import EmbeddedServer
+server = EmbeddedServer(Path(sys.argv[1]))
+server.start()
+child = os.fork()
+if not child:
+    os.close(1)
+    time.sleep(600)
+print(child, flush=True)
+time.sleep(600)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, text=True)
+    child = psutil.Process(int(parent.stdout.readline()))
+    try:
+        parent.kill()
+        parent.communicate()
+        assert child.is_running()
+        with EmbeddedServer(folder):
+            pass
+        assert not (folder / "data" / "postmaster.pid").exists()
+    finally:
+        child.kill()
+
+
+@pytest.mark.parametrize("kind", [SyncRetriever, PostgreSQLRetriever])
+def test_a_retriever_is_not_sent_to_another_process(kind: type) -> None:
+    with pytest.raises(ConfigurationError, match="make it there, with the same arguments"):
+        pickle.dumps(kind("host=nowhere", "none"))
+
+
+def test_torch_before_and_after_a_fork() -> None:
+    process = TorchProcess()
+    process.after_fork()
+    process.use()  # nothing was loaded before that fork
+    process.after_fork()
+    for call in (process.check, process.use):
+        with pytest.raises(ModelError, match="forked from one that had loaded a model with torch"):
+            call()

@@ -1,0 +1,143 @@
+"""The event loop stays free while models work, whatever else is asked of a retriever meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex import Document, PostgreSQLRetriever
+from semlex.embedding.openai import OpenAIEmbedder
+from semlex.models.executor import ModelCaller
+from semlex.testing import HashEmbedder
+from tests.support.model_servers import ModelServerDouble
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from semlex.embedding.base import EmbedderIdentity
+    from tests.support.model_servers import Request
+
+SEARCHES = 20
+# So long that a test which waits for it has failed; the tests end the wait themselves.
+FOREVER = 60.0
+
+
+class GuardedEmbedder(HashEmbedder):
+    """One lock for everything that it is asked, held while it computes; nobody may wait for it on the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+        self.lock = threading.Lock()
+        self.loop_thread: int | None = None
+        self.computing, self.free = threading.Event(), threading.Event()
+        self.free.set()
+
+    def _guard(self) -> None:
+        assert threading.get_ident() != self.loop_thread, "the event loop waits for the model"
+        with self.lock:
+            pass
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        self._guard()
+        return super().identity
+
+    @property
+    def dimensions(self) -> int:
+        self._guard()
+        return super().dimensions
+
+    @property
+    def counter_name(self) -> str:
+        self._guard()
+        return super().counter_name
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        with self.lock:
+            self.computing.set()
+            assert self.free.wait(FOREVER)
+            rows = [np.full(16, 1 + len(text), np.float32) for text in texts]
+        return np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True).astype(np.float32)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        return self.embed_documents([text])[0]
+
+    def close(self) -> None:
+        self._guard()
+
+
+async def test_the_loop_never_waits_for_an_embedder_that_works(database_url: str, tmp_path: Path) -> None:
+    """Everything that a retriever is asked runs while the loop counts on; the lock is held in between."""
+    model = GuardedEmbedder()
+    model.loop_thread = threading.get_ident()
+    (tmp_path / "file.txt").write_text("a plum is blue")
+    async with PostgreSQLRetriever(database_url, model, use_reranking=False) as retriever:
+        await retriever.add_documents([Document("a banana is yellow", id="banana")])
+        model.free.clear()
+        model.computing.clear()
+        load = asyncio.ensure_future(retriever.add_documents([Document("an apple is red")]))
+        assert await asyncio.to_thread(model.computing.wait, FOREVER)
+        # The model's lock is held from here on; the loop answers what needs no vector, and takes new questions.
+        search = asyncio.ensure_future(retriever.search("yellow"))
+        index = asyncio.ensure_future(retriever.index(tmp_path))
+        given = asyncio.ensure_future(
+            retriever.add_documents([Document("given", id="given")], np.ones((1, 16), np.float32))
+        )
+        by_words = await asyncio.wait_for(retriever.search("yellow", mode="keyword"), FOREVER)
+        assert [hit.id for hit in by_words] == ["banana"]
+        assert (await retriever.health_check())["embedding_model"] == "semlex.testing/hash"
+        assert await asyncio.wait_for(given, FOREVER) == ["given"]
+        assert not load.done()
+        assert not search.done()
+        model.free.set()
+        assert len(await load) == 1
+        assert (await search)[0].keyword_rank == 1
+        assert (await index).chunks == 1
+
+
+# --- models behind servers ------------------------------------------------------------------------------------------
+
+
+async def test_searches_do_not_queue_for_a_models_server(database_url: str) -> None:
+    """The server answers none of the twenty queries before all of them have arrived."""
+    together = threading.Barrier(SEARCHES)
+
+    def answer(request: Request) -> Any:
+        texts = request.body["input"]
+        if any("query" in text for text in texts):
+            together.wait(FOREVER)
+        rows = [{"index": place, "embedding": [1.0, float(len(text))]} for place, text in enumerate(texts)]
+        return {"object": "list", "data": rows}
+
+    with ModelServerDouble(answer) as double, closing(OpenAIEmbedder("m", f"{double.url}/v1")) as model:
+        async with PostgreSQLRetriever(database_url, model, use_reranking=False) as retriever:
+            await retriever.add_documents([Document("a text", id="a")])
+            searches = (retriever.search(f"query {number}", mode="vector") for number in range(SEARCHES))
+            found = await asyncio.wait_for(asyncio.gather(*searches), FOREVER)
+        assert [[hit.id for hit in hits] for hits in found] == [["a"]] * SEARCHES
+        assert double.most_at_once == SEARCHES
+
+
+async def test_a_local_model_is_asked_one_query_at_a_time() -> None:
+    caller, model = ModelCaller(), HashEmbedder(8)
+    now, most, lock = 0, 0, threading.Lock()
+
+    def ask() -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        threading.Event().wait(0.002)
+        with lock:
+            now -= 1
+
+    await asyncio.gather(*(caller.query(ask, model=model) for _ in range(10)))
+    caller.close()
+    assert most == 1

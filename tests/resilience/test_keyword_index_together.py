@@ -1,0 +1,130 @@
+"""The keyword index under everybody at once, and under those who are killed: no answer is wrong, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.keyword.bm25 import rebuild
+from semlex.store.write.copy import BulkIngestConfig
+from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
+from tests.support.folders import CLIENTS
+from tests.support.keyword_index import check_index
+from tests.support.plain_bm25 import plain_bm25
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+CLIENT = CLIENTS / "keyword_index_client.py"
+WRITERS, SEARCHERS = 4, 2
+
+
+def bm25(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", use_reranking=False, lexical="bm25", collection="words", **options)
+
+
+class Together:
+    """Writers, a deleter, a merger, a rebuilder and searchers on one collection, until enough answers were checked."""
+
+    def __init__(self, url: str, answers: int) -> None:
+        self.url = url
+        self.wanted = answers
+        self.checked = 0
+        self.found = 0
+        self.done = dict.fromkeys(("write", "delete", "merge", "rebuild"), 0)
+
+    async def run(self) -> None:
+        async with bm25(self.url, bulk=BulkIngestConfig(small_batch_rows=8)) as retriever:
+            await retriever.add_documents(some_documents(random.Random(0), 200))
+            tasks = [self._again("write", self._write(retriever, seed)) for seed in range(WRITERS)]
+            tasks.append(self._again("delete", self._delete(retriever)))
+            tasks.append(self._again("merge", retriever.optimize))
+            tasks.append(self._again("rebuild", retriever.reindex_lexical))
+            tasks += [self._search(seed) for seed in range(SEARCHERS)]
+            await asyncio.gather(*tasks)
+
+    async def _again(self, name: str, work: Callable[[], Awaitable[Any]]) -> None:
+        while self.checked < self.wanted or not all(self.done.values()):
+            await work()
+            self.done[name] += 1
+            await asyncio.sleep(0)
+
+    @staticmethod
+    def _write(retriever: PostgreSQLRetriever, seed: int) -> Callable[[], Awaitable[Any]]:
+        numbers = random.Random(f"write {seed}")
+
+        async def write() -> None:
+            duplicate = numbers.choice(["update", "update", "update", "skip"])
+            documents = some_documents(numbers, numbers.choice([1, 2, 5, 30]))
+            await retriever.add_documents(documents, on_duplicate=duplicate)  # type: ignore[arg-type]
+
+        return write
+
+    @staticmethod
+    def _delete(retriever: PostgreSQLRetriever) -> Callable[[], Awaitable[Any]]:
+        numbers = random.Random("delete")
+        return lambda: retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
+
+    async def _search(self, seed: int) -> None:
+        numbers = random.Random(f"search {seed}")
+        async with (
+            await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection,
+            bm25(connection=connection) as retriever,
+        ):
+            while self.checked < self.wanted:
+                query = " ".join(numbers.choices(WORDS, k=numbers.randint(1, 4)))
+                async with connection.transaction():
+                    await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    hits = await retriever.search(query, 1000, mode="keyword")
+                    cursor = await connection.execute("SELECT chunk_id, chunk_text FROM semlex.words_chunk")
+                    texts = {chunk_id: ("english", text) for chunk_id, text in await cursor.fetchall()}
+                assert [warning for warning in hits.warnings if "no word" not in warning] == []
+                expected = await asyncio.to_thread(plain_bm25, texts, query)
+                assert {hit.id: hit.keyword_score for hit in hits} == pytest.approx(expected, rel=1e-9)
+                self.checked += 1
+                self.found += len(hits)
+
+
+@pytest.mark.timeout(3600)
+async def test_everybody_at_once(
+    database_url: str, full: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every answer is that of a plain BM25 over the texts of the same snapshot, and nobody deadlocks."""
+    monkeypatch.setattr(rebuild, "PAGE_ROWS", 50)
+    caplog.set_level(logging.INFO, "semlex")
+    together = Together(database_url, 1_000 if full else 100)
+    await together.run()
+    assert together.checked >= together.wanted
+    assert together.found > together.checked
+    assert [record.getMessage() for record in caplog.records if "40P01" in record.getMessage()] == []
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    check_index(database_url)
+    async with bm25(database_url) as retriever:
+        await retriever.reindex_lexical()
+        await retriever.optimize()
+    assert check_index(database_url)["tombstones"] == 0
+
+
+@pytest.mark.timeout(3600)
+def test_the_index_survives_those_who_are_killed(database_url: str, full: bool) -> None:
+    numbers = random.Random(7)
+    for round_ in range(13 if full else 1):
+        for what in ("write", "merge", "rebuild"):
+            command = [sys.executable, str(CLIENT), database_url, what, str(round_)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+                assert client.stdout is not None
+                assert client.stdout.readline() == "ready\n"
+                try:
+                    client.wait(numbers.uniform(0.0, 0.7))
+                except subprocess.TimeoutExpired:
+                    client.kill()
+                assert client.wait() == -9
+            check_index(database_url)

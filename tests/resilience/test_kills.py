@@ -1,0 +1,239 @@
+"""A client, a backend or a stream that dies in the middle: nothing lost, nothing twice, and the next run completes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex import _core
+from semlex.errors import IncompleteWriteError, StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.store.write import chunks as bulk
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from tests.support.clients.loading_client import documents_of
+from tests.support.folders import CLIENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+LOADING_CLIENT = CLIENTS / "loading_client.py"
+BATCHES, ROWS = 24, 100
+
+
+def opened(url: str, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+
+
+def stored(url: str) -> tuple[list[str], int, int]:
+    """Ids, number of vectors, number of vectors or chunks without their counterpart."""
+    with psycopg.connect(url) as connection:
+        if connection.execute("SELECT to_regclass('semlex.default_collection_embedding_1')").fetchone() == (None,):
+            return [], 0, 0
+        chunks = connection.execute("SELECT chunk_id FROM semlex.default_collection_chunk ORDER BY 1").fetchall()
+        vectors = connection.execute("SELECT chunk_id FROM semlex.default_collection_embedding_1").fetchall()
+    ids = [chunk_id for (chunk_id,) in chunks]
+    return ids, len(vectors), len(set(ids) ^ {chunk_id for (chunk_id,) in vectors})
+
+
+# --- the client dies ------------------------------------------------------------------------------------------------
+
+
+def run_client(url: str, lines: int, kill_after: float | None) -> list[str]:
+    """Runs the client; kills it `kill_after` seconds after it has written so many lines. Returns what it wrote."""
+    command = [sys.executable, str(LOADING_CLIENT), url, str(BATCHES), str(ROWS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        written = [client.stdout.readline().strip() for _ in range(lines)]
+        if kill_after is not None:
+            try:
+                client.wait(kill_after)
+            except subprocess.TimeoutExpired:
+                client.kill()
+        written += client.stdout.read().split()
+    if kill_after is None:
+        assert client.returncode == 0
+    return [line for line in written if line]
+
+
+@pytest.mark.timeout(3600)
+def test_a_killed_client_loses_and_doubles_nothing(database_url: str, full: bool) -> None:
+    everything = sorted(document.id for batch in range(BATCHES) for document in documents_of(batch, ROWS))
+    caught_in_the_middle = 0
+    for _ in range(40 if full else 2):
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS semlex CASCADE")
+        # From the process's start, over set-up and the first batch, into the later ones.
+        lines = random.randrange(BATCHES // 2)
+        written = run_client(database_url, lines, random.uniform(0.0, 0.02 if lines else 1.0))
+        acknowledged = {document.id for line in written if line.isdigit() for document in documents_of(int(line), ROWS)}
+        ids, vectors, unpaired = stored(database_url)
+        assert acknowledged <= set(ids)
+        assert len(ids) % ROWS == 0  # whole batches only
+        assert (len(ids), len(set(ids)), unpaired) == (vectors, vectors, 0)
+        caught_in_the_middle += len(ids) < len(everything)
+        run_client(database_url, 0, None)
+        ids, vectors, unpaired = stored(database_url)
+        assert (ids, vectors, unpaired) == (everything, len(everything), 0)
+    assert caught_in_the_middle > 0
+
+
+# --- the backend dies -----------------------------------------------------------------------------------------------
+
+
+class KillingEmbedder(HashEmbedder):
+    """Ends every other backend of its database while it embeds."""
+
+    def __init__(self, url: str, kills: int) -> None:
+        super().__init__(8)
+        self._url = url
+        self.kills = kills
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if self.kills > 0:
+            self.kills -= 1
+            end_backends(self._url)
+        return super().embed_documents(texts)
+
+
+def end_backends(url: str, condition: str = "true") -> int:
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "  # noqa: S608 - a constant of this file
+            f"WHERE datname = current_database() AND pid <> pg_backend_pid() AND {condition}"
+        ).fetchall()
+    return len(rows)
+
+
+async def test_backends_that_die_between_batches_are_not_noticed(database_url: str) -> None:
+    embedder = KillingEmbedder(database_url, kills=4)
+    async with PostgreSQLRetriever(
+        database_url, embedder, use_reranking=False, bulk=BulkIngestConfig(batch_size=100)
+    ) as retriever:
+        documents = documents_of(0, 700)
+        assert await retriever.add_documents(documents) == [document.id for document in documents]
+        assert await retriever.count() == 700
+        end_backends(database_url)
+        assert len(await retriever.search("text number", 10)) == 10
+    assert embedder.kills == 0
+    assert stored(database_url)[1:] == (700, 0)
+
+
+@pytest.mark.parametrize("empty", [True, False], ids=["direct", "staged"])
+@pytest.mark.parametrize("deaths", [1, 3, 4])
+async def test_a_backend_that_dies_inside_a_copy(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, deaths: int, empty: bool
+) -> None:
+    left = deaths
+    copy_rows = bulk.copy_rows
+
+    async def dying(connection: Any, *arguments: Any) -> int:
+        nonlocal left
+        written = await copy_rows(connection, *arguments)
+        if left > 0:
+            left -= 1
+            await asyncio.to_thread(end_backends, database_url, f"pid = {connection.info.backend_pid}")
+        return written
+
+    async with opened(database_url) as retriever:
+        if not empty:
+            await retriever.add_documents(documents_of(50, 10))
+        before = stored(database_url)
+        monkeypatch.setattr(bulk, "copy_rows", dying)
+        if deaths < 4:
+            await retriever.add_documents(documents_of(0, 100))
+        else:
+            # Four attempts, then the error is told, and nothing of the batch is there.
+            with pytest.raises(StoreError) as caught:
+                await retriever.add_documents(documents_of(0, 100))
+            assert "text number" not in str(caught.value)
+            assert stored(database_url) == before
+            await retriever.add_documents(documents_of(0, 100))
+    ids, vectors, unpaired = stored(database_url)
+    assert len(ids) == len(set(ids)) == vectors == 100 + len(before[0])
+    assert unpaired == 0
+
+
+async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is committed, the client does not hear of it and tries again: direct first, then merged."""
+    async with opened(database_url) as retriever:
+        run = type(retriever._opened.database)._run
+        lost = 0
+
+        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
+            async def unheard(connection: Any) -> Any:
+                nonlocal lost
+                result = await transaction(connection)
+                if doing == "add documents" and lost == 0:
+                    lost += 1
+                    raise psycopg.OperationalError("the connection was lost")
+                return result
+
+            return await run(self, doing, unheard, **options)
+
+        monkeypatch.setattr(type(retriever._opened.database), "_run", losing)
+        await retriever.add_documents(documents_of(0, 100))
+    assert lost == 1
+    ids, vectors, unpaired = stored(database_url)
+    assert (len(ids), len(set(ids)), vectors, unpaired) == (100, 100, 100, 0)
+
+
+# --- the stream is short --------------------------------------------------------------------------------------------
+
+
+RealEncoder = _core.CopyEncoder
+
+
+class ShortEncoder:
+    """Sends one row less than it says, in a stream that is well formed."""
+
+    def __init__(self, columns: Sequence[tuple[str, str, Any]], ids: Sequence[str]) -> None:
+        self._short = RealEncoder([(name, kind, values[:-1]) for name, kind, values in columns], ids[:-1])
+        self.rows = len(ids)
+        self.largest_row = self._short.largest_row
+
+    def encode_into(self, buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
+        position, size = self._short.encode_into(buffer, position)
+        return position + (position > self._short.rows), size
+
+
+@pytest.mark.parametrize("rows_before", [0, 10], ids=["direct", "staged"])
+def test_a_stream_that_lacks_a_row_is_rolled_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, rows_before: int
+) -> None:
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        if rows_before:
+            retriever.add_documents(documents_of(90, rows_before))
+        with monkeypatch.context() as patched:
+            patched.setattr(_core, "CopyEncoder", ShortEncoder)
+            with pytest.raises(IncompleteWriteError, match="sent 100 rows, the server received 99"):
+                retriever.add_documents(documents_of(0, 100))
+        assert retriever.count() == rows_before
+        retriever.add_documents(documents_of(0, 100))
+        assert retriever.count() == rows_before + 100
+
+
+def test_a_model_that_fails_writes_nothing(database_url: str) -> None:
+    def failing(texts: Sequence[str]) -> NDArray[np.float32]:
+        raise RuntimeError
+
+    embedder = HashEmbedder(8)
+    with SyncRetriever(database_url, embedder, use_reranking=False, bulk=BulkIngestConfig(batch_size=10)) as retriever:
+        retriever.add_documents(documents_of(0, 10))
+        embedder.embed_documents = failing  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):
+            retriever.add_documents([Document("new", id="new")])
+        assert retriever.count() == 10

@@ -1,0 +1,296 @@
+"""A hot standby by streaming replication: the answers of the primary, no writes, and recovery conflicts unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from semlex.errors import ReadOnlyError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from tests.support.clients.keyword_index_client import WORDS
+from tests.support.keyword_index import check_index
+from tests.support.plain_bm25 import plain_bm25
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.types.results import SearchResults
+
+SETTINGS = {
+    "fsync": "off",  # thrown away afterwards
+    # A row that a search on the standby still sees may be gone on the primary: with feedback the primary would keep it,
+    # and with a delay (30 s) the standby would wait for the search. Without both every conflict ends the search at
+    # once, which is the worst that a standby can do to one.
+    "hot_standby_feedback": "off",
+    "max_standby_streaming_delay": "0",
+    "autovacuum": "off",  # the tests say when
+}
+SEARCHERS = 3
+
+
+class Pair:
+    """A primary and its standby.
+
+    Attributes:
+        primary: Address.
+        standby: Address of the same database.
+    """
+
+    def __init__(self, primary: str, standby: str) -> None:
+        self.primary, self.standby = primary, standby
+
+    async def catch_up(self) -> None:
+        """Waits until the standby has everything that the primary has written."""
+        with psycopg.connect(self.primary, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
+        assert row is not None
+        with psycopg.connect(self.standby, autocommit=True) as connection:
+            replayed = "SELECT pg_last_wal_replay_lsn() >= %s"
+            async with asyncio.timeout(60):
+                while connection.execute(replayed, row).fetchone() != (True,):  # noqa: ASYNC110 - it tells no event
+                    await asyncio.sleep(0.01)
+
+    def conflicts(self) -> int:
+        """How many searches the standby has ended for the primary's sake."""
+        with psycopg.connect(self.standby, autocommit=True) as connection:
+            row = connection.execute(
+                "SELECT confl_snapshot + confl_lock FROM pg_stat_database_conflicts WHERE datname = current_database()"
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@contextmanager
+def _replicated(folder: Path, major: int) -> Iterator[Pair]:
+    with EmbeddedServer(folder / "primary", major=major) as primary:
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            for name, value in SETTINGS.items():
+                connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("CREATE EXTENSION vector")
+        _copy(primary, folder / "standby")
+        with EmbeddedServer(folder / "standby", major=major) as standby:
+            yield Pair(primary.url, standby.url)
+
+
+def _copy(primary: EmbeddedServer, folder: Path) -> None:
+    """Makes a standby's folder: a copy of the primary's data, with the primary's address in its settings."""
+    account = server_account(primary.folder / "data")
+    folder.mkdir(mode=0o711)
+    (folder / "start.lock").touch()  # by which the embedded server knows a folder of its own
+    (folder / "data").mkdir(mode=0o700)
+    if account is not None:
+        shutil.chown(folder / "data", account.uid, account.gid)
+    program = find_installations(account)[primary.major] / "pg_basebackup"
+    options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "--wal-method=stream"]
+    made = run_as(account, [str(program), f"--dbname={primary.url}", "--pgdata=data", *options], folder=folder)
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.fixture(scope="module")
+def pair(postgres_major: int) -> Iterator[Pair]:
+    # Not pytest's own folder: as root the servers run under another account, which cannot enter that.
+    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir="/tmp")).resolve()
+    folder.chmod(0o711)
+    try:
+        with _replicated(folder, postgres_major) as pair:
+            yield pair
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def retriever_of(url: str, collection: str, embedder: Any = None, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, embedder or HashEmbedder(16), use_reranking=False, collection=collection, **options)
+
+
+def many(count: int, start: int = 0) -> list[Document]:
+    numbers = random.Random(start)
+    return [
+        Document(" ".join(numbers.choices(WORDS, k=8)), {"even": number % 2 == 0}, id=f"d{number}")
+        for number in range(start, start + count)
+    ]
+
+
+def told(results: SearchResults) -> list[tuple[Any, ...]]:
+    assert results.warnings == []
+    assert len(results) > 0
+    return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score) for one in results]
+
+
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"query": "yellow fruit", "mode": "keyword"},
+    {"query": "yellow fruit", "mode": "vector"},
+    {"query": "yellow fruit"},
+    {"query": "key rotation", "fusion": "rrf", "top_k": 50, "deadline": 60.0},
+    {"query": "key rotation", "fusion": "linear", "top_k": 100},
+    {"query": '"key rotation" -banana'},
+    {"query": "cat ship", "filters": {"even": True}},
+)
+
+
+async def compare(pair: Pair, collection: str) -> None:
+    await pair.catch_up()
+    async with (
+        retriever_of(pair.primary, collection) as primary,
+        retriever_of(pair.standby, collection) as standby,
+    ):
+        for question in QUESTIONS:
+            assert told(await standby.search(**question)) == told(await primary.search(**question)), question
+        assert await standby.get(["d1", "missing", "d2"]) == await primary.get(["d1", "missing", "d2"])
+        assert await standby.count({"even": True}) == await primary.count({"even": True}) > 0
+        figures, others = await standby.status(), await primary.status()
+        for name in ("chunks", "embedded", "segments", "tombstones"):
+            assert figures.get(name) == others.get(name), name
+    check_index(pair.standby, collection)
+
+
+async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
+    async with retriever_of(pair.primary, "answers") as primary:
+        await primary.add_documents(many(400))
+        await compare(pair, "answers")
+        for start in range(400, 460, 5):
+            await primary.add_documents(many(5, start))
+        await primary.delete([f"d{number}" for number in range(50, 150)])
+        await compare(pair, "answers")
+        assert await primary.optimize() > 0
+        assert "hnsw_1" in await primary.create_index()
+        await compare(pair, "answers")
+        assert (await primary.reindex_lexical()).generation == 2
+        await compare(pair, "answers")
+
+
+async def test_a_standby_refuses_writes(pair: Pair) -> None:
+    async with retriever_of(pair.primary, "refusals") as primary:
+        await primary.add_documents(many(20))
+        await pair.catch_up()
+        async with retriever_of(pair.standby, "refusals") as standby:
+            for work in (
+                lambda: standby.add_documents(many(1)),
+                lambda: standby.add_documents(many(100)),
+                lambda: standby.delete(["d1"]),
+                lambda: standby.index(Path(__file__)),
+                standby.create_index,
+                standby.optimize,
+                standby.reindex_lexical,
+                standby.embed_missing,
+                standby.drop_collection,
+            ):
+                with pytest.raises(ReadOnlyError):
+                    await work()
+            assert (await standby.health_check())["read_only"]
+            assert len(await standby.search("cat", 20)) == await standby.count() == 20
+        with pytest.raises(ReadOnlyError):
+            await retriever_of(pair.standby, "new").initialize()
+        assert await primary.count() == 20
+
+
+class Following:
+    """One writer on the primary, searchers on the standby.
+
+    The writer notes the texts after each of its transactions. What is found must be exactly what one of these states
+    gives, and no searcher ever sees an older one than it has seen.
+    """
+
+    def __init__(self, pair: Pair, rounds: int, log: pytest.LogCaptureFixture) -> None:
+        self.pair = pair
+        self.rounds = rounds
+        self.log = log
+        self.states: list[dict[str, str]] = []
+        self.seen: set[int] = set()
+        self.done = False
+        self._scores: dict[tuple[int, str], dict[str, float]] = {}
+
+    def retried(self) -> int:
+        """How many searches were run again: ended in a statement (40001), or between two, with the connection."""
+        return sum("search: retry" in record.getMessage() for record in self.log.records)
+
+    async def run(self) -> None:
+        async with retriever_of(self.pair.primary, "following", bulk=BulkIngestConfig(small_batch_rows=8)) as primary:
+            documents = many(60)
+            await primary.add_documents(documents)
+            self.states.append({one.id: one.content for one in documents})
+            await self.pair.catch_up()
+            await asyncio.gather(self._write(primary), *(self._search(seed) for seed in range(SEARCHERS)))
+
+    async def _write(self, primary: PostgreSQLRetriever) -> None:
+        numbers = random.Random("write")
+        try:
+            async with await psycopg.AsyncConnection.connect(self.pair.primary, autocommit=True) as vacuuming:
+                found = await vacuuming.execute(r"SELECT tablename FROM pg_tables WHERE tablename LIKE 'following\_%'")
+                tables = [sql.Identifier("semlex", name) for (name,) in await found.fetchall()]
+                vacuum = sql.SQL("VACUUM {}").format(sql.SQL(", ").join(tables))
+                turn = 0
+                while turn < self.rounds or not self.retried():
+                    turn += 1
+                    added = many(numbers.choice([1, 5, 20]), numbers.randrange(100))
+                    gone = [f"d{number}" for number in numbers.sample(range(100), 5)]
+                    # Noted first: a searcher may see it before we know that it is done.
+                    self.states.append(self.states[-1] | {one.id: one.content for one in added})
+                    await primary.add_documents(added)
+                    self.states.append({key: text for key, text in self.states[-1].items() if key not in gone})
+                    await primary.delete(gone)
+                    if turn % 4 == 0:
+                        await primary.optimize()
+                    if turn % 10 == 5:
+                        await primary.reindex_lexical()
+                    await vacuuming.execute(vacuum)
+                    await asyncio.sleep(0.05)
+        finally:
+            self.done = True
+
+    async def _search(self, seed: int) -> None:
+        numbers = random.Random(f"search {seed}")
+        state = 0
+        async with retriever_of(self.pair.standby, "following") as standby:
+            while not self.done:
+                query = numbers.choice(["yellow fruit", "key rotation", "dog ship"])
+                found = await standby.search(query, 1000, mode="keyword")
+                assert [one for one in found.warnings if "no word" not in one] == []
+                scores = {one.id: one.keyword_score for one in found}
+                texts = {one.id: one.content for one in found}
+                state = await asyncio.to_thread(self._state_of, state, query, scores, texts)
+                self.seen.add(state)
+                hybrid = await standby.search(query, 10, deadline=60.0)
+                assert hybrid.warnings == []
+                assert len(hybrid) == 10
+
+    def _state_of(self, first: int, query: str, scores: dict[str, Any], texts: dict[str, str]) -> int:
+        """The first of the states, from that one on, which gives this answer."""
+        for number in range(first, len(self.states)):
+            state = self.states[number]
+            key = (number, query)
+            if key not in self._scores:
+                self._scores[key] = plain_bm25({one: ("english", text) for one, text in state.items()}, query)
+            if scores == pytest.approx(self._scores[key], rel=1e-9) and texts.items() <= state.items():
+                return number
+        pytest.fail(f"no state since {first} of {len(self.states)} gives this answer to {query!r}: {scores}")
+
+
+@pytest.mark.timeout(3600)
+async def test_searches_are_exact_while_the_primary_writes(
+    pair: Pair, full: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until enough was written, and at least one search was ended by the standby and run again."""
+    caplog.set_level(logging.INFO, "semlex")
+    following = Following(pair, 300 if full else 15, caplog)
+    await following.run()
+    assert pair.conflicts() > 0
+    assert len(following.seen) > 5
+    warnings = [one.getMessage() for one in caplog.records if one.name == "semlex" and one.levelno >= logging.WARNING]
+    assert warnings == []
+    await compare(pair, "following")

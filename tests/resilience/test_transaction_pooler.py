@@ -1,0 +1,355 @@
+"""Behind a transaction pooler: all works, answers are those of a direct connection, and no session is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from semlex.errors import SearchTimeoutError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
+from tests.support.keyword_index import check_index
+from tests.support.transaction_pooler import TransactionPooler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from semlex.types.results import SearchResults
+
+CHUNK = "semlex.words_chunk"
+WRITERS, SEARCHERS = 2, 3
+# What a session can keep beyond a transaction.
+SESSION = r"""
+    SELECT pg_backend_pid(),
+        current_setting('search_path'), current_setting('statement_timeout'), current_setting('jit'),
+        current_setting('default_transaction_isolation'), current_setting('default_transaction_read_only'),
+        (SELECT string_agg(name || ' = ' || setting, ', ') FROM pg_settings
+            WHERE source = 'session' AND name NOT LIKE 'transaction\_%'),
+        (SELECT string_agg(name, ', ') FROM pg_prepared_statements),
+        (SELECT string_agg(name, ', ') FROM pg_cursors WHERE is_holdable),
+        (SELECT string_agg(channel, ', ') FROM pg_listening_channels() AS channel),
+        (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+        (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema())
+"""
+
+
+def retriever_of(url: str, embedder: Any = None, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(
+        url, embedder or HashEmbedder(16), use_reranking=False, **{"collection": "words"} | options
+    )
+
+
+@asynccontextmanager
+async def client_of(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """One that leaves nothing in a session by itself; its statements are transactions of their own."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as client:
+        yield client
+
+
+async def sessions(pooler: TransactionPooler) -> dict[int, tuple[Any, ...]]:
+    """Backend of each of the pooler's connections -> what its session holds."""
+    found: dict[int, tuple[Any, ...]] = {}
+    async with client_of(pooler.address) as client:
+        for _ in range(2 * pooler.size):
+            row = await (await client.execute(SESSION)).fetchone()
+            assert row is not None
+            found[row[0]] = row[1:]
+    assert len(found) == pooler.size
+    return found
+
+
+async def untouched(url: str) -> tuple[Any, ...]:
+    """What a session holds that has just begun."""
+    async with client_of(url) as client:
+        row = await (await client.execute(SESSION)).fetchone()
+    assert row is not None
+    return tuple(row[1:])
+
+
+@asynccontextmanager
+async def pooled(url: str, size: int = 2) -> AsyncIterator[TransactionPooler]:
+    """A pooler in whose connections nothing may be left at the end, and all of which must have been given back."""
+    clean = await untouched(url)
+    async with TransactionPooler(url, size) as pooler, asyncio.timeout(120):
+        yield pooler
+        assert pooler.discarded == 0
+        assert set((await sessions(pooler)).values()) == {clean}
+
+
+# --- the pooler itself ----------------------------------------------------------------------------------------------
+
+
+async def test_two_transactions_meet_two_backends(database_url: str) -> None:
+    async with pooled(database_url) as pooler, client_of(pooler.address) as client:
+        backends = []
+        for _ in range(6):
+            async with client.transaction():
+                inside = [await (await client.execute("SELECT pg_backend_pid()")).fetchone() for _ in range(3)]
+            assert len(set(inside)) == 1
+            backends.append(inside[0])
+        assert len(set(backends)) == 2
+        assert all(one != other for one, other in itertools.pairwise(backends))
+        assert client.info.server_version >= 160000  # it was told at the start what the server is
+
+
+@pytest.mark.parametrize(
+    ("leave", "place"),
+    [
+        ("SET search_path = elsewhere", 0),
+        ("SET statement_timeout = 12345", 1),
+        ("SET jit = off", 2),
+        ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", 3),
+        ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", 4),
+        ("SET work_mem = '5MB'", 5),
+        ("PREPARE something AS SELECT 1", 6),
+        ("DECLARE something CURSOR WITH HOLD FOR SELECT 1", 7),
+        ("LISTEN something", 8),
+        ("SELECT pg_advisory_lock(1)", 9),
+        ("CREATE TEMPORARY TABLE something (n int)", 10),
+    ],
+)
+async def test_what_is_left_in_a_session_is_found(database_url: str, leave: str, place: int) -> None:
+    clean = await untouched(database_url)
+    async with TransactionPooler(database_url) as pooler, client_of(pooler.address) as client:
+        assert set((await sessions(pooler)).values()) == {clean}
+        await client.execute(leave)
+        found = [state[place] != clean[place] for state in (await sessions(pooler)).values()]
+        assert sorted(found) == [False, True]
+
+
+async def test_prepared_statements_are_refused(database_url: str) -> None:
+    async with (
+        pooled(database_url) as pooler,
+        await psycopg.AsyncConnection.connect(pooler.address, autocommit=True) as client,
+    ):
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            await client.execute("SELECT %s", [1], prepare=True)
+
+
+async def test_start_up_options_are_refused(database_url: str) -> None:
+    async with pooled(database_url) as pooler:
+        with pytest.raises(psycopg.OperationalError, match="options"):
+            await psycopg.AsyncConnection.connect(pooler.address, options="-c jit=off")
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["extended", "simple"])
+async def test_a_connection_is_given_back_after_rows_and_failures(database_url: str, binary: bool) -> None:
+    async with pooled(database_url, 1) as pooler, client_of(pooler.address) as client:
+        await client.execute("CREATE TABLE numbers (n int PRIMARY KEY)")
+        cursor = client.cursor(binary=binary)
+        for rows in (range(1000), [2000, 2000], range(3000, 4000)):
+            try:
+                async with cursor.copy("COPY numbers FROM STDIN") as copy:
+                    for number in rows:
+                        await copy.write_row([number])
+            except psycopg.errors.UniqueViolation:
+                assert rows == [2000, 2000]
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await cursor.execute("SELECT 1 / %s", [0])
+            async with client_of(pooler.address) as other:  # there is one connection only
+                await other.execute("SELECT 1")
+        async with client.pipeline():
+            counts = [await client.execute("SELECT count(*) FROM numbers") for _ in range(20)]
+        assert {await one.fetchone() for one in counts} == {(2000,)}
+
+
+# --- semlex behind it -----------------------------------------------------------------------------------------------
+
+
+def many(count: int, text: str = "running cat", start: int = 0) -> list[Document]:
+    numbers = random.Random(f"{text} {start}")
+    return [
+        Document(
+            f"{text} {' '.join(numbers.choices(WORDS, k=8))} n{number}",
+            {"number": number, "even": number % 2 == 0},
+            id=f"d{number}",
+        )
+        for number in range(start, start + count)
+    ]
+
+
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"query": "yellow fruit", "mode": "keyword"},
+    {"query": "yellow fruit", "mode": "vector"},
+    {"query": "yellow fruit"},
+    {"query": "yellow fruit", "fusion": "rrf", "top_k": 50},
+    {"query": "yellow fruit", "fusion": "linear", "deadline": 60.0},
+    {"query": "key rotation", "deadline": 60.0, "top_k": 100},
+    {"query": '"key rotation" vault', "mode": "keyword"},
+    {"query": '"key rotation" -banana'},
+    {"query": "cat ship", "filters": {"even": True}},
+    {"query": "cat n7", "filters": {"number": 7}, "mode": "vector"},
+    {"query": "cat", "top_k": 1000, "ef_search": 200},
+)
+
+
+def told(results: SearchResults) -> list[tuple[Any, ...]]:
+    """What is compared of an answer: everything but how long it took."""
+    assert results.warnings == []
+    return [(one.id, one.content, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
+
+
+async def compare(pooler: TransactionPooler, url: str) -> None:
+    """Newly opened, because each retriever has its own sample for completed fusion, older than the other's writes."""
+    async with retriever_of(pooler.address) as retriever, retriever_of(url) as direct:
+        for question in QUESTIONS:
+            behind, before = await retriever.search(**question), await direct.search(**question)
+            assert told(behind) == told(before), question
+            assert len(behind) > 0, question
+        assert await retriever.count({"even": True}) == await direct.count({"even": True})
+        assert await retriever.get(["d1", "missing", "d2"]) == await direct.get(["d1", "missing", "d2"])
+
+
+@pytest.mark.parametrize("lexical", ["bm25", "tsvector"])
+async def test_the_life_of_a_collection(database_url: str, open_folder: Path, lexical: str) -> None:
+    (open_folder / "notes.md").write_text("# Fruit\n\nA banana is a yellow fruit.\n\n# Ships\n\nA ship has a key.\n")
+    async with (
+        pooled(database_url) as pooler,
+        retriever_of(pooler.address, lexical=lexical) as retriever,
+    ):
+        await retriever.add_documents(many(300))  # straight into the empty tables
+        await compare(pooler, database_url)
+        await retriever.add_documents(many(200, "ship", start=200))  # by way of a temporary table
+        await retriever.add_documents(many(5, "vault", start=50))  # as arrays
+        await retriever.add_documents(many(100, "skipped"), on_duplicate="skip")
+        assert (await retriever.index(open_folder)).failed == 0
+        await compare(pooler, database_url)
+        assert (await retriever.delete([f"d{number}" for number in range(100, 180)])).chunks == 80
+        assert "hnsw_1" in await retriever.create_index()
+        await compare(pooler, database_url)
+        assert await retriever.embed_missing() == 0
+        await retriever.optimize()
+        if lexical == "bm25":
+            assert (await retriever.reindex_lexical()).generation == 2
+            check_index(database_url)
+        await compare(pooler, database_url)
+        status = await retriever.status()
+        assert status["chunks"] == status["embedded"] == await retriever.count()
+        assert [one["name"] for one in await retriever.collections()] == ["words"]
+        assert (await retriever.health_check())["ok"]
+        assert pooler.lent > 100
+        assert await retriever.drop_collection()
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT to_regclass(%s)", [CHUNK]).fetchone() == (None,)
+
+
+async def test_a_late_search_leaves_no_time_limit(database_url: str) -> None:
+    async with (
+        pooled(database_url) as pooler,
+        retriever_of(pooler.address) as retriever,
+        client_of(database_url) as blocking,
+    ):
+        await retriever.add_documents(many(20))
+        async with blocking.transaction():
+            await blocking.execute(f"LOCK TABLE {CHUNK}")
+            with pytest.raises(SearchTimeoutError):
+                await retriever.search("cat", mode="keyword", deadline=0.2)
+        assert len(await retriever.search("cat", 20)) == 20
+
+
+async def test_a_search_is_cancelled_behind_the_pooler(database_url: str) -> None:
+    """The cancellation reaches the backend, and the connection is given back at once."""
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    async with (
+        pooled(database_url, 1) as pooler,
+        retriever_of(pooler.address) as retriever,
+        client_of(database_url) as blocking,
+        client_of(database_url) as watching,
+    ):
+        await retriever.add_documents(many(20))
+        async with blocking.transaction():
+            await blocking.execute(f"LOCK TABLE {CHUNK}")
+            search = asyncio.create_task(retriever.search("cat"))
+            while await (await watching.execute(waiting)).fetchone() == (0,):  # noqa: ASYNC110 - the server tells no event
+                await asyncio.sleep(0.01)
+            search.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await search
+            assert await (await watching.execute(waiting)).fetchone() == (0,)
+            assert (await retriever.health_check())["ok"]  # there is one connection only
+        assert len(await retriever.search("cat", 20)) == 20
+
+
+async def test_a_user_in_a_transaction(database_url: str) -> None:
+    async with (
+        pooled(database_url) as pooler,
+        client_of(pooler.address) as client,
+        PostgreSQLRetriever(
+            None, HashEmbedder(16), use_reranking=False, collection="words", connection=client
+        ) as retriever,
+    ):
+        for number in range(3):
+            async with client.transaction():
+                await retriever.add_documents(many(100, start=100 * number))
+                assert client.info.transaction_status == TransactionStatus.INTRANS
+                assert await retriever.count() == 100 * (number + 1)
+                assert len(await retriever.search("cat", 100)) == 100
+
+
+class Together:
+    """Writers and searchers, each with a retriever of its own, until all have done enough.
+
+    Documents with the word ``constant`` are never touched, so that it is known what has to be found.
+    """
+
+    def __init__(self, url: str, rounds: int) -> None:
+        self.url = url
+        self.rounds = rounds
+        self.constant = many(30, "constant", start=IDS)
+
+    async def run(self) -> None:
+        async with retriever_of(self.url) as retriever:
+            await retriever.add_documents([*some_documents(random.Random(0), 100), *self.constant])
+        writing = [asyncio.create_task(self._write(seed)) for seed in range(WRITERS)]
+        searching = [asyncio.create_task(self._search(seed, writing)) for seed in range(SEARCHERS)]
+        await asyncio.gather(*writing, *searching)
+
+    async def _write(self, seed: int) -> None:
+        numbers = random.Random(f"write {seed}")
+        async with retriever_of(self.url, bulk=BulkIngestConfig(small_batch_rows=8)) as retriever:
+            for turn in range(self.rounds):
+                await retriever.add_documents(some_documents(numbers, numbers.choice([1, 5, 50])))
+                await retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
+                if turn % 5 == 1:
+                    await retriever.optimize()
+                if seed == 0 and turn == self.rounds // 2:
+                    await retriever.create_index()
+                    await retriever.reindex_lexical()
+
+    async def _search(self, seed: int, writing: Sequence[asyncio.Task[None]]) -> None:
+        numbers = random.Random(f"search {seed}")
+        done = 0
+        async with retriever_of(self.url) as retriever:
+            while done < self.rounds or not all(task.done() for task in writing):
+                mode = numbers.choice(["keyword", "hybrid"])
+                found = await retriever.search("constant", 30, mode=mode)
+                assert found.warnings == []
+                assert len(found) == 30
+                if mode == "keyword":
+                    assert {one.id for one in found} == {one.id for one in self.constant}
+                one = numbers.choice(self.constant)
+                nearest = await retriever.search(one.content, 1, mode="vector", deadline=60.0)
+                assert (nearest[0].id, nearest[0].vector_score) == (one.id, pytest.approx(1.0, abs=1e-5))
+                done += 1
+
+
+@pytest.mark.parametrize("size", [1, 2])
+async def test_writers_and_searchers_share_few_connections(database_url: str, size: int, full: bool) -> None:
+    """Nobody waits for a second connection while holding one: over a single one all would stand still."""
+    async with pooled(database_url, size) as pooler:
+        await Together(pooler.address, 100 if full else 10).run()
+        check_index(database_url)
+        async with retriever_of(pooler.address) as retriever, retriever_of(database_url) as direct:
+            for query in ("constant", "yellow fruit", "key rotation"):
+                assert told(await retriever.search(query, 100)) == told(await direct.search(query, 100))

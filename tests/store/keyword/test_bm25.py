@@ -1,0 +1,446 @@
+"""The engine ``bm25`` through a real server: its scores are those of the books, whatever was written and deleted."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex import Document, PostgreSQLRetriever, _core
+from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
+from semlex.search.pipeline import Search
+from semlex.store.keyword.bm25 import engine as bm25
+from semlex.store.keyword.bm25.engine import Bm25Engine, Bm25Options
+from semlex.store.query import legs
+from semlex.testing import HashEmbedder
+from tests.support.plain_bm25 import plain_bm25
+
+WORDS = ("cat", "cats", "dog", "running", "runner", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case", "E0502")
+
+
+def bm25_retriever(url: str, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", **({"lexical": "bm25", "collection": "words"} | options))
+
+
+async def scores(retriever: PostgreSQLRetriever, query: str, top_k: int = 1000, **options: Any) -> dict[str, float]:
+    hits = await retriever.search(query, top_k, mode="keyword", **options)
+    assert hits.warnings == [warning for warning in hits.warnings if "no word" in warning]
+    return {hit.id: hit.keyword_score or 0.0 for hit in hits}
+
+
+ids = st.integers(0, 30).map(str)
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(
+        st.dictionaries(st.integers(0, 30).map(str), texts, min_size=1, max_size=8), min_size=1, max_size=5
+    ),
+    deleted=st.sets(st.integers(0, 30).map(str), max_size=5),
+    query=texts,
+)
+async def test_scores_are_those_of_a_plain_bm25(
+    empty_database_url: str, batches: list[dict[str, str]], deleted: set[str], query: str
+) -> None:
+    async with bm25_retriever(empty_database_url) as retriever:
+        await retriever.delete(list(map(str, range(31))))
+        stored: dict[str, str] = {}
+        for batch in batches:
+            await retriever.add_documents([Document(text, id=name) for name, text in batch.items()])
+            stored |= batch
+            expected = plain_bm25({key: ("english", text) for key, text in stored.items()}, query)
+            assert await scores(retriever, query) == pytest.approx(expected, rel=1e-9)
+        await retriever.delete(sorted(deleted))
+        kept = {key: ("english", text) for key, text in stored.items() if key not in deleted}
+        expected = plain_bm25(kept, query)
+        assert await scores(retriever, query) == pytest.approx(expected, rel=1e-9)
+        async with bm25_retriever(empty_database_url) as other:
+            assert await scores(other, query) == pytest.approx(expected, rel=1e-9)
+
+
+searches = st.tuples(texts, st.integers(1, 4))
+writes = st.one_of(
+    st.dictionaries(ids, texts, min_size=1, max_size=4), st.sets(ids, min_size=1, max_size=4), st.just("optimize")
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.one_of(searches, writes), min_size=2, max_size=14))
+async def test_what_is_remembered_is_as_exact_as_what_is_read(empty_database_url: str, steps: list[Any]) -> None:
+    """One client searches, again and again, while another one writes."""
+    stored: dict[str, str] = {}
+    async with bm25_retriever(empty_database_url) as writing, bm25_retriever(empty_database_url) as searching:
+        await writing.delete(list(map(str, range(31))))
+        for step in steps:
+            match step:
+                case (query, times):
+                    expected = plain_bm25({key: ("english", text) for key, text in stored.items()}, query)
+                    for _ in range(times):
+                        assert await scores(searching, query) == pytest.approx(expected, rel=1e-9)
+                case dict():
+                    await writing.add_documents([Document(text, id=name) for name, text in step.items()])
+                    stored |= step
+                case set():
+                    await writing.delete(sorted(step))
+                    stored = {name: text for name, text in stored.items() if name not in step}
+                case _:
+                    await writing.optimize()
+
+
+async def test_an_index_in_memory_is_not_read_again_until_it_changes(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+    statement = bm25.index_statement
+    monkeypatch.setattr(bm25, "index_statement", lambda *given: read.append(given) or statement(*given))
+    async with bm25_retriever(database_url) as writing, bm25_retriever(database_url) as searching:
+        await writing.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
+        # Twice until the index is known to rest; then new words are read alone; a change is noticed.
+        for query, reads in (("cat", 1), ("cat", 1), ("cat", 0), ("cat -dog", 0), ("cat -dog", 0), ('"cat"', 0)):
+            assert list(await scores(searching, query)) == ["1"]
+            assert len(read) == reads, query
+            read.clear()
+        await writing.add_documents([Document("another cat", id="3")])
+        for reads in (1, 1, 0):
+            assert set(await scores(searching, "cat")) == {"1", "3"}
+            assert len(read) == reads
+            read.clear()
+
+
+async def test_best_first_and_ties_by_key(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        names = [f"same-{number}" for number in range(20)]
+        for start in range(0, 20, 5):
+            await retriever.add_documents([Document("a cat", id=name) for name in names[start : start + 5]])
+        await retriever.add_documents([Document("cat cat cat", id="best")])
+        hits = await retriever.search("cat", 8, mode="keyword")
+        everything = await retriever.search("cat", 100, mode="keyword")
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "SELECT chunk_id FROM semlex.words_chunk WHERE chunk_id <> 'best' ORDER BY document_id, chunk_id"
+        ).fetchall()
+    ordered = ["best", *(row[0] for row in rows)]
+    assert [hit.id for hit in hits] == ordered[:8]
+    assert [hit.id for hit in everything] == ordered
+
+
+async def test_constants_are_options(database_url: str) -> None:
+    stored = {"short": "cat", "long": "cat cat cat dog running ships"}
+    async with bm25_retriever(database_url, bm25=Bm25Options(k1=0.9, b=0.4)) as retriever:
+        await retriever.add_documents([Document(text, id=name) for name, text in stored.items()])
+        expected = plain_bm25({key: ("english", text) for key, text in stored.items()}, "cat", k1=0.9, b=0.4)
+        assert await scores(retriever, "cat") == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "value"), [("k1", -1.0), ("k1", float("nan")), ("b", 1.5), ("cache_bytes", -1)])
+def test_constants_out_of_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        Bm25Options(**{name: value})
+
+
+@pytest.mark.parametrize("narrow", [20_000, 3])
+async def test_a_filter_leaves_k_rows_whenever_there_are_k(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, narrow: int
+) -> None:
+    """Whether the filter is read as ids, or checked on the best candidates."""
+    monkeypatch.setattr(bm25, "NARROW_FILTER_ROWS", narrow)
+    async with bm25_retriever(database_url) as retriever:
+        # Those that pass score least.
+        documents = [Document("cat " * 3, {"kind": "other"}, id=f"other-{n}") for n in range(200)]
+        documents += [Document("cat and dog and much else", {"kind": "wanted"}, id=f"wanted-{n}") for n in range(10)]
+        await retriever.add_documents(documents)
+        hits = await retriever.search("cat", 10, mode="keyword", filters={"kind": "wanted"})
+        assert sorted(hit.id for hit in hits) == sorted(f"wanted-{n}" for n in range(10))
+        assert await retriever.search("cat", 10, mode="keyword", filters={"kind": "none"}) == []
+
+
+async def test_phrases_and_exclusions(database_url: str) -> None:
+    stored = {
+        "exact": "The hybrid search of texts.",
+        "turned": "A search that is hybrid.",
+        "other": "A hybrid car, and a search for it.",
+        "without": "Search engines.",
+    }
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document(text, id=name) for name, text in stored.items()])
+        assert set(await scores(retriever, "hybrid search")) == set(stored)
+        assert set(await scores(retriever, '"hybrid search"')) == {"exact"}
+        assert set(await scores(retriever, "search -hybrid")) == {"without"}
+        assert set(await scores(retriever, 'search -"hybrid search"')) == {"turned", "other", "without"}
+        assert set(await scores(retriever, 'car "hybrid search" -engines')) == {"exact"}
+
+
+@pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
+async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(database_url: str, fusion: Any) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+        # More of those that are excluded, and nearer, than the leg has candidates.
+        await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(40)])
+        await retriever.add_documents([Document(f"ships of many kinds {n}", id=f"ships-{n}") for n in range(5)])
+        assert len(await retriever.search("cats dogs", 50, fusion=fusion)) == 45
+        vector = HashEmbedder(8).embed_query("cats and dogs")
+        hits = await retriever.search("ships -dogs", 5, vector=vector, fusion=fusion)
+        assert {hit.id for hit in hits} == {f"ships-{n}" for n in range(5)}
+        # No chunk can hold that phrase; what is excluded stays so when its words are searched instead.
+        hits = await retriever.search('"cats and dogs" -dogs', vector=vector, fusion=fusion)
+        assert {hit.id for hit in hits} == {f"ships-{n}" for n in range(5)}
+        assert any("phrase" in warning for warning in hits.warnings)
+
+
+async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    ask = legs.ask
+
+    async def counted(connection: Any, questions: dict[str, Any]) -> Any:
+        asked.append(sorted(questions))
+        return await ask(connection, questions)
+
+    monkeypatch.setattr(legs, "ask", counted)
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+        await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(5)])
+        # More than a leg has candidates, so that the vectors find some which the words did not come to.
+        await retriever.add_documents([Document(f"dogs, cats and ships {n}", id=f"all-{n}") for n in range(90)])
+        hits = await retriever.search('"dogs cats" ships', 10, weights={"vector": 1.0})
+    assert any(hit.keyword_rank is None for hit in hits)
+    assert all(hit.id.startswith("all-") and hit.keyword_score and hit.vector_score is not None for hit in hits)
+    assert [names for names in asked if names] == [["keyword"]]
+
+
+async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    find = Search._find
+
+    async def counted(self: Search, *given: Any, **options: Any) -> Any:
+        looks.append(given[4])
+        return await find(self, *given, **options)
+
+    monkeypatch.setattr(Search, "_find", counted)
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+        await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(20)])
+        await retriever.add_documents([Document("ships", id="ships")])
+        assert [hit.id for hit in await retriever.search("ships -dogs", 5)] == ["ships"]
+        assert looks == [30]
+        await retriever.add_documents([Document("cats or dogs", id=f"either-{n}") for n in range(20)])
+        looks.clear()
+        assert [hit.id for hit in await retriever.search("ships -dogs", 5)] == ["ships"]
+        assert looks == [30, 120]
+
+
+async def test_texts_of_several_languages(database_url: str) -> None:
+    stored = {
+        "en": ("english", "The runners were running through Madrid"),
+        "es": ("spanish", "Los corredores corrían por Madrid"),
+        "es2": ("spanish", "El corredor de la casa"),
+        "zh": ("chinese", "我们在马德里跑步"),
+    }
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document(text, id=key, language=lang) for key, (lang, text) in stored.items()])
+        for query in ("running Madrid", "corredor", "跑步", "corredores runners 马德里"):
+            assert await scores(retriever, query) == pytest.approx(plain_bm25(stored, query), rel=1e-9)
+        # A retriever that sees the languages for the first time.
+        async with bm25_retriever(database_url) as other:
+            assert set(await scores(other, "corredor")) == {"es", "es2"}
+            hits = await other.search("corredor", mode="keyword")
+            assert all("**" in hit.excerpt for hit in hits)
+
+
+async def test_what_is_remembered_is_not_read_again(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
+        assert set(await scores(retriever, "cat")) == {"1"}
+        engine = retriever.collection.lexical
+        assert isinstance(engine, Bm25Engine)
+        before = engine.cache_figures()
+        assert set(await scores(retriever, "cat")) == {"1"}
+        after = engine.cache_figures()
+        assert after["misses"] == before["misses"]
+        assert after["hits"] > before["hits"]
+        # What somebody else writes is seen all the same.
+        async with bm25_retriever(database_url) as other:
+            await other.add_documents([Document("another cat", id="3")])
+            await other.delete(["1"])
+        assert set(await scores(retriever, "cat")) == {"3"}
+
+
+async def test_a_cache_of_no_bytes_changes_nothing(database_url: str) -> None:
+    async with bm25_retriever(database_url, bm25=Bm25Options(cache_bytes=0)) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        for _ in range(3):
+            assert set(await scores(retriever, "cat")) == {"1"}
+
+
+async def test_a_query_of_nothing_to_look_for_says_so(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("the cat", id="1")])
+        for query in ("the", "…", "-dog"):
+            hits = await retriever.search(query, mode="keyword")
+            assert hits == []
+        assert any("no word" in warning for warning in (await retriever.search("the", mode="keyword")).warnings)
+
+
+async def test_stop_words_are_a_choice(database_url: str) -> None:
+    async with bm25_retriever(database_url, stop_words=False) as retriever:
+        await retriever.add_documents([Document("the cat", id="1"), Document("a dog", id="2")])
+        assert set(await scores(retriever, "the")) == {"1"}
+
+
+async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", collection="words") as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE semlex.words_posting SET data = set_byte(data, 5, get_byte(data, 5) # 1)")
+        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --lexical"):
+            await retriever.search("cat", mode="keyword")
+        hits = await retriever.search("cat")
+        assert [hit.id for hit in hits] == ["1"]
+        assert any("damaged" in warning for warning in hits.warnings)
+        await retriever.reindex_lexical()
+        assert set(await scores(retriever, "cat")) == {"1"}
+
+
+@pytest.mark.parametrize("searched_before", [False, True])
+async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: str, searched_before: bool) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document(f"aardvark w{n}", id=str(n)) for n in range(40)])
+        # Once the index was seen twice, only what is missing is asked for.
+        for _ in range(2 * searched_before):
+            assert set(await scores(retriever, "aardvark")) == set(map(str, range(40)))
+        with psycopg.connect(database_url) as connection:
+            (form,) = connection.execute("SELECT get_byte(data, 5) FROM semlex.words_posting").fetchone() or (0,)
+            assert form != 0
+            connection.execute("UPDATE semlex.words_posting SET data = data || decode(repeat('00', 3000), 'hex')")
+        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --lexical"):
+            await retriever.search("w7", mode="keyword")
+        await retriever.reindex_lexical()
+        assert set(await scores(retriever, "w7")) == {"7"}
+
+
+@pytest.mark.parametrize("query", ["x/" * 255 + "y", "a/b-c.d@e_" * 51])
+async def test_a_token_of_many_words_is_searched(database_url: str, query: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("x b y", id="1"), Document("z", id="2")])
+        assert [hit.id for hit in await retriever.search(query, mode="keyword")] == ["1"]
+
+
+async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: str) -> None:
+    words = [f"word{n}" for n in range(65)]
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", stop_words=False) as retriever:
+        await retriever.add_documents([Document(" ".join(words), id="1"), Document("cat", id="2")])
+        for condition in (" ".join(f"-{word}" for word in words), '"' + " ".join(words) + '"'):
+            with pytest.raises(ValidationError, match="64 words in quotes or behind a dash") as caught:
+                await retriever.search(f"cat {condition}")
+            assert [(error.field, error.code) for error in caught.value.errors] == [("query", "too_long")]
+        assert [hit.id for hit in await retriever.search(" ".join(["cat", *(f"-{word}" for word in words[:64])]))] == [
+            "2"
+        ]
+        quoted = '"' + " ".join(words[:64]) + '"'
+        assert [hit.id for hit in await retriever.search(quoted, mode="keyword")] == ["1"]
+        # Who asks by vector alone asks for no words.
+        assert len(await retriever.search(" ".join(f"-{word}" for word in words), mode="vector")) == 2
+
+
+async def test_status_notices_segments_without_rows(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        assert (await retriever.status())["index_problem"] is None
+        with psycopg.connect(database_url) as connection:
+            connection.execute("DELETE FROM semlex.words_posting")
+        problem = (await retriever.status())["index_problem"]
+        assert "1 of 1 segments have lost their posting rows" in problem
+        assert "semlex reindex --lexical" in problem
+        await retriever.reindex_lexical()
+        assert (await retriever.status())["index_problem"] is None
+
+
+async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str) -> None:
+    """Twenty bytes that name every id from 2**40 on: none of them is listed, whoever reads them."""
+    tombstone_id = uuid.UUID(int=7)
+    content = b"\x01\x80\x80\x80\x80\x80\x40\xfe\xff\xff\xff\x0f"
+    covered = b"\x02\x03" + tombstone_id.bytes + (0).to_bytes(8, "little") + content
+    data = b"\x02" + zlib.crc32(covered).to_bytes(4, "little") + content
+    assert _core.decode_tombstone(tombstone_id.bytes, data).count == 2**32 - 1
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "INSERT INTO semlex.words_tombstone (tombstone_id, generation, data) "
+                "SELECT %s, generation, %s FROM semlex.words_segment LIMIT 1",
+                [tombstone_id, data],
+            )
+        assert (await retriever.status())["chunks_not_indexed"] == 0
+        await retriever.add_documents([Document("a bird", id="2")])
+        await retriever.optimize()
+        assert set(await scores(retriever, "cat dog bird")) == {"1", "2"}
+        assert await scores(retriever, "dog") == {}
+        with psycopg.connect(database_url) as connection:
+            assert connection.execute("SELECT count(*) FROM semlex.words_tombstone").fetchone() == (0,)
+
+
+async def test_another_analyzers_index_is_not_searched(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", collection="words") as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
+        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --lexical --collection words"):
+            await retriever.search("cat", mode="keyword")
+        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --lexical --collection words"):
+            await retriever.add_documents([Document("a dog", id="2")])
+        hits = await retriever.search("cat")
+        assert [hit.id for hit in hits] == ["1"]
+        assert any("analyzer" in warning for warning in hits.warnings)
+        await retriever.reindex_lexical()
+        await retriever.add_documents([Document("a dog", id="2")])
+        assert set(await scores(retriever, "cat dog")) == {"1", "2"}
+
+
+async def test_a_role_that_may_only_read_can_search(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS bm25_reader")
+        connection.execute("CREATE ROLE bm25_reader LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA semlex TO bm25_reader")
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO bm25_reader")
+    url = psycopg.conninfo.make_conninfo(
+        database_url, user="bm25_reader", options="-c default_transaction_read_only=on"
+    )
+    try:
+        async with bm25_retriever(url) as retriever:
+            assert set(await scores(retriever, "cat")) == {"1"}
+    finally:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("DROP OWNED BY bm25_reader")
+            connection.execute("DROP ROLE bm25_reader")
+
+
+async def test_rows_deleted_behind_our_back_are_filled_up(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("cat " * (n + 1), id=f"{n}") for n in range(20)])
+        best = [hit.id for hit in await retriever.search("cat", 20, mode="keyword")]
+        with psycopg.connect(database_url) as connection:
+            connection.execute("DELETE FROM semlex.words_chunk WHERE chunk_id = ANY(%s)", [best[:5]])
+        hits = await retriever.search("cat", 10, mode="keyword")
+        assert [hit.id for hit in hits] == best[5:15]
+
+
+async def test_a_word_that_only_another_language_looks_for_is_no_warning(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("the cat", id="1"), Document("the dog", id="2", language="simple")])
+        hits = await retriever.search("the", mode="keyword")
+        assert ([hit.id for hit in hits], hits.warnings) == (["2"], [])
+
+
+async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", collection="words") as retriever:
+        await retriever.add_documents([Document("hybrid search", id="1"), Document("searching a hybrid", id="2")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE semlex.words_chunk SET language = 'german'")
+        hits = await retriever.search('"hybrid search"')
+        assert ([hit.id for hit in hits], hits.warnings) == (["1"], [])

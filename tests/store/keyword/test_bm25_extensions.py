@@ -1,0 +1,428 @@
+"""The keyword engines on extensions, on a server that has them: plain BM25 is their specification."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg.conninfo import make_conninfo
+
+from benches.bm25_server import bm25_server
+from semlex import Document, PostgreSQLRetriever
+from semlex.diagnostics.doctor import examine_server
+from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.store.keyword import pg_textsearch
+from semlex.store.keyword.pg_search import STEMMERS
+from semlex.store.postgres.extensions import Extension
+from semlex.store.query import chunks
+from semlex.store.query.filters import Filter, parse_filters
+from semlex.store.query.legs import Statement, ask, run_legs
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.query.legs import Key, LegAnswer
+
+ENGINES = ("pg_textsearch", "pg_search")
+# Words that no stemmer changes and no list of stop words holds; a few are in most texts, most in few.
+WORDS = [f"w{number}x" for number in range(60)]
+WEIGHTS = [1 / (1 + number) for number in range(60)]
+K1, B = 1.2, 0.75
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
+    with bm25_server(request.config.getoption("--bm25-server")) as url:
+        yield url
+
+
+def new_database(server: str, name: str, *statements: str) -> str:
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    url = make_conninfo(server, dbname=name)
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in ("CREATE EXTENSION vector", *statements):
+            connection.execute(statement)
+    return url
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def url(server: str, engine: str) -> str:
+    """A database with the extension of the engine, in a schema that nobody has on a path where that is possible."""
+    apart = " SCHEMA apart" if engine == "pg_textsearch" else ""
+    return new_database(server, f"of_{engine}", "CREATE SCHEMA apart", f"CREATE EXTENSION {engine}{apart}")
+
+
+def opened(url: str, engine: str, collection: str, **options: Any) -> SyncRetriever:
+    options = {"use_reranking": False, "embedding_model": "none"} | options
+    return SyncRetriever(url, lexical=engine, collection=collection, **options)
+
+
+# --- the specification ------------------------------------------------------------------------------------------------
+
+
+def plain_bm25(texts: Mapping[str, str], query: str) -> dict[str, float]:
+    """Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009), with the idf that is never negative."""
+    words = {name: text.split() for name, text in texts.items()}
+    average = sum(map(len, words.values())) / len(words)
+    scores: dict[str, float] = dict.fromkeys(texts, 0.0)
+    for term in query.split():
+        holding = {name: found.count(term) for name, found in words.items() if term in found}
+        idf = math.log(1 + (len(texts) - len(holding) + 0.5) / (len(holding) + 0.5))
+        for name, count in holding.items():
+            scores[name] += idf * count * (K1 + 1) / (count + K1 * (1 - B + B * len(words[name]) / average))
+    return scores
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    """Fewer than 40 words each: up to there the extensions keep lengths exactly."""
+    generator = random.Random(7)
+    return {f"d{n:04}": " ".join(generator.choices(WORDS, WEIGHTS, k=generator.randint(1, 39))) for n in range(600)}
+
+
+@pytest.fixture(scope="module")
+def library(url: str, engine: str, texts: dict[str, str]) -> Iterator[SyncRetriever]:
+    with opened(url, engine, "library") as retriever:
+        retriever.add_documents([Document(text, {"n": int(name[1:]) % 50}, id=name) for name, text in texts.items()])
+        yield retriever
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=8, unique=True),
+    st.integers(1, 40),
+    st.none() | st.integers(0, 50),
+)
+def test_answers_are_those_of_plain_bm25(
+    library: SyncRetriever, texts: dict[str, str], words: list[str], top_k: int, remainder: int | None
+) -> None:
+    filters = None if remainder is None else {"n": remainder}
+    hits = library.search(" ".join(words), top_k=top_k, filters=filters)
+    scores = plain_bm25(texts, " ".join(words))
+    passing = {name for name, score in scores.items() if score > 0}
+    if remainder is not None:
+        passing = {name for name in passing if int(name[1:]) % 50 == remainder}
+    expected = sorted((scores[name] for name in passing), reverse=True)[:top_k]
+    assert [hit.keyword_score for hit in hits] == pytest.approx(expected, rel=1e-5)
+    assert [hit.keyword_score for hit in hits] == pytest.approx([scores[hit.id] for hit in hits], rel=1e-5)
+    assert {hit.id for hit in hits} <= passing
+    assert hits.warnings == []
+
+
+def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
+    assert library.retriever.collection.lexical.score_name == "bm25"
+    assert library.status()["lexical"] == engine
+
+
+# --- order, filters ---------------------------------------------------------------------------------------------------
+
+
+def document_order(names: Sequence[str]) -> list[str]:
+    keys = dict(zip(names, chunks.chunk_keys(names), strict=True))
+    return sorted(names, key=lambda name: (keys[name], name.encode()))
+
+
+def add_out_of_order(retriever: SyncRetriever, documents: list[Document]) -> None:
+    """One call stores its rows in the order of their keys, which is the order of ties, too; so these are many calls."""
+    last_first = sorted(documents, key=lambda document: chunks.chunk_keys([document.id or ""]), reverse=True)
+    step = math.ceil(len(documents) / 10)
+    for start in range(0, len(documents), step):
+        retriever.add_documents(last_first[start : start + step])
+
+
+def test_ties_go_by_key(url: str, engine: str) -> None:
+    names = [*(f"same-{n}" for n in range(150)), "n" * 512]
+    with opened(url, engine, "ties") as retriever:
+        documents = [Document("alpha beta", {"n": n % 3}, id=name) for n, name in enumerate(names)]
+        add_out_of_order(retriever, documents)
+        # Later, so that the index holds them in another part; better than the rest, and worse.
+        retriever.add_documents([Document("alpha alpha", id="better"), Document("alpha " + "gamma " * 20, id="worse")])
+        order = document_order(names)
+        for top_k in (1, 2, 7, 40, 151, 152, 153, 200):
+            expected = ["better", *order, "worse"][:top_k]
+            assert [hit.id for hit in retriever.search("alpha", top_k=top_k)] == expected
+        kept = [name for name in order if names.index(name) % 3 == 1]
+        assert [hit.id for hit in retriever.search("alpha", top_k=30, filters={"n": 1})] == kept[:30]
+
+
+@pytest.fixture(scope="module")
+def uneven(url: str, engine: str) -> Iterator[SyncRetriever]:
+    """2,475 equal texts, and 25 that are worse and that a filter keeps."""
+    with opened(url, engine, "uneven") as retriever:
+        texts = ["sea hill" if n % 100 == 0 else "sea sea sea hill" for n in range(2500)]
+        documents = [Document(text, {"kept": n % 100 == 0}, id=f"{n}") for n, text in enumerate(texts)]
+        add_out_of_order(retriever, documents)
+        yield retriever
+
+
+WORST = [f"{n}" for n in range(0, 2500, 100)]
+
+
+def test_a_filter_that_keeps_only_the_worst(uneven: SyncRetriever) -> None:
+    kept = document_order(WORST)
+    assert [hit.id for hit in uneven.search("sea", top_k=20, filters={"kept": True})] == kept[:20]
+    assert [hit.id for hit in uneven.search("sea", top_k=30, filters={"kept": True})] == kept
+    assert uneven.search("sea", filters={"kept": "never"}) == []
+
+
+def test_more_equals_than_are_looked_for_at_first(uneven: SyncRetriever) -> None:
+    equal = document_order([f"{n}" for n in range(2500) if n % 100])
+    assert [hit.id for hit in uneven.search("sea", top_k=20)] == equal[:20]
+
+
+@pytest.mark.parametrize("engine", ["pg_textsearch"], indirect=True)
+@pytest.mark.parametrize("narrow", [25, 24])
+def test_collections_larger_than_the_extension_looks_at(
+    uneven: SyncRetriever, monkeypatch: pytest.MonkeyPatch, narrow: int
+) -> None:
+    best = pg_textsearch._Query._best
+
+    def only_three(query: Any, depth: int) -> Statement:
+        statement = best(query, depth)
+        return Statement(statement.text, statement.parameters | {"limit": 3})
+
+    monkeypatch.setattr(pg_textsearch, "MAX_DEPTH", 2499)
+    monkeypatch.setattr(pg_textsearch, "NARROW_FILTER_ROWS", narrow)
+    monkeypatch.setattr(pg_textsearch._Query, "_best", only_three)
+    hits = uneven.search("sea", top_k=30, filters={"kept": True})
+    if narrow == len(WORST):
+        assert [hit.id for hit in hits] == document_order(WORST)
+        assert hits.warnings == []
+    else:
+        assert len(hits) == 3
+        assert hits.warnings == ["the keyword leg looked at the best 2499 chunks only"]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(
+    writes=st.lists(
+        st.tuples(st.integers(0, 12), st.none() | st.lists(st.sampled_from(WORDS), min_size=1, max_size=5)), max_size=12
+    )
+)
+def test_what_is_written_is_found_at_once(writes: list[tuple[int, list[str] | None]], busy: SyncRetriever) -> None:
+    held: dict[str, list[str]] = {}
+    for number, words in writes:
+        name = f"doc{number}"
+        if words is None:
+            busy.delete([name])
+            held.pop(name, None)
+        else:
+            busy.add_documents([Document(" ".join(words), id=name)])
+            held[name] = words
+    for word, _ in Counter(word for words in held.values() for word in words).most_common(3):
+        found = {hit.id for hit in busy.search(word, top_k=30)}
+        assert found == {name for name, words in held.items() if word in words}
+    busy.delete([f"doc{number}" for number in range(13)])
+    assert busy.search(" ".join(WORDS)) == []
+
+
+@pytest.fixture(scope="module")
+def busy(url: str, engine: str) -> Iterator[SyncRetriever]:
+    with opened(url, engine, "busy") as retriever:
+        yield retriever
+
+
+async def test_an_uncommitted_text_is_found_by_its_own_transaction(url: str, engine: str) -> None:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        options = {"lexical": engine, "collection": "uncommitted", "use_reranking": False}
+        async with PostgreSQLRetriever(None, "none", connection=connection, **options) as retriever:
+            await retriever.add_documents([Document("a lonely cat", id="cat")])
+            assert [hit.id for hit in await retriever.search("cat")] == ["cat"]
+        await connection.rollback()
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+HOSTILE = (
+    *("'", '"', "\\", "--", ";", "%s %(query)s $1 {0}", "()[]{}^~*?:", "w0x AND", "NOT w0x", "words:w0x", "!w0x"),
+    *("semlex.library_keyword_text:w0x", '{"match": 1}', "{w0x,w1x}", "\u0001\u200b\ufeff", "😀 é ß İ", "the of and"),
+)
+
+
+@settings(max_examples=60)
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=200))
+def test_no_text_is_an_error(library: SyncRetriever, query: str) -> None:
+    if query.strip():
+        assert library.search(query).warnings == []
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+def test_operators_mean_nothing(library: SyncRetriever, texts: dict[str, str], query: str) -> None:
+    hits = library.search(query, top_k=1000)
+    assert hits.warnings == []
+    found = {name for name, text in texts.items() if "w0x" in text.split()}
+    assert {hit.id for hit in hits} >= (found if query in {"w0x AND", "NOT w0x", "!w0x"} else set())
+
+
+def test_any_of_the_words_is_enough(library: SyncRetriever, texts: dict[str, str]) -> None:
+    found = {name for name, text in texts.items() if {"w40x", "w50x"} & set(text.split())}
+    assert {hit.id for hit in library.search("w40x w50x nowhere", top_k=1000)} == found
+
+
+def test_many_words_are_cut(library: SyncRetriever) -> None:
+    hits = library.search(" ".join(f"v{n}x" for n in range(64)) + " w0x")
+    assert hits == []
+    assert hits.warnings == ["the query has 65 terms; the first 64 were searched"]
+
+
+def test_words_are_stemmed_in_the_collections_language(url: str, engine: str) -> None:
+    with opened(url, engine, "spanish", language="spanish") as retriever:
+        retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos"), Document("Otro.", id="otro")])
+        (hit,) = retriever.search("gato")
+        assert hit.id == "gatos"
+        assert "**gatos**" in hit.excerpt
+        assert retriever.search("los") == []
+
+
+@pytest.mark.parametrize("language", ["simple", *STEMMERS])
+def test_every_language_of_pg_search_is_known_to_the_server(languages: str, language: str) -> None:
+    with opened(languages, "pg_search", language, language=language) as retriever:
+        retriever.add_documents([Document("Zanzibar", id="only")])
+        assert [hit.id for hit in retriever.search("zanzibar")] == ["only"]
+
+
+@pytest.fixture(scope="module")
+def languages(server: str) -> str:
+    return new_database(server, "languages", "CREATE EXTENSION pg_search")
+
+
+def test_languages_that_are_not_known(url: str, engine: str) -> None:
+    with pytest.raises(ConfigurationError, match="language"):
+        opened(url, engine, "klingon", language="english'; --").initialize()
+    refusal: tuple[Any, str] = (
+        (ConfigurationError, "choose simple") if engine == "pg_search" else (StoreError, "klingon")
+    )
+    with pytest.raises(refusal[0], match=refusal[1]):
+        opened(url, engine, "klingon", language="klingon").initialize()
+
+
+# --- exact scores, other legs -----------------------------------------------------------------------------------------
+
+
+async def keyword_answer(
+    retriever: PostgreSQLRetriever, query: str, limit: int, keys: Sequence[Key], condition: Filter | None = None
+) -> tuple[LegAnswer, NDArray[np.float64]]:
+    async def work(connection: Any) -> tuple[LegAnswer, NDArray[np.float64]]:
+        collection = retriever.collection
+        leg = collection.lexical.leg(collection.names, query, limit, condition or Filter())
+        assert leg is not None
+        answer = (await run_legs(connection, [leg]))["keyword"]
+        assert answer.scores_of is not None
+        return answer, (await ask(connection, {"keyword": answer.scores_of(keys)}))["keyword"]
+
+    return await retriever._database.read("test", work)
+
+
+async def test_scores_of_other_chunks_are_those_of_the_leg(
+    url: str, engine: str, library: SyncRetriever, texts: dict[str, str]
+) -> None:
+    query = "w3x w7x w20x"
+    async with PostgreSQLRetriever(url, "none", collection="library", use_reranking=False) as retriever:
+        every, none = await keyword_answer(retriever, query, 1000, [])
+        assert none.shape == (0,)
+        keys: list[Key] = [(key, name) for name in texts for key, _ in chunks.possible_keys([name])[:1]]
+        narrow, scores = await keyword_answer(
+            retriever, query, 1, [*keys, (keys[0][0], "gone")], parse_filters({"n": 3})
+        )
+        assert len(narrow.keys) == 1
+        found = dict(zip(every.keys, every.scores, strict=True))
+        assert scores[:-1] == pytest.approx([found.get(key, 0.0) for key in keys], rel=1e-6)
+        assert np.isnan(scores[-1])
+
+
+def test_hybrid(url: str, engine: str) -> None:
+    with opened(url, engine, "hybrid", embedding_model=HashEmbedder(16)) as retriever:
+        retriever.add_documents([Document(f"stone {word}", id=word) for word in ("sea", "hill", "river")])
+        hits = retriever.search("stone hill", top_k=3)
+        assert (hits.mode, hits.warnings, hits[0].id) == ("hybrid", [], "hill")
+        assert all(hit.vector_rank and hit.keyword_rank for hit in hits)
+
+
+def test_each_leg_scores_what_only_the_other_found(url: str, engine: str) -> None:
+    embedder = HashEmbedder(16)
+    with opened(url, engine, "completed", embedding_model=embedder) as retriever:
+        retriever.add_documents([Document(f"stone {word}", id=word) for word in ("sea", "hill", "river", "wind")])
+        vector = embedder.embed_query("stone sea")
+        cosines = {hit.id: hit.vector_score for hit in retriever.search(vector=vector)}
+        ranks = {hit.id: hit.keyword_score for hit in retriever.search("hill", mode="keyword")}
+        for leg in ("vector", "keyword"):
+            (hit,) = retriever.search("hill", 1, vector=vector, candidates=1, weights={leg: 1.0})
+            assert (hit.vector_rank is None, hit.keyword_rank is None) == (leg == "keyword", leg == "vector")
+            assert hit.vector_score == pytest.approx(cosines[hit.id])
+            assert hit.keyword_score == pytest.approx(ranks.get(hit.id, 0.0))
+
+
+# --- without the extension --------------------------------------------------------------------------------------------
+
+
+def test_without_the_extension_the_error_has_the_remedy(server: str, engine: str) -> None:
+    url = new_database(server, f"without_{engine}")
+    with pytest.raises(UnsupportedServerError, match=f"CREATE EXTENSION {engine};"):
+        opened(url, engine, "words").initialize()
+    assert examine_server(url).keyword_engines[engine].endswith(f"CREATE EXTENSION {engine};")
+    # What stands in the way of one engine stands in the way of no other.
+    with opened(url, "tsvector", "words") as retriever:
+        assert retriever.add_documents([Document("a cat", id="cat")]) == ["cat"]
+
+
+def test_an_extension_that_went_away_leaves_the_vector_leg(server: str, engine: str) -> None:
+    url = new_database(server, f"leaving_{engine}", f"CREATE EXTENSION {engine}")
+    with opened(url, engine, "words", embedding_model=HashEmbedder(16)) as retriever:
+        retriever.add_documents([Document("a cat", id="cat")])
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP EXTENSION {engine} CASCADE")
+    with opened(url, engine, "words", embedding_model=HashEmbedder(16)) as retriever:
+        hits = retriever.search("cat")
+        assert [hit.id for hit in hits] == ["cat"]
+        assert any(f"CREATE EXTENSION {engine};" in warning for warning in hits.warnings)
+        with pytest.raises(UnsupportedServerError, match=f"CREATE EXTENSION {engine};"):
+            retriever.search("cat", mode="keyword")
+
+
+def test_the_doctor_finds_the_extension(url: str, engine: str) -> None:
+    found = examine_server(url)
+    schema = {"pg_textsearch": "apart", "pg_search": "paradedb"}[engine]
+    assert found.keyword_engines[engine].endswith(f"in schema {schema}")
+    assert (found.postgres, found.pgvector, found.read_only) == (17, "0.8.2", False)
+
+
+def test_a_server_that_did_not_load_the_library(request: pytest.FixtureRequest) -> None:
+    with bm25_server(request.config.getoption("--bm25-server"), shared_preload_libraries="") as server:
+        engines = examine_server(server).keyword_engines
+        assert "add pg_textsearch to shared_preload_libraries" in engines["pg_textsearch"]
+        assert "shared_preload_libraries" not in engines["pg_search"]
+
+
+@pytest.mark.parametrize(
+    ("extension", "remedy"),
+    [
+        (Extension("pg_search"), "install its package on the server; run: CREATE EXTENSION pg_search;"),
+        (Extension("pg_search", "0.25.3", "0.20.9", "paradedb"), "ALTER EXTENSION pg_search UPDATE;"),
+        (Extension("pg_textsearch", "1.4.0", "1.4.0", "public", loaded=False), "and restart the server"),
+        (Extension("pg_textsearch", "1.4.0", None, None, loaded=False), "restart the server; run: CREATE EXTENSION"),
+        (Extension("pg_textsearch", "1.5.0-dev", "1.5.0-dev", "public"), None),
+    ],
+)
+def test_what_an_extension_lacks(extension: Extension, remedy: str | None) -> None:
+    problem = extension.problem
+    assert problem is None if remedy is None else problem is not None and remedy in problem

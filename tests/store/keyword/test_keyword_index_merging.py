@@ -1,0 +1,348 @@
+"""Merging segments: what is merged when, and that nothing is lost, doubled or raised from the dead by it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.errors import DamagedSegmentError, StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.keyword.bm25 import merge as merging
+from semlex.store.keyword.bm25.merge import (
+    FULL_CHUNKS,
+    MOST_TOMBSTONES,
+    PACKED_TIER,
+    TIER,
+    choose_merge,
+    choose_packing,
+    merge_once,
+)
+from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.types.documents import Document
+from tests.support.keyword_index import check_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.ingest.progress import Progress
+
+SEGMENT, POSTING, TOMBSTONE = "semlex.words_segment", "semlex.words_posting", "semlex.words_tombstone"
+
+
+def bm25(url: str, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"lexical": "bm25", "collection": "words"} | options)
+
+
+def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
+    return [Document(f"{text} {number}", id=f"d{number}") for number in range(start, start + count)]
+
+
+def unmerged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Keeps writers from merging until the answer is called."""
+    wanted = merging.choose_merge
+    monkeypatch.setattr(merging, "choose_merge", lambda _: [])
+    return lambda: monkeypatch.setattr(merging, "choose_merge", wanted)
+
+
+# --- the policy -----------------------------------------------------------------------------------------------------
+
+
+class Store:
+    """Segments as numbers: what the policy does to them, and what that costs."""
+
+    def __init__(self, choose: Callable[[list[int]], list[int]] = choose_merge) -> None:
+        self.sizes: list[int] = []
+        self.rewritten = 0
+        self._choose = choose
+
+    def add(self, size: int) -> None:
+        self.sizes.append(size)
+        self.settle()
+
+    def settle(self) -> None:
+        while chosen := self._choose(self.sizes):
+            total = sum(self.sizes[place] for place in chosen)
+            assert len(chosen) == len(set(chosen)) >= 2
+            assert total <= SEGMENT_CHUNKS
+            self.rewritten += total
+            self.sizes = [size for place, size in enumerate(self.sizes) if place not in chosen] + [total]
+
+
+sizes = st.lists(st.integers(0, SEGMENT_CHUNKS) | st.integers(0, 5_000), max_size=60)
+
+
+@given(sizes=sizes)
+def test_any_segments_settle_to_few(sizes: list[int]) -> None:
+    store = Store()
+    store.sizes = list(sizes)
+    store.settle()
+    assert sum(store.sizes) == sum(sizes)
+    in_tiers = Counter(merging.tier(size) for size in store.sizes)
+    assert all(in_tiers[power] < TIER for power in range(PACKED_TIER))
+    small = [size for size in store.sizes if merging.tier(size) <= PACKED_TIER]
+    assert sum(small) <= SEGMENT_CHUNKS
+
+
+@given(sizes=sizes)
+def test_packing_ends_with_nothing_that_fits_together(sizes: list[int]) -> None:
+    store = Store(choose_packing)
+    store.sizes = list(sizes)
+    store.settle()
+    assert sum(store.sizes) == sum(sizes)
+    smallest = sorted(store.sizes)[:2]
+    assert len(smallest) < 2 or sum(smallest) > SEGMENT_CHUNKS
+
+
+def test_single_rows_are_rewritten_once_a_tier() -> None:
+    store = Store()
+    rows = 70_000
+    for _ in range(rows):
+        store.add(1)
+        # Seven of each of the small sizes, and the large ones that wait for a full segment.
+        assert len(store.sizes) <= (TIER - 1) * PACKED_TIER + 1 + SEGMENT_CHUNKS // TIER**PACKED_TIER
+    assert store.rewritten <= (PACKED_TIER + 1) * rows
+
+
+@pytest.mark.parametrize("batch", [500, 1_000, 5_000, 10_000])
+def test_a_load_in_batches_ends_in_full_segments(batch: int) -> None:
+    store = Store()
+    for _ in range(1_000_000 // batch):
+        store.add(batch)
+    full = [size for size in store.sizes if size >= FULL_CHUNKS]
+    assert sum(full) >= 1_000_000 - SEGMENT_CHUNKS
+    # Once for each tier on the way from a batch to a full segment.
+    assert store.rewritten <= (PACKED_TIER - merging.tier(batch) + 1.1) * 1_000_000
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rows_are_rewritten_a_few_times_whatever_the_batches(seed: int) -> None:
+    numbers = random.Random(seed)
+    store, rows = Store(), 0
+    while rows < 200_000:
+        size = int(2 ** numbers.uniform(0, 14))
+        store.add(size)
+        rows += size
+    assert store.rewritten <= (PACKED_TIER + 3) * rows
+
+
+# --- merging --------------------------------------------------------------------------------------------------------
+
+
+async def test_single_additions_are_merged_as_they_come(database_url: str) -> None:
+    async with bm25(database_url) as retriever:
+        for number in range(70):
+            await retriever.add_documents([Document(f"a cat {number}", id=f"d{number % 40}")])
+            assert check_index(database_url)["segments"] <= 2 * (TIER - 1)
+        await retriever.delete([f"d{number}" for number in range(10)])
+        figures = check_index(database_url)
+    assert figures["tombstones"] <= MOST_TOMBSTONES
+
+
+async def test_tombstones_are_put_together_and_done_with(database_url: str) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(200))
+        for number in range(MOST_TOMBSTONES - 1):
+            await retriever.delete([f"d{number}"])
+        assert check_index(database_url)["tombstones"] == MOST_TOMBSTONES - 1
+        await retriever.delete(["d100"])
+        figures = check_index(database_url)
+        # A sixth of the segment is dead: not yet worth rewriting it.
+        assert (figures["segments"], figures["tombstones"], figures["dead"]) == (1, 1, MOST_TOMBSTONES)
+        for number in range(101, 101 + MOST_TOMBSTONES):
+            await retriever.delete([f"d{number}"])
+        figures = check_index(database_url)
+        assert (figures["segments"], figures["dead"]) == (1, 1)
+        await retriever.delete([f"d{number}" for number in range(200)])
+        await retriever.optimize()
+        assert check_index(database_url) == {"segments": 0, "tombstones": 0, "dead": 0, "generation": 1, "building": 0}
+
+
+async def test_optimizing_leaves_few_segments_and_no_tombstone(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = unmerged(monkeypatch)
+    languages = [None, "spanish", "german"]
+    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
+        await retriever.add_documents(
+            [Document(f"a cat {n}", id=f"d{n}", language=languages[n % 3]) for n in range(300)]
+        )
+        await retriever.delete([f"d{number}" for number in range(0, 300, 7)])
+        await retriever.add_documents(many(50, "a dog"))
+        segments = check_index(database_url)["segments"]
+        assert segments > 40
+        merge()
+        seen: list[Progress] = []
+        merged = await retriever.optimize(seen.append)
+        figures = check_index(database_url)
+        assert (figures["segments"], figures["tombstones"]) == (3, 0)
+        assert merged >= segments
+        assert {step.stage for step in seen} == {"merge"}
+        assert all(0 < step.done <= (step.total or 0) for step in seen)
+        assert await retriever.optimize() == 0
+        assert (await retriever.status())["index_segments"] == 3
+
+
+async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = merging.merge_once
+    rounds = 0
+
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(30))
+        await retriever.add_documents(many(10, "a dog"))
+
+        async def with_a_writer(*arguments: Any, **options: Any) -> merging.MergeStep:
+            nonlocal rounds
+            rounds += 1
+            await retriever.add_documents(many(1, start=100 + rounds))
+            return await once(*arguments, **options)
+
+        monkeypatch.setattr(merging, "merge_once", with_a_writer)
+        await retriever.optimize()
+        check_index(database_url)
+    assert 2 <= rounds <= 10
+
+
+async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    unmerged(monkeypatch)
+    monkeypatch.setattr(merging, "SEGMENT_CHUNKS", 50)
+    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
+        await retriever.add_documents(many(190))
+        await retriever.delete([f"d{number}" for number in range(10)])
+        await retriever.optimize()
+        check_index(database_url)
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(f"SELECT chunks FROM {SEGMENT} ORDER BY 1").fetchall()  # noqa: S608 - a constant
+    assert all(chunks <= 50 for (chunks,) in rows)
+    assert len(rows) <= 6
+
+
+async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is added meanwhile is neither lost nor merged twice."""
+    let_go = unmerged(monkeypatch)
+    merged = NewSegment.merged
+    meanwhile: list[Any] = []
+
+    async with bm25(database_url) as retriever, bm25(database_url) as other:
+        for start in range(0, 80, 10):
+            await retriever.add_documents(many(10, start=start))
+        await retriever.delete(["d1"])
+        let_go()
+        loop = asyncio.get_running_loop()
+
+        async def change() -> None:
+            await other.delete(["d2", "d77"])
+            await other.add_documents(many(2, "a dog", start=79))
+
+        def slow(*arguments: Any) -> NewSegment:
+            if not meanwhile:
+                meanwhile.append(asyncio.run_coroutine_threadsafe(change(), loop).result())
+            return merged(*arguments)
+
+        monkeypatch.setattr(NewSegment, "merged", slow)
+        await merge_once(retriever._opened.database, retriever.collection)
+        assert len(meanwhile) == 1
+        figures = check_index(database_url)
+        assert figures["dead"] == 3
+        await retriever.optimize()
+        assert check_index(database_url)["dead"] == 0
+        assert await retriever.count() == 78
+
+
+@pytest.mark.parametrize("lock", [True, False], ids=["one lock", "no lock"])
+async def test_two_who_merge_at_once(database_url: str, monkeypatch: pytest.MonkeyPatch, lock: bool) -> None:
+    """Under one lock the second leaves it to the first; without any, the server refuses whoever is later."""
+    let_go = unmerged(monkeypatch)
+    async with bm25(database_url) as retriever:
+        for start in range(10):
+            await retriever.add_documents(many(7, start=start * 7))
+        let_go()
+        if not lock:
+            monkeypatch.setattr(merging, "merging_lock", lambda _: random.getrandbits(60))
+        monkeypatch.setattr("semlex.store.postgres.database.RETRY_ATTEMPTS", 1)
+        merged = NewSegment.merged
+        loop = asyncio.get_running_loop()
+        inner: list[Any] = []
+
+        def with_another(*arguments: Any) -> NewSegment:
+            if not inner:
+                inner.append(None)
+                another = merge_once(retriever._opened.database, retriever.collection)
+                inner.append(asyncio.run_coroutine_threadsafe(another, loop).result(30))
+            return merged(*arguments)
+
+        monkeypatch.setattr(NewSegment, "merged", with_another)
+        outer = await merge_once(retriever._opened.database, retriever.collection)
+        assert (outer.done, outer.busy) == (lock, not lock)
+        assert (inner[1].done, inner[1].busy) == (not lock, lock)
+        check_index(database_url)
+
+
+async def test_a_merge_that_fails_does_not_fail_the_write(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(*_: Any, **__: Any) -> None:
+        raise StoreError("no room left")
+
+    async with bm25(database_url) as retriever:
+        monkeypatch.setattr(merging, "merge_once", failing)
+        with caplog.at_level(logging.WARNING, "semlex"):
+            for number in range(TIER):
+                await retriever.add_documents(many(1, start=number))
+        assert "no room left" in caplog.text
+        assert await retriever.count() == TIER
+    assert check_index(database_url)["segments"] == TIER
+
+
+@pytest.mark.parametrize("damage", ["segment SET header = header || 'x'", "posting SET data = ''"])
+async def test_a_damaged_segment_is_told_and_healed(
+    database_url: str, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(20))
+        with psycopg.connect(database_url) as connection:
+            connection.execute(f"UPDATE semlex.words_{damage}")
+        for number in range(TIER):
+            await retriever.add_documents(many(1, start=100 + number))
+        await retriever.delete(["d1"])
+        with pytest.raises(DamagedSegmentError, match="semlex reindex --lexical"):
+            await retriever.optimize()
+        damaged_header = "header" in damage
+        assert ((await retriever.status())["index_problem"] is not None) == damaged_header
+        await retriever.reindex_lexical()
+        assert check_index(database_url)["generation"] == 2
+        assert (await retriever.status())["index_problem"] is None
+        await retriever.optimize()
+    assert not caplog.records
+
+
+async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("semlex.ingest.indexer", "semlex.store.keyword.bm25.merge"):
+        monkeypatch.setattr(f"{module}.BULK_LOAD_CHUNKS", 50)
+    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
+        await retriever.add_documents(many(30))
+        await retriever.add_documents(many(60, start=30))
+    check_index(database_url)
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT chunks FROM semlex.words_segment").fetchall() == [(90,)]
+
+
+async def test_the_room_of_what_was_merged_is_given_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.store.keyword.bm25.merge.ROOM_ROWS", 1)
+    vacuumed = "SELECT sum(vacuum_count) FROM pg_stat_user_tables WHERE relname IN ('words_posting', 'words_segment')"
+    async with bm25(database_url) as retriever:
+        for start in range(3):
+            await retriever.add_documents(many(3, start=3 * start))
+        assert await retriever.optimize() == 3
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            assert connection.execute(vacuumed).fetchone() == (2,)
+    check_index(database_url)

@@ -1,0 +1,384 @@
+"""Rebuilding the keyword index while it is written: the new one has every chunk once, whatever happened meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from typer.testing import CliRunner
+
+from semlex.cli.app import app
+from semlex.errors import ConfigurationError, StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.store.keyword.bm25 import rebuild as rebuilding
+from semlex.store.keyword.bm25 import segments
+from semlex.store.keyword.bm25 import write as writing
+from semlex.store.keyword.bm25.rebuild import _Rebuild
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.types.documents import Document
+from tests.support.keyword_index import check_index
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from semlex.ingest.progress import Progress
+
+CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
+LANGUAGES = (None, "spanish", "german")
+
+
+def bm25(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"lexical": "bm25", "collection": "words"} | options)
+
+
+def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
+    return [
+        Document(f"{text} {number}", id=f"d{number}", language=LANGUAGES[number % 3])
+        for number in range(start, start + count)
+    ]
+
+
+def generations(url: str) -> list[int]:
+    with psycopg.connect(url) as connection:
+        tables = ("segment", "tombstone")
+        rows = [
+            row
+            for table in tables
+            for row in connection.execute(f"SELECT DISTINCT generation FROM semlex.words_{table}").fetchall()  # noqa: S608
+        ]
+    return sorted({generation for (generation,) in rows})
+
+
+def between(monkeypatch: pytest.MonkeyPatch, work: Callable[[str], Awaitable[None]]) -> None:
+    """Has something done before and after every page is read, and before every segment is written."""
+    page, write = _Rebuild._page, _Rebuild._write
+
+    async def reading(self: _Rebuild, *arguments: Any) -> Any:
+        await work("before a page")
+        rows = await page(self, *arguments)
+        await work("behind a page")
+        return rows
+
+    async def writing_one(self: _Rebuild, *arguments: Any) -> None:
+        await work("before a segment")
+        await write(self, *arguments)
+
+    monkeypatch.setattr(_Rebuild, "_page", reading)
+    monkeypatch.setattr(_Rebuild, "_write", writing_one)
+
+
+async def test_a_rebuild_takes_the_place_of_the_old_index(database_url: str) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(200))
+        await retriever.delete([f"d{number}" for number in range(50)])
+        seen: list[Progress] = []
+        rebuilt = await retriever.reindex_lexical(seen.append)
+        assert (rebuilt.generation, rebuilt.chunks, rebuilt.segments) == (2, 150, 3)
+        assert (seen[-1].stage, seen[-1].done, seen[-1].total, seen[-1].unit) == ("rebuild", 150, 150, "chunks")
+        figures = check_index(database_url)
+        assert figures == {"segments": 3, "tombstones": 0, "dead": 0, "generation": 2, "building": 0}
+        assert generations(database_url) == [2]
+        await retriever.add_documents(many(10, "a dog"))
+        await retriever.reindex_lexical()
+    assert check_index(database_url)["generation"] == 3
+    assert generations(database_url) == [3]
+
+
+async def test_an_empty_collection_is_rebuilt(database_url: str) -> None:
+    async with bm25(database_url) as retriever:
+        assert (await retriever.reindex_lexical()).chunks == 0
+    assert check_index(database_url)["segments"] == 0
+
+
+async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(300))
+        monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 40)
+        monkeypatch.setattr(rebuilding, "MOST_OPEN_CHUNKS", 80)
+        monkeypatch.setattr(rebuilding, "PAGE_ROWS", 16)
+        monkeypatch.setattr("semlex.ingest.indexer.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
+        await retriever.reindex_lexical()
+        check_index(database_url)
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(f"SELECT chunks FROM {SEGMENT}").fetchall()  # noqa: S608 - a constant
+    counts = sorted(chunks for (chunks,) in rows)
+    assert counts[-1] == 40
+    assert len(counts) <= 300 // 20 + 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    numbers = random.Random(seed)
+    monkeypatch.setattr(rebuilding, "PAGE_ROWS", 30)
+    monkeypatch.setattr(rebuilding, "MOST_OPEN_CHUNKS", 40)
+    changes = 0
+    async with bm25(database_url) as retriever, bm25(database_url, bulk=BulkIngestConfig(small_batch_rows=5)) as other:
+        await retriever.add_documents(many(200))
+
+        async def change(_: str) -> None:
+            nonlocal changes
+            changes += 1
+            start, count = numbers.randrange(250), numbers.choice([1, 3, 12])
+            kind = numbers.choice(["change", "same", "delete", "skip"])
+            if kind == "delete":
+                await other.delete([f"d{number}" for number in range(start, start + count)])
+            elif kind == "skip":
+                await other.add_documents(many(count, start=start), on_duplicate="skip")
+            else:
+                await other.add_documents(many(count, f"dog {changes}" if kind == "change" else "a cat", start))
+            check_index(database_url)
+
+        between(monkeypatch, change)
+        await retriever.reindex_lexical()
+    assert changes > 20
+    assert check_index(database_url)["generation"] == 2
+
+
+async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes with psql tells no index; a rebuild finds what is missing and what is gone."""
+    copy = (
+        "INSERT INTO {0} SELECT (jsonb_populate_record(c, jsonb_build_object("
+        "'chunk_id', '{2}' || c.chunk_id, 'keyword_id', nextval(pg_get_serial_sequence('{0}', 'keyword_id'))))).* "
+        "FROM {0} AS c WHERE chunk_id IN ({1})"
+    )
+    done: list[str] = []
+
+    async def change(moment: str) -> None:
+        if moment in done:
+            return
+        done.append(moment)
+        with psycopg.connect(database_url) as connection:
+            connection.execute(copy.format(CHUNK, "'d1', 'd2'", moment))
+            connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = 'd{len(done) + 10}'")  # noqa: S608
+
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(100))
+        await change("before it begins")
+        assert (await retriever.status())["chunks_not_indexed"] == 2
+        between(monkeypatch, change)
+        await retriever.reindex_lexical()
+        check_index(database_url)
+        status = await retriever.status()
+        assert (status["chunks"], status["chunks_not_indexed"]) == (100 + 8 - 4, 0)
+
+
+@pytest.mark.parametrize("moment", ["before a page", "behind a page", "before a segment", "at the switch", "behind it"])
+async def test_a_rebuild_that_was_interrupted_begins_anew(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    async def kill(now: str) -> None:
+        if now == moment:
+            raise KilledError
+
+    async def kill_here(_: Any) -> None:
+        raise KilledError
+
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(100))
+        with monkeypatch.context() as patched:
+            between(patched, kill)
+            if moment == "at the switch":
+                patched.setattr(rebuilding, "chunk_ids", lambda *_: kill_here(None))
+            if moment == "behind it":
+                removed: list[int] = []
+                remove = _Rebuild._remove_others
+
+                async def once(self: _Rebuild) -> None:
+                    if removed:
+                        raise KilledError
+                    removed.append(1)
+                    await remove(self)
+
+                patched.setattr(_Rebuild, "_remove_others", once)
+            with pytest.raises(KilledError):
+                await retriever.reindex_lexical()
+        switched = moment == "behind it"
+        assert check_index(database_url)["building"] == (0 if switched else 2)
+        assert (await retriever.status())["index_building"] == (None if switched else 2)
+        await retriever.add_documents(many(20, "a dog", start=90))
+        await retriever.delete(["d1", "d95"])
+        check_index(database_url)
+        assert (await retriever.reindex_lexical()).generation == 3
+        assert check_index(database_url)["building"] == 0
+    assert generations(database_url) == [3]
+
+
+async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_the_making() -> int:
+        with psycopg.connect(database_url) as connection:
+            row = connection.execute(f"SELECT count(*) FROM {SEGMENT} WHERE generation = 2").fetchone()  # noqa: S608
+        return int(row[0]) if row else 0
+
+    async def kill(_: str) -> None:
+        raise asyncio.CancelledError
+
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(3))
+        with monkeypatch.context() as patched:
+            between(patched, kill)
+            with pytest.raises(asyncio.CancelledError):
+                await retriever.reindex_lexical()
+        for number in range(40):
+            await retriever.add_documents([Document(f"a dog {number}", id=f"e{number}")])
+            # Writers feed it, and merge it as they merge the one that answers.
+            assert in_the_making() < 2 * 8
+            if number % 4 == 0:
+                await retriever.delete([f"e{number}"])
+        await retriever.optimize()
+        assert in_the_making() == 1
+        check_index(database_url)
+        assert (await retriever.reindex_lexical()).generation == 3
+        assert check_index(database_url)["building"] == 0
+    assert generations(database_url) == [3]
+
+
+async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bm25(database_url) as retriever, bm25(database_url) as other:
+        await retriever.add_documents(many(100))
+        later: list[Any] = []
+
+        async def rebuild_too(moment: str) -> None:
+            if moment == "before a segment" and not later:
+                later.append(None)
+                later.append(await other.reindex_lexical())
+
+        between(monkeypatch, rebuild_too)
+        with pytest.raises(StoreError, match="another rebuild"):
+            await retriever.reindex_lexical()
+        assert later[1].generation == 3
+        check_index(database_url)
+    assert generations(database_url) == [3]
+
+
+async def test_the_switch_waits_for_a_writer_and_lets_others_through(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuilding, "LOCK_TIMEOUT", "100ms")
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        bm25(database_url) as retriever,
+        bm25(connection=connection) as joined,
+    ):
+        await retriever.add_documents(many(50))
+        async with connection.transaction():
+            await joined.add_documents(many(5, "a dog"))
+            rebuild = asyncio.ensure_future(retriever.reindex_lexical())
+            for number in range(5):
+                await retriever.add_documents(many(1, start=100 + number))
+                await asyncio.sleep(0.1)
+            assert not rebuild.done()
+        await rebuild
+    assert check_index(database_url)["generation"] == 2
+
+
+async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(100))
+        database = type(retriever._opened.database)
+        run = database._run
+        lost: set[str] = set()
+
+        async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
+            async def unheard(connection: Any) -> Any:
+                result = await transaction(connection)
+                if doing not in lost:
+                    lost.add(doing)
+                    raise psycopg.OperationalError("the connection was lost")
+                return result
+
+            return await run(self, doing, unheard, **options)
+
+        monkeypatch.setattr(database, "_run", losing)
+        await retriever.reindex_lexical()
+        assert {"begin to rebuild the keyword index", "write a segment", "switch to the rebuilt keyword index"} <= lost
+        check_index(database_url)
+    assert len(generations(database_url)) == 1
+
+
+async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:
+    async with bm25(database_url, lexical="tsvector") as retriever:
+        with pytest.raises(ConfigurationError, match="tsvector"):
+            await retriever.reindex_lexical()
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        bm25(connection=connection, collection="others") as retriever,
+    ):
+        with pytest.raises(ConfigurationError, match="connection="):
+            await retriever.reindex_lexical()
+
+
+async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(100))
+        monkeypatch.setattr(segments, "IDS_PAGE", 30)
+        names = retriever.names
+        found = await retriever._read("read", lambda c: segments.chunk_ids(c, names))
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(f"SELECT keyword_id FROM {CHUNK} ORDER BY 1").fetchall()  # noqa: S608 - a constant
+    assert found.tolist() == [keyword_id for (keyword_id,) in rows]
+
+
+def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    with SyncRetriever(database_url, "none", collection="words", lexical="bm25") as retriever:
+        retriever.add_documents(many(60))
+        retriever.add_documents(many(30, "a dog"))
+        assert retriever.status()["index_tombstones"] == 1
+
+    def run(*arguments: str, code: int = 0) -> dict[str, Any]:
+        done = CliRunner().invoke(app, [*arguments, "--collection", "words", "--json"])
+        if code:
+            assert isinstance(done.exception, ConfigurationError)
+            return {}
+        assert done.exit_code == 0, done.output
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    assert run("optimize") == {"merged": 6}
+    assert run("reindex", "--lexical") == {"chunks": 60, "segments": 3, "generation": 2}
+    status = run("status")
+    assert {name: status[name] for name in ("index_generation", "index_segments", "index_tombstones")} == {
+        "index_generation": 2,
+        "index_segments": 3,
+        "index_tombstones": 0,
+    }
+    assert status["index_postings"] > 60
+    assert status["index_bytes"] > 0
+    run("reindex", code=2)
+
+
+@pytest.mark.parametrize("step", ["optimize", "reindex_lexical"])
+async def test_a_time_limit_of_the_role_is_not_for_long_steps(database_url: str, step: str) -> None:
+    async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
+        await retriever.add_documents(many(40))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET statement_timeout = '1s'").format(
+                sql.Identifier(connection.info.dbname)
+            )
+        )
+    async with bm25(database_url) as retriever:
+        with psycopg.connect(database_url) as other:
+            # What takes long, here because somebody else is in the way.
+            other.execute(f"LOCK TABLE {SEGMENT}")
+            working = asyncio.create_task(getattr(retriever, step)())
+            await asyncio.sleep(1.8)
+            assert not working.done()
+        await working
+        assert len(await retriever.search("cat", 100)) == 40
+    check_index(database_url)

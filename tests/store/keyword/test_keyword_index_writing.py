@@ -1,0 +1,320 @@
+"""What a write leaves in the keyword index: every text once, in its language, and nothing of what is gone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, ValidationError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.keyword.bm25 import segments
+from semlex.store.keyword.bm25 import write as writing
+from semlex.store.write import chunks as bulk
+from semlex.store.write.copy import BulkIngestConfig
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from tests.support.keyword_index import check_index
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHUNK, SEGMENT, TOMBSTONE = "semlex.words_chunk", "semlex.words_segment", "semlex.words_tombstone"
+WORDS = ("cat", "cats", "dog", "running", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case")
+numbered = itertools.count()
+
+
+def bm25(url: str | None = None, model: Any = "none", **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, model, use_reranking=False, **{"lexical": "bm25", "collection": "words"} | options)
+
+
+def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
+    return [Document(f"{text} {number}", id=f"d{number}") for number in range(start, start + count)]
+
+
+def one(url: str, columns: str, table: str = CHUNK) -> Any:
+    """What one row of a query holds."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(f"SELECT {columns} FROM {table}").fetchone()  # noqa: S608
+    return None if row is None else row[0] if len(row) == 1 else row
+
+
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
+documents = st.dictionaries(
+    st.integers(0, 40).map("d{}".format),
+    st.tuples(texts, st.sampled_from([None, "english", "spanish", "de"])),
+    min_size=1,
+    max_size=12,
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("update"), documents),
+        st.tuples(st.just("skip"), documents),
+        st.tuples(st.just("delete"), st.sets(st.integers(0, 40).map("d{}".format), min_size=1)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=steps, small=st.sampled_from([0, 3, 64]), embedder=st.booleans())
+async def test_the_index_is_that_of_the_texts(
+    database_url: str, steps: list[tuple[str, Any]], small: int, embedder: bool
+) -> None:
+    """Whatever is added, replaced, left alone or deleted, and on whichever way."""
+    collection = f"words_{next(numbered)}"
+    bulk_options = BulkIngestConfig(small_batch_rows=small, batch_size=7)
+    model = HashEmbedder(8) if embedder else "none"
+    async with bm25(database_url, model, collection=collection, bulk=bulk_options) as retriever:
+        stored: dict[str, str] = {}
+        for kind, value in steps:
+            if kind == "delete":
+                assert (await retriever.delete(sorted(value))).chunks == len(stored.keys() & value)
+                stored = {name: text for name, text in stored.items() if name not in value}
+            else:
+                added = [Document(text, id=name, language=language) for name, (text, language) in value.items()]
+                await retriever.add_documents(added, on_duplicate=kind)  # type: ignore[arg-type]
+                new = {name: text for name, (text, _) in value.items()}
+                stored = stored | new if kind == "update" else new | stored
+            check_index(database_url, collection)
+        found = await retriever.get(sorted(stored))
+    assert {document.id: document.content for document in found} == stored
+
+
+@pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
+async def test_a_text_that_did_not_change_keeps_what_the_index_has_of_it(database_url: str, count: int) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(200))
+        before = one(database_url, "array_agg(keyword_id ORDER BY chunk_id)")
+        await retriever.add_documents(many(count))
+        assert one(database_url, "array_agg(keyword_id ORDER BY chunk_id)") == before
+        assert check_index(database_url)["segments"] == 1
+        assert check_index(database_url)["tombstones"] == 0
+        # Another language is another analysis of the same text.
+        again = [Document(document.content, id=document.id, language="es") for document in many(count)]
+        await retriever.add_documents(again)
+        figures = check_index(database_url)
+        assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
+
+
+@pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
+async def test_a_changed_text_gets_a_new_id_and_its_old_one_a_tombstone(database_url: str, count: int) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(count + 1))
+        await retriever.add_documents(many(count, "a dog"))
+        figures = check_index(database_url)
+        assert (figures["segments"], figures["tombstones"], figures["dead"]) == (2, 1, count)
+    changed = one(database_url, "count(*) FILTER (WHERE previous_id <> keyword_id)")
+    assert changed == count
+
+
+@pytest.mark.parametrize("count", [3, 200], ids=["arrays", "staged"])
+async def test_skipping_indexes_what_is_new_alone(database_url: str, count: int) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(count))
+        await retriever.add_documents(many(count + 2, "a dog", start=1), on_duplicate="skip")
+        figures = check_index(database_url)
+        assert (figures["segments"], figures["tombstones"]) == (2, 0)
+        assert one(database_url, "min(chunks)", SEGMENT) == 3
+        await retriever.add_documents(many(count + 2, "a dog", start=1), on_duplicate="skip")
+        assert check_index(database_url)["segments"] == 2
+
+
+async def test_rows_that_come_with_and_without_vectors(database_url: str) -> None:
+    """Rows are inserted first and updated then: they are new all the same."""
+    async with bm25(database_url, HashEmbedder(8)) as retriever:
+        await retriever.add_documents(many(100))
+        changed = [*many(50), *many(30, "a dog", start=50), *many(20, "a ship", start=100)]
+        for size in (len(changed), 20):
+            await retriever.add_documents(changed[:size])
+            check_index(database_url)
+        assert one(database_url, "count(*), max(chunks)", SEGMENT) == (2, 100)
+
+
+async def test_files_that_change(database_url: str, tmp_path: Path) -> None:
+    def write(name: str, *paragraphs: str) -> None:
+        body = "\n\n".join(f"## Part {number}\n\n{text} " * 30 for number, text in enumerate(paragraphs))
+        (tmp_path / name).write_text(f"# {name}\n\n{body}")
+
+    async with bm25(database_url) as retriever:
+        for name in ("a.md", "b.md"):
+            write(name, "Cats sleep.", "Dogs run.", "Ships sail.")
+        await retriever.index(tmp_path, chunk_tokens=50, overlap_tokens=0)
+        chunks = await retriever.count()
+        assert chunks > 6
+        check_index(database_url)
+        write("a.md", "Cats sleep.", "Dogs bark.")
+        report = await retriever.index(tmp_path, chunk_tokens=50, overlap_tokens=0)
+        assert (report.changed, report.unchanged) == (1, 1)
+        assert check_index(database_url)["tombstones"] == 1
+        assert await retriever.count() < chunks
+
+
+async def test_a_segment_for_each_language(database_url: str) -> None:
+    async with bm25(database_url, language="de") as retriever:
+        named = [None, "en", "english", "es", "german", None]
+        await retriever.add_documents(
+            [Document(f"text {number}", id=f"d{number}", language=name) for number, name in enumerate(named)]
+        )
+        check_index(database_url)
+        stored = {document.id: document.language for document in await retriever.get([f"d{n}" for n in range(6)])}
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(f"SELECT language, chunks FROM {SEGMENT} ORDER BY 1").fetchall()  # noqa: S608
+    assert rows == [("english", 2), ("german", 3), ("spanish", 1)]
+    assert list(stored.values()) == [None, "english", "english", "spanish", "german", None]
+
+
+async def test_unknown_languages_are_refused_with_every_row(database_url: str) -> None:
+    wrong = [
+        Document("x", id="a", language="klingon"),
+        Document("x", id="b", language="en"),
+        Document("", id="c", language=""),
+        Document("x", language=7),  # type: ignore[arg-type]
+    ]
+    async with bm25(database_url) as retriever:
+        with pytest.raises(ValidationError) as caught:
+            await retriever.add_documents(wrong)
+        found = [(error.row, error.id, error.field, error.code) for error in caught.value.errors]
+        assert found == [
+            (0, "a", "language", "unknown_language"),
+            (2, "c", "content", "too_short"),
+            (2, "c", "language", "unknown_language"),
+            (3, None, "language", "wrong_type"),
+        ]
+        assert await retriever.count() == 0
+
+
+@pytest.mark.parametrize("empty", [True, False], ids=["direct", "staged"])
+async def test_a_batch_that_needs_several_segments(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, empty: bool
+) -> None:
+    monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 50)
+    async with bm25(database_url) as retriever:
+        if not empty:
+            await retriever.add_documents(many(1, start=1000))
+        batch = [Document(f"a cat {n}", id=f"d{n}", language=None if n % 3 else "spanish") for n in range(180)]
+        await retriever.add_documents(batch)
+        assert check_index(database_url)["segments"] == 5 + (not empty)
+
+
+async def test_every_way_writes_the_same_bytes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By statement or by COPY: no row of the index is changed on its way."""
+    for number, few in enumerate((0, 10_000)):
+        monkeypatch.setattr(segments, "FEW_POSTING_ROWS", few)
+        async with bm25(database_url, collection=f"words_few_{number}") as retriever:
+            await retriever.add_documents(
+                [Document(" ".join(f"word{n % (row + 7)}" for n in range(500)), id=f"d{row}") for row in range(100)]
+            )
+            check_index(database_url, f"words_few_{number}")
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+async def test_the_index_joins_the_users_transaction(database_url: str, commits: bool) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+        bm25(connection=connection) as retriever,
+    ):
+        await retriever.add_documents(many(5))
+        async with connection.transaction() as transaction:
+            for round_ in range(12):
+                await retriever.add_documents(many(3, f"a dog of round {round_}", start=3))
+            await retriever.add_documents(many(200, start=10))
+            await retriever.delete(["d0"])
+            assert check_index(database_url)["segments"] == 1
+            if not commits:
+                raise psycopg.Rollback(transaction)
+        figures = check_index(database_url)
+        assert figures["segments"] == (14 if commits else 1)
+        assert await retriever.optimize() == (14 if commits else 0)
+        async with connection.transaction():
+            with pytest.raises(ValueError, match="transaction of its own"):
+                await retriever.optimize()
+            await retriever.add_documents(many(1, start=1000))
+    assert check_index(database_url)["segments"] == 2
+
+
+async def test_a_batch_that_fails_leaves_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(*_: Any) -> None:
+        raise RuntimeError
+
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(10))
+        monkeypatch.setattr(writing, "write_segments", failing)
+        for count in (3, 100):
+            with pytest.raises(RuntimeError):
+                await retriever.add_documents(many(count, "a dog"))
+        with pytest.raises(RuntimeError):
+            await retriever.delete(["d1"])
+        assert await retriever.count() == 10
+    assert check_index(database_url)["segments"] == 1
+
+
+async def test_another_version_of_the_analyzer_writes_nothing(database_url: str) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(10))
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
+        for count in (1, 100):
+            with pytest.raises(AnalyzerVersionError, match="semlex reindex --lexical --collection words"):
+                await retriever.add_documents(many(count, start=100))
+        with pytest.raises(AnalyzerVersionError):
+            await retriever.delete(["d1"])
+        assert await retriever.count() == 10
+        await retriever.reindex_lexical()
+        await retriever.add_documents(many(1, start=100))
+    assert check_index(database_url)["generation"] == 2
+
+
+async def test_writers_feed_the_generation_in_the_making(database_url: str) -> None:
+    async with bm25(database_url) as retriever:
+        await retriever.add_documents(many(2))
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = analyzer_version"
+            )
+        await retriever.add_documents(many(2, "a dog", start=1))
+        await retriever.add_documents(many(100, start=100))
+        await retriever.delete(["d2", "d100"])
+        check_index(database_url)
+        with psycopg.connect(database_url) as connection:
+            # Only what was there before is missing from the second one.
+            connection.execute("UPDATE semlex.collection SET keyword_generation = 2, building_generation = NULL")
+            connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = 'd0'")  # noqa: S608 - a constant
+        assert check_index(database_url)["segments"] == 2
+
+
+async def test_a_collection_that_was_made_anew_is_not_written_by_those_who_opened_the_old_one(
+    database_url: str,
+) -> None:
+    async with bm25(database_url) as old, bm25(database_url) as dropping:
+        await old.add_documents(many(2))
+        await dropping.drop_collection()
+        async with bm25(database_url) as new:
+            await new.add_documents(many(3))
+            with pytest.raises(CollectionNotFoundError, match="dropped"):
+                await old.add_documents(many(1, "a dog"))
+    assert check_index(database_url)["segments"] == 1
+
+
+async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
+    async with bm25(database_url, lexical="tsvector") as retriever:
+        await retriever.add_documents([Document("a cat", id="d0", language="es")])
+        assert await retriever.optimize() == 0
+        assert "index_segments" not in await retriever.status()
+        assert (await retriever.get(["d0"]))[0].language == "spanish"
+    assert one(database_url, "max(to_regclass('semlex.words_segment')::text)") is None
+
+
+def test_a_block_of_ids_is_as_large_as_a_segment() -> None:
+    from semlex.store.schema.migrations import m0002_keyword_index
+
+    assert m0002_keyword_index.ID_BLOCK == segments.SEGMENT_CHUNKS
+    assert "keyword_id" not in bulk.CHUNK_COLUMN_NAMES

@@ -1,0 +1,413 @@
+"""Making, opening and dropping collections: races, rights, names, and what stands in the way of a search path."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import PostgreSQLRetriever
+from semlex.errors import (
+    CollectionNotFoundError,
+    ConfigurationError,
+    PrivilegeError,
+    SchemaVersionError,
+    UnsupportedServerError,
+    ValidationError,
+)
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.store.postgres.database import Database
+from semlex.store.postgres.server_info import read_server_info
+from semlex.store.schema import migrations
+from semlex.store.schema.names import Names
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from tests.support.folders import CLIENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.store.postgres.connection import Connection
+
+FIRST_USE = CLIENTS / "first_use.py"
+PROCESSES = 8
+
+
+def opened(url: str, collection: str = "default_collection", **options: object) -> SyncRetriever:
+    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection=collection, **options)
+
+
+def relations(url: str, schema: str = "semlex") -> dict[str, str]:
+    """Name -> kind of everything in a schema."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            "SELECT relname, relkind::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)", [schema]
+        ).fetchall()
+    return dict(rows)
+
+
+@pytest.fixture
+def role(server_url: str) -> Iterator[str]:
+    """A role that may log in and nothing else."""
+    name = f"role_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'unused'").format(sql.Identifier(name)))
+        yield name
+        # Rights inside a test's own database are gone with it only after this fixture.
+        for (database,) in connection.execute("SELECT datname FROM pg_database WHERE datname LIKE 'test_%'").fetchall():
+            with psycopg.connect(make_conninfo(server_url, dbname=database), autocommit=True) as inside:
+                inside.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(name)))
+        connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+# --- first use ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(3600)
+def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: str, full: bool) -> None:
+    command = [sys.executable, str(FIRST_USE)]
+    workers = [
+        subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(PROCESSES)
+    ]
+    pipes = [(worker.stdin, worker.stdout) for worker in workers]
+    try:
+        for _, output in pipes:
+            assert output is not None
+            assert output.readline() == "ready\n"
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            for _ in range(50 if full else 2):
+                name = sql.Identifier(f"test_{uuid.uuid4().hex}")
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(name))  # without the extension
+                url = make_conninfo(server_url, dbname=name.as_string().strip('"'))
+                for given, _ in pipes:
+                    assert given is not None
+                    given.write(url + "\n")
+                    given.flush()
+                assert [output.readline() for _, output in pipes if output] == ["done\n"] * PROCESSES
+                with opened(url) as retriever:
+                    expected = [str(number) for number in range(PROCESSES)]
+                    assert [document.id for document in retriever.get(expected)] == expected
+                    assert retriever.count() == PROCESSES
+                    assert retriever.status()["embedded"] == PROCESSES
+                with psycopg.connect(url) as inside:
+                    versions = inside.execute("SELECT version FROM semlex.registry_version").fetchall()
+                    assert versions == [(number,) for number in range(1, len(migrations.REGISTRY) + 1)]
+                connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+    finally:
+        for worker, (given, output) in zip(workers, pipes, strict=True):
+            assert given is not None
+            assert output is not None
+            given.close()
+            worker.wait(60)
+            output.close()
+    assert [worker.returncode for worker in workers] == [0] * PROCESSES
+
+
+# --- rights ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_right_to_create_the_extension(empty_database_url: str, role: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        # A trusted extension may be created by whoever may create in the database; this role may not.
+        connection.execute(
+            sql.SQL("REVOKE CREATE ON DATABASE {} FROM PUBLIC").format(sql.Identifier(connection.info.dbname))
+        )
+    with pytest.raises(PrivilegeError, match="CREATE EXTENSION vector;") as caught:
+        opened(make_conninfo(empty_database_url, user=role)).initialize()
+    assert caught.value.sqlstate == "42501"
+    assert relations(empty_database_url) == {}
+
+
+def test_without_the_right_to_create_the_schema(database_url: str, role: str) -> None:
+    with pytest.raises(PrivilegeError, match="CREATE SCHEMA semlex AUTHORIZATION"):
+        opened(make_conninfo(database_url, user=role)).initialize()
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE SCHEMA semlex AUTHORIZATION {}").format(sql.Identifier(role)))
+    # What the message asked the owner for is enough.
+    with opened(make_conninfo(database_url, user=role)) as retriever:
+        retriever.add_documents([Document("first", id="a")])
+        assert [result.id for result in retriever.search("first")] == ["a"]
+
+
+def test_a_reader_needs_select_only(database_url: str, role: str) -> None:
+    with opened(database_url) as retriever:
+        retriever.add_documents([Document("the first row", {"kind": "x"}, id="a"), Document("another", id="b")])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        reader = sql.Identifier(role)
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA semlex TO {}").format(reader))
+        connection.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {}").format(reader))
+    with opened(make_conninfo(database_url, user=role)) as retriever:
+        results = retriever.search("first row", filters={"kind": "x"})
+        assert ([result.id for result in results], results.mode) == (["a"], "hybrid")
+        assert (results.warnings, retriever.count()) == ([], 2)
+        assert retriever.get(["b"])[0].content == "another"
+        assert retriever.status()["embedded"] == 2
+        for refused in (
+            lambda: retriever.add_documents([Document("not mine", id="c")]),
+            lambda: retriever.delete(["a"]),
+            retriever.drop_collection,
+        ):
+            with pytest.raises(PrivilegeError):
+                refused()
+        assert retriever.count() == 2
+
+
+# --- schemas and search paths ---------------------------------------------------------------------------------------
+
+
+def test_the_extension_may_live_in_any_schema(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute('CREATE SCHEMA "Odd Place"')
+        connection.execute('CREATE EXTENSION vector SCHEMA "Odd Place"')
+    with opened(empty_database_url, schema="elsewhere") as retriever:
+        ids = [str(number) for number in range(100)]
+        retriever.add_texts([f"text {number}" for number in ids], ids=ids)  # direct
+        retriever.add_texts(["text again"], ids=["5"])  # by arrays
+        retriever.add_texts([f"other {number}" for number in ids], ids=ids)  # staged
+        assert retriever.create_index() != []
+        assert len(retriever.search("other 5", 50)) == 50
+        assert [result.id for result in retriever.search("other 5", 1, mode="vector")] == ["5"]
+        assert retriever.delete(ids).chunks == 100
+    assert relations(empty_database_url) == {}
+    assert "default_collection_chunk" in relations(empty_database_url, "elsewhere")
+
+
+HOSTILE = """
+CREATE SCHEMA hostile;
+CREATE TABLE hostile.called (what text);
+CREATE FUNCTION hostile.trap(name text) RETURNS void LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'hostile function was called: %', name; END $$;
+CREATE FUNCTION hostile.distance(public.vector, public.vector) RETURNS float8 LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('<=>'); RETURN -1; END $$;
+CREATE OPERATOR hostile.<=> (LEFTARG = public.vector, RIGHTARG = public.vector, FUNCTION = hostile.distance);
+CREATE FUNCTION hostile.to_tsvector(regconfig, text) RETURNS tsvector LANGUAGE plpgsql IMMUTABLE AS
+    $$ BEGIN PERFORM hostile.trap('to_tsvector'); RETURN NULL; END $$;
+CREATE FUNCTION hostile.unnest(tsvector) RETURNS SETOF text LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('unnest'); END $$;
+CREATE FUNCTION hostile.ts_rank(tsvector, tsquery, int) RETURNS float4 LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('ts_rank'); RETURN 1; END $$;
+CREATE FUNCTION hostile.set_config(text, text, bool) RETURNS text LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('set_config'); RETURN ''; END $$;
+CREATE FUNCTION hostile.current_setting(text) RETURNS text LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('current_setting'); RETURN ''; END $$;
+CREATE FUNCTION hostile.to_regclass(text) RETURNS regclass LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('to_regclass'); RETURN NULL; END $$;
+CREATE FUNCTION hostile.pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('pg_advisory_xact_lock'); END $$;
+CREATE FUNCTION hostile.same(text, text) RETURNS bool LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM hostile.trap('='); RETURN true; END $$;
+CREATE OPERATOR hostile.= (LEFTARG = text, RIGHTARG = text, FUNCTION = hostile.same);
+CREATE TABLE hostile.pg_extension (extname text, extversion text, extnamespace oid);
+CREATE DOMAIN hostile.vector AS text CHECK (false);
+CREATE DOMAIN hostile.jsonb AS text CHECK (false);
+"""
+
+
+def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(HOSTILE)
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET search_path = hostile, pg_catalog, public").format(
+                sql.Identifier(connection.info.dbname)
+            )
+        )
+    with psycopg.connect(database_url) as connection, pytest.raises(psycopg.Error, match="hostile function was called"):
+        connection.execute("SELECT set_config('a.b', 'c', true)")  # the trap is armed
+    with opened(database_url) as retriever:
+        ids = [str(number) for number in range(100)]
+        metadata = [{"n": number} for number in range(100)]
+        retriever.add_texts([f"text {number}" for number in ids], ids=ids, metadata=metadata)
+        retriever.add_texts(["changed text"], ids=["5"], metadata=[{"n": 5}])
+        retriever.add_texts([f"other {number}" for number in ids], ids=ids, metadata=metadata)
+        retriever.create_index()
+        results = retriever.search("other 5", 3, filters={"n": 5})
+        assert ([result.id for result in results], results.warnings) == (["5"], [])
+        assert len(retriever.search("other text", 100)) == 100
+        assert retriever.status()["chunks"] == 100
+        assert retriever.delete(["5"]).chunks == 1
+        assert retriever.drop_collection()
+
+
+async def test_a_users_connection_with_a_hostile_path_is_safe_too(database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(HOSTILE)
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        await connection.execute("SET search_path = hostile, pg_catalog, public")
+        database = Database(connection=connection)
+
+        async def where(connection: Connection) -> str:
+            row = await (await connection.execute("SHOW search_path")).fetchone()
+            assert row is not None
+            return str(row[0])
+
+        async with connection.transaction():
+            assert await database.write("look", where) == "pg_catalog, pg_temp"
+            assert await database.read("look", where) == "pg_catalog, pg_temp"
+            assert await where(connection) == "hostile, pg_catalog, public"
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_schema_is_refused(database_url: str) -> None:
+    with opened(database_url):
+        pass
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("UPDATE semlex.collection SET schema_version = 99")
+    before = relations(database_url)
+    with pytest.raises(SchemaVersionError, match=r"99.*update semlex"):
+        opened(database_url).initialize()
+    assert relations(database_url) == before
+
+
+@pytest.mark.parametrize(
+    ("postgres", "version", "refused"),
+    [
+        (18, "0.7.4", "0.7.4"),
+        (18, "0.5", "0.5"),
+        (14, "0.8.5", "14"),
+        (15, "0.8.0", None),
+        (18, "0.10.0", None),
+        (16, None, None),
+    ],
+)
+async def test_versions_below_the_floor_are_refused(postgres: int, version: str | None, refused: str | None) -> None:
+    class Answering:
+        """Stands for a connection to a server of those versions."""
+
+        async def execute(self, query: str) -> Answering:
+            return self
+
+        async def fetchone(self) -> tuple[object, ...]:
+            return postgres, version, "public", False
+
+    connection = cast("Connection", Answering())
+    if refused is None:
+        info = await read_server_info(connection)
+        assert info.postgres == postgres
+        assert (info.pgvector is None) == (version is None)
+    else:
+        with pytest.raises(UnsupportedServerError, match=refused):
+            await read_server_info(connection)
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "a" * 49, "a" * 63, "a" * 64, "Notes", "NOTES", "notes-1", "my notes", 'a"b', "a'b", "a;b", "a.b", "1a"),
+        *("pg_notes", "nötes", "ｎotes", "noteѕ", "ı", "ſ", "a\0", "a\n", "\ud800", "notes ", "K"),  # noqa: RUF001
+    ],
+    ids=ascii,
+)
+def test_names_that_are_refused(name: str) -> None:
+    for options in ({"collection": name}, {"schema": name}):
+        with pytest.raises(ValidationError) as caught:
+            SyncRetriever("host=nowhere", "none", **options)  # type: ignore[arg-type]
+        assert [error.field for error in caught.value.errors] == list(options)
+
+
+@pytest.mark.parametrize("name", ["select", "table", "user", "collection", "embedding", "registry", "_", "null"])
+def test_reserved_words_are_names_like_others(database_url: str, name: str) -> None:
+    with opened(database_url, name, schema=name) as retriever:
+        retriever.add_documents([Document("some text", id="a")])
+        assert [result.id for result in retriever.search("text")] == ["a"]
+
+
+def test_the_longest_names_fit(database_url: str) -> None:
+    twins = ["n" * 47 + letter for letter in "ab"]
+    schema = "s" * 48
+    for name in twins:
+        with opened(database_url, name, schema=schema) as retriever:
+            retriever.add_documents([Document(f"text of {name[-1]}", id=name[-1])])
+            assert "hnsw_1" in retriever.create_index()
+    names = relations(database_url, schema)
+    assert max(map(len, names)) <= 63
+    suffixes = [{name.removeprefix(twin) for name in names if name.startswith(twin)} for twin in twins]
+    assert {suffix for suffix in suffixes[0] if "pkey" not in suffix} == {
+        suffix for suffix in suffixes[1] if "pkey" not in suffix
+    }
+    for name in twins:
+        with opened(database_url, name, schema=schema) as retriever:
+            assert [result.content for result in retriever.search("text")] == [f"text of {name[-1]}"]
+
+
+def test_collections_stand_side_by_side(database_url: str) -> None:
+    # Among them every name that, with a suffix of ours, could be the name of another collection's table or index.
+    suffixes = ("source", "document", "chunk", "embedding", "embedding_1", "document_source", "ingestion", "text", "x")
+    names = ["notes", *(f"notes_{suffix}" for suffix in suffixes)]
+    for name in names:
+        with opened(database_url, name) as retriever:
+            retriever.add_documents([Document(f"text of {name}", id=name)])
+            assert len(retriever.create_index()) == 3
+    for name in names:
+        with opened(database_url, name) as retriever:
+            assert [result.id for result in retriever.search("text")] == [name]
+            assert [entry["name"] for entry in retriever.collections()] == sorted(names)
+
+
+def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
+    with opened(database_url, "stays") as retriever:
+        retriever.add_documents([Document("stays", id="a")])
+    before = relations(database_url)
+    retriever = opened(database_url, "goes")
+    retriever.initialize()
+    retriever.add_texts([f"text {number}" for number in range(100)])
+    retriever.create_index()
+    assert retriever.drop_collection()
+    assert relations(database_url) == before
+    with pytest.raises(ConfigurationError, match="not open"):
+        retriever.count()
+    with pytest.raises(CollectionNotFoundError, match="collections: stays"):
+        opened(database_url, "goes", create=False).initialize()
+    # Made again it is a new one, and free to hold another model's vectors.
+    with SyncRetriever(database_url, "none", use_reranking=False, collection="goes") as retriever:
+        assert retriever.count() == 0
+        retriever.add_documents([Document("anew", id="a")], np.ones((1, 3), np.float32))
+        assert retriever.status()["dimensions"] == 3
+
+
+async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(database_url: str) -> None:
+    names = Names("semlex", "old")
+    async with PostgreSQLRetriever(database_url, "none", lexical="tsvector", collection="old") as retriever:
+        stored = retriever.collection
+    with psycopg.connect(database_url) as connection:
+        # Its tables as the first version made them.
+        connection.execute("DROP TABLE semlex.collection, semlex.embedding_version")
+        connection.execute(
+            "DROP TABLE semlex.old_source, semlex.old_document, semlex.old_chunk, semlex.old_ingestion_log"
+        )
+        for statement in (
+            *migrations.REGISTRY[0]("semlex"),
+            *migrations.COLLECTION[0](names),
+            *stored.lexical.create(names),
+        ):
+            connection.execute(statement)
+        connection.execute(
+            "INSERT INTO semlex.collection VALUES "
+            "('old', %s, 1, 0, 'cosine', 'english', 'tsvector', 'unicode-words/1', true, now(), now())",
+            [stored.collection_id],
+        )
+        connection.execute(
+            "INSERT INTO semlex.old_chunk (document_id, chunk_id, chunk_no, chunk_type, source_document, "
+            "chapter_title, section_title, subsection_title, summary, context, chunk_text, content_hash, metadata, "
+            "created_at, updated_at) VALUES (gen_random_uuid(), 'cat', 0, 'text', '', '', '', '{}', '', '', 'a cat', "
+            "'', '{}', now(), now())"
+        )
+        connection.execute("DELETE FROM semlex.registry_version WHERE version > 1")
+    async with PostgreSQLRetriever(database_url, "none", collection="old") as retriever:
+        await retriever.add_documents([Document("another cat", id="other")])
+        assert {hit.id for hit in await retriever.search("cat")} == {"cat", "other"}
+    with psycopg.connect(database_url) as connection:
+        versions = connection.execute("SELECT schema_version FROM semlex.collection").fetchall()
+    assert versions == [(len(migrations.COLLECTION),)]

@@ -1,0 +1,76 @@
+"""A cache of the hub that belongs to a test, so that no model of this machine decides it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from huggingface_hub import constants
+
+from semlex.embedding import static
+from semlex.models import files
+from semlex.models.local import device
+from tests.support import tiny_qwen3
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MAX_POSITIONS = 32768  # as many as the models of the hub have: the default max_length must fit
+
+
+def put_into_cache(cache: Path, name: str, write: Callable[[Path], Path]) -> None:
+    """Writes a model where the hub's client keeps one that it has fetched."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(COMMIT)
+    write(folder / "snapshots" / COMMIT)
+
+
+def write_embedder(folder: Path) -> Path:
+    return _with_all_positions(tiny_qwen3.write_embedder(folder))
+
+
+def write_reranker(folder: Path) -> Path:
+    return _with_all_positions(tiny_qwen3.write_reranker(folder))
+
+
+def _with_all_positions(folder: Path) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": MAX_POSITIONS}))
+    return folder
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cache = tmp_path / "hub"
+    cache.mkdir()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return cache
+
+
+@pytest.fixture
+def qwen3_cache(empty_cache: Path) -> Path:
+    """The two Qwen3 models, tiny, under their names."""
+    put_into_cache(empty_cache, "Qwen/Qwen3-Embedding-0.6B", write_embedder)
+    put_into_cache(empty_cache, "Qwen/Qwen3-Reranker-0.6B", write_reranker)
+    return empty_cache
+
+
+def with_gpu(monkeypatch: pytest.MonkeyPatch, *, present: bool) -> None:
+    monkeypatch.setattr(device, "has_accelerator", lambda: present)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    for module in (device, static, files):
+        find = module.find_spec
+        monkeypatch.setattr(module, "find_spec", lambda name, find=find: None if name in packages else find(name))
+
+
+def one_line(reason: str) -> str:
+    assert reason
+    assert "\n" not in reason
+    return reason

@@ -1,0 +1,186 @@
+"""What the doctor finds: packages, devices, whether a named model works, and what a server can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from huggingface_hub import constants
+
+from semlex.diagnostics import doctor
+from semlex.errors import ConfigurationError, UnsupportedServerError
+from semlex.models.local import shared_weights
+from semlex.models.local.forward.reference import ReferenceForward
+from semlex.retriever.synchronous import SyncRetriever
+from tests.support import tiny_qwen3
+
+
+def with_all_positions(folder):
+    """The tiny model with as many positions as the real one states."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    return with_all_positions(tiny_qwen3.write_embedder(tmp_path_factory.mktemp("doctor") / "embedder"))
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory):
+    return with_all_positions(tiny_qwen3.write_reranker(tmp_path_factory.mktemp("doctor") / "reranker"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached(tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+
+
+def without(monkeypatch, *packages):
+    real = importlib.util.find_spec
+
+    def find(name, *arguments):
+        return None if name in packages else real(name, *arguments)
+
+    for module in ("semlex.diagnostics.doctor", "semlex.models.local.device", "semlex.models.files"):
+        monkeypatch.setattr(f"{module}.find_spec", find)
+
+
+def test_this_machine():
+    found = doctor.examine_models()
+    assert found.models == ()
+    assert all(found.packages.values())
+    assert found.install == {}
+    assert found.device in found.devices
+    assert found.precision in {"float32", "bfloat16", "float16"}
+    assert found.precision_reason
+    assert set(found.defaults) == {"Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Reranker-0.6B"}
+    assert all("semlex models pull Qwen/" in place for place in found.defaults.values())
+    json.dumps(dataclasses.asdict(found))
+
+
+def test_models_that_work(embedder, reranker):
+    found = doctor.examine_models(embedder, reranker, device="cpu")
+    assert [(each.role, each.name, each.problem) for each in found.models] == [
+        ("embedding", embedder, None),
+        ("reranking", reranker, None),
+    ]
+    for each in found.models:
+        assert each.path == each.name
+        assert each.revision.startswith("sha256:")
+        assert each.tokenizer.startswith("tokenizer/")
+        assert each.tokenizer_engine
+        assert each.seconds > 0
+        assert (each.runtime.device, each.runtime.precision, each.runtime.failures) == ("cpu", found.precision, ())
+        assert "as configured" in each.choice
+    json.dumps(dataclasses.asdict(found))
+
+
+def test_a_fallback_is_shown(embedder, monkeypatch):
+    class Raising(ReferenceForward):
+        def run(self, batch):
+            raise NotImplementedError
+
+    monkeypatch.setattr(shared_weights, "_outcomes", {})
+    monkeypatch.setattr(shared_weights, "forms_from", lambda attention: ["broken", attention])
+    monkeypatch.setattr(shared_weights, "FORWARDS", shared_weights.FORWARDS | {"broken": Raising})
+    (examined,) = doctor.examine_models(embedder, device="cpu").models
+    assert examined.problem is None
+    assert [str(failure) for failure in examined.runtime.failures] == [
+        f"broken attention on cpu in {examined.runtime.precision} raised NotImplementedError"
+    ]
+
+
+def test_a_static_model_has_no_runtime():
+    (examined,) = doctor.examine_models("static").models
+    assert (examined.problem, examined.runtime, examined.path) == (None, None, None)
+    assert "static" in examined.choice
+
+
+def test_models_that_do_not_work(tmp_path, embedder):
+    broken = tiny_qwen3.write_embedder(tmp_path / "broken", end_token="<|im_end|>")  # noqa: S106
+    found = doctor.examine_models(with_all_positions(broken), "semlex/no-such-reranker")
+    first, second = found.models
+    assert "expected <|endoftext|>" in first.problem
+    assert first.path == str(broken)
+    assert first.seconds is None
+    assert "not on this machine; tried:" in second.problem
+    with pytest.raises(ConfigurationError, match="device must be one of"):
+        doctor.examine_models(device="tpu")
+
+
+def test_an_error_of_another_kind_is_named_and_not_raised(monkeypatch, embedder):
+    def fail(*_, **__):
+        raise ZeroDivisionError("text of a document")
+
+    monkeypatch.setattr(doctor, "choose_embedder", fail)
+    (examined,) = doctor.examine_models(embedder).models
+    assert examined.problem == "raised ZeroDivisionError, which is a defect of semlex"
+
+
+def test_without_torch(monkeypatch, embedder):
+    without(monkeypatch, "torch", "transformers", "tokenizers")
+    found = doctor.examine_models(embedder)
+    assert (found.device, found.precision, found.devices) == (None, None, {})
+    assert found.precision_reason == "torch is not installed"
+    assert found.packages["torch"] is None
+    assert found.install == {"torch": "pip install 'semlex[torch]'"}
+    assert "semlex[torch]" in found.models[0].problem
+    assert found.models[0].path == embedder
+
+
+def test_with_a_torch_that_does_not_work(monkeypatch):
+    def fail(*_):
+        raise OSError("libcudart.so: cannot open shared object file")
+
+    monkeypatch.setattr(doctor, "place", fail)
+    found = doctor.examine_models()
+    assert "torch is installed but does not work here (OSError)" in found.precision_reason
+    assert found.devices == {}
+
+
+def run(*arguments, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "semlex", "doctor", "models", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_the_command_tells_people(embedder):
+    done = run("--model", embedder, "--reranker", "semlex/no-such-reranker", "--device", "cpu", code=4)
+    for part in ("torch  ", "runs on", f"embedding: {embedder}", "first answer", "reranking: semlex/", "problem"):
+        assert part in done.stdout
+
+
+def test_the_command_tells_programs(embedder):
+    done = run("--json", "--model", embedder, "--device", "cpu")
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    assert found["models"][0]["problem"] is None
+    assert found["packages"]["torch"]
+    assert "device must be" in run("--device", "tpu", code=2).stderr
+
+
+def test_a_server(database_url):
+    found = doctor.examine_server(database_url)
+    assert found.pgvector
+    assert not found.read_only
+    assert set(found.keyword_engines) == {"pg_textsearch", "pg_search"}
+    for name, remedy in found.keyword_engines.items():
+        assert remedy.endswith(f"run: CREATE EXTENSION {name};")
+    arguments = ["doctor", "server", "--database", database_url, "--json"]
+    done = subprocess.run([sys.executable, "-m", "semlex", *arguments], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == dataclasses.asdict(found)
+
+
+@pytest.mark.parametrize("lexical", ["pg_textsearch", "pg_search"])
+def test_an_engine_whose_extension_is_missing(database_url, lexical):
+    with pytest.raises(UnsupportedServerError, match=f"run: CREATE EXTENSION {lexical};"):
+        SyncRetriever(database_url, "none", lexical=lexical).initialize()

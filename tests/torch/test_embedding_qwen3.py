@@ -1,0 +1,509 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel, AutoTokenizer
+
+from semlex.embedding.base import Embedder, EmbedderIdentity, check_vectors
+from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION, Qwen3EmbeddingEncoder
+from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, ModelNotFoundError, ValidationError
+from tests.support import tiny_qwen3
+
+# Lone surrogates are refused; everything else is text.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_qwen3.write_embedder(tmp_path_factory.mktemp("tiny-embedder") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    with_float32 = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    yield with_float32
+    with_float32.close()
+
+
+def last_token_pool(last_hidden_states, attention_mask):
+    """The model card's own function."""
+    left_padding = attention_mask[:, -1].sum() == attention_mask.shape[0]
+    if left_padding:
+        return last_hidden_states[:, -1]
+    sequence_lengths = attention_mask.sum(dim=1) - 1
+    batch_size = last_hidden_states.shape[0]
+    return last_hidden_states[torch.arange(batch_size), sequence_lengths]
+
+
+@pytest.fixture(scope="module")
+def card(folder):
+    """The model card's recipe: left padding, last token, norm; in batches, or each text by itself."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def embed(texts, dimensions=None, *, padded=False):
+        if not padded:
+            return np.concatenate([embed([text], dimensions, padded=True) for text in texts])
+        batch = tokenizer(texts, padding=True, truncation=True, max_length=1024, return_tensors="pt")
+        with torch.no_grad():
+            outputs = model(**batch)
+        pooled = last_token_pool(outputs.last_hidden_state, batch["attention_mask"])[:, :dimensions]
+        return torch.nn.functional.normalize(pooled, p=2, dim=1).numpy()
+
+    return embed
+
+
+def detailed_instruct(task_description, query):
+    return f"Instruct: {task_description}\nQuery:{query}"
+
+
+@PLAIN
+@given(st.lists(TEXTS, min_size=1, max_size=6))
+def test_documents_equal_the_model_card(encoder, card, texts):
+    assert np.abs(encoder.embed_documents(texts) - card(texts)).max() <= 1e-6
+
+
+@PLAIN
+@given(st.lists(st.builds(lambda text, times: text * times, TEXTS, st.integers(1, 20)), min_size=1, max_size=6))
+def test_documents_equal_the_model_card_with_padding(encoder, card, texts):
+    # The card's left padding shifts positions, and float32 angles of higher positions are coarser: against float64 the
+    # padded card is off by up to 1.6e-6 per component here, we by 4e-7.
+    assert np.abs(encoder.embed_documents(texts) - card(texts, padded=True)).max() <= 5e-6
+
+
+@PLAIN
+@given(TEXTS)
+def test_queries_equal_the_model_card(encoder, card, query):
+    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, query)])[0]
+    assert np.abs(encoder.embed_query(query) - expected).max() <= 1e-6
+
+
+@pytest.mark.parametrize("query", ["how", " how", ":", "", "\n", "数据库", "Query", "!?", "1"])
+def test_the_instruction_is_read_once_for_all_queries(folder, card, query, monkeypatch):
+    from semlex.models.local.forward.trimmed import TrimmedForward
+
+    sizes = []
+    whole_pass = TrimmedForward._last_states
+
+    def counted(self, batch, layout):
+        sizes.append(batch.ids.size)
+        return whole_pass(self, batch, layout)
+
+    monkeypatch.setattr(TrimmedForward, "_last_states", counted)
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    one.embed_query("something else")
+    sizes.clear()
+    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, query)])[0]
+    assert np.abs(one.embed_query(query) - expected).max() <= 1e-6
+    (size,) = sizes
+    assert size <= 2 + 2 * max(1, len(query.encode()))  # the colon, the query, the end token
+    one.close()
+
+
+def test_a_query_that_joins_the_end_of_the_instruction_is_read_whole(folder, card, monkeypatch):
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    foreign = [*one._prompt_ids()[:-1].tolist(), 599]  # as if another vocabulary joined the last word and the query
+    monkeypatch.setattr(one, "_prompt_ids", lambda: np.array(foreign))
+    expected = card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]
+    assert np.abs(one.embed_query("rows") - expected).max() <= 1e-6
+    one.close()
+
+
+@pytest.mark.parametrize("attn", ["trimmed", "packed", "reference"])
+def test_every_form_of_the_forward_pass_gives_the_same_vectors(folder, card, attn):
+    texts = ["word " * 200, "", "a", "an index finds rows"]
+    other = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32", attn=attn)
+    assert np.abs(other.embed_documents(texts) - card(texts)).max() <= 1e-6
+    assert np.abs(other.embed_query("rows") - card([detailed_instruct(DEFAULT_INSTRUCTION, "rows")])[0]).max() <= 1e-6
+    other.close()
+
+
+def threads_left():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("semlex-prefetch")]
+
+
+def test_windows_change_nothing(folder, encoder, monkeypatch, caplog):
+    texts = [f"{'word ' * ((7 * i) % 23)}{i}" for i in range(23)] + ["long " * 200]
+    expected = encoder.embed_documents(texts)
+    monkeypatch.setattr("semlex.embedding.qwen3.WINDOW_TEXTS", 5)
+    assert np.abs(encoder.embed_documents(texts) - expected).max() <= 1e-6
+    short = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=128, dtype="float32")
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        short.embed_documents(["long " * 200, *texts])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"2 of 25 texts for {folder} so far did not fit into max_length=128 tokens and were cut"
+    ]
+    assert threads_left() == []
+    short.close()
+
+
+def test_tokens_of_the_next_window_are_made_while_the_model_works(folder, monkeypatch):
+    monkeypatch.setattr("semlex.embedding.qwen3.WINDOW_TEXTS", 1)
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    made = [threading.Event() for _ in range(3)]
+    make, run = one._token_rows, one._transformer.last_hidden
+    numbers = iter(range(3))
+
+    def token_rows(texts):
+        rows = make(texts)
+        made[int(texts[0])].set()
+        return rows
+
+    def last_hidden(rows, **options):
+        number = next(numbers)
+        assert made[min(number + 1, 2)].wait(60)  # would never come if the thread waited for the model
+        return run(rows, **options)
+
+    monkeypatch.setattr(one, "_token_rows", token_rows)
+    monkeypatch.setattr(one._transformer, "last_hidden", last_hidden)
+    assert one.embed_documents(["0", "1", "2"]).shape == (3, tiny_qwen3.HIDDEN)
+    one.close()
+
+
+@pytest.mark.parametrize("broken", ["_token_rows", "last_hidden"])
+def test_errors_of_either_side_leave_no_thread_behind(folder, broken, monkeypatch):
+    monkeypatch.setattr("semlex.embedding.qwen3.WINDOW_TEXTS", 2)
+    one = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    owner = one if broken == "_token_rows" else one._transformer
+    whole, calls = getattr(owner, broken), iter(range(9))
+
+    def failing(*arguments, **options):
+        if next(calls) == 1:
+            raise ModelError("broken off")
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(owner, broken, failing)
+    with pytest.raises(ModelError, match="broken off"):
+        one.embed_documents([str(i) for i in range(9)])
+    assert threads_left() == []
+    assert one.embed_documents(["a", "b", "c"]).shape == (3, tiny_qwen3.HIDDEN)
+    one.close()
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 30, 31, 32, 150, 151, 400])
+def test_every_length_equals_the_model_card(encoder, card, words):
+    texts = ["row " * words, "a", "数据库 " * (words // 3), ""]
+    assert np.abs(encoder.embed_documents(texts) - card(texts)).max() <= 1e-6
+
+
+@PLAIN
+@given(st.lists(TEXTS, min_size=1, max_size=8))
+def test_a_vector_does_not_depend_on_its_neighbours(encoder, texts):
+    single = np.concatenate([encoder.embed_documents([text]) for text in texts])
+    assert np.abs(encoder.embed_documents(texts) - single).max() <= 1e-6
+
+
+@pytest.mark.parametrize(("batch_size", "token_budget"), [(1, None), (2, 128), (128, 1 << 20)])
+def test_order_survives_every_batch_plan(folder, encoder, batch_size, token_budget):
+    texts = [f"{'word ' * ((7 * i) % 23)}{i}" for i in range(40)]
+    other = Qwen3EmbeddingEncoder(str(folder), "cpu", batch_size, 1024, dtype="float32", token_budget=token_budget)
+    assert np.abs(other.embed_documents(texts) - encoder.embed_documents(texts)).max() <= 1e-6
+    other.close()
+
+
+@pytest.mark.parametrize("dimensions", [32, 33, 64])
+def test_leading_dimensions_are_normalised_after_the_cut(folder, card, dimensions):
+    texts = ["a database keeps rows", "the lazy dog", ""]
+    cut = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dimensions=dimensions, dtype="float32")
+    vectors = cut.embed_documents(texts)
+    assert vectors.shape == (3, dimensions)
+    assert cut.dimensions == cut.identity.dimensions == dimensions
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
+    assert np.abs(vectors - card(texts, dimensions)).max() <= 1e-6
+    cut.close()
+
+
+def test_vectors_keep_their_length_when_asked(folder, encoder):
+    raw = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, normalize_embeddings=False, dtype="float32")
+    vectors = raw.embed_documents(["a database keeps rows", "an index"])
+    norms = np.linalg.norm(vectors, axis=1)
+    assert (np.abs(norms - 1) > 0.1).all()
+    expected = encoder.embed_documents(["a database keeps rows", "an index"])
+    assert np.abs(vectors / norms[:, None] - expected).max() <= 1e-6
+    assert raw.identity.key != encoder.identity.key
+    raw.close()
+
+
+def test_the_instruction_precedes_queries_only(folder, encoder):
+    own = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, instruction="Find code", dtype="float32")
+    text = "index of rows"
+    assert np.array_equal(own.embed_documents([text]), encoder.embed_documents([text]))
+    expected = encoder.embed_documents([f"Instruct: Find code\nQuery:{text}"])[0]
+    assert np.abs(own.embed_query(text) - expected).max() <= 1e-6
+    assert np.abs(own.embed_query(text) - encoder.embed_query(text)).max() > 1e-3
+    assert own.identity.key != encoder.identity.key
+    own.close()
+
+
+def test_a_long_text_is_cut_before_its_end_token_counted_and_told(folder, card, caplog):
+    short = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=128, dtype="float32")
+    long_text = "the database keeps secret rows " * 100
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        vectors = short.embed_documents(["fits", long_text, long_text])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"2 of 3 texts for {folder} so far did not fit into max_length=128 tokens and were cut"
+    ]
+    offsets = short.token_offsets(long_text)
+    kept = long_text[: offsets[126, 1]]
+    assert short.count_tokens([kept]).tolist() == [127]
+    assert np.abs(vectors[1] - card([kept])[0]).max() <= 1e-6
+    caplog.clear()
+    short.embed_documents([kept])
+    assert not caplog.records
+    # Queries are told of, but are no documents.
+    short.embed_query(long_text)
+    assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
+    assert short.documents_cut == 2
+    short.close()
+
+
+@PLAIN
+@given(TEXTS)
+def test_offsets_and_counts_agree_with_the_text(encoder, text):
+    offsets = encoder.token_offsets(text)
+    assert offsets.dtype == np.int64
+    assert offsets.shape == (int(encoder.count_tokens([text])[0]), 2)
+    assert (np.diff(offsets, axis=0) >= 0).all()
+    assert (offsets[:, 0] <= offsets[:, 1]).all()
+    covered = {i for start, end in offsets.tolist() for i in range(start, end)}
+    assert covered == set(range(len(text)))
+
+
+def test_no_texts(encoder):
+    assert encoder.embed_documents([]).shape == (0, tiny_qwen3.HIDDEN)
+    assert encoder.embed_documents([]).dtype == np.float32
+    assert encoder.count_tokens([]).shape == (0,)
+
+
+def test_texts_that_no_tokenizer_can_read(encoder):
+    with pytest.raises(ValidationError) as caught:
+        encoder.embed_documents(["fine", "secret \ud800", 3])
+    assert [(error.row, error.code) for error in caught.value.errors] == [(1, "lone_surrogate"), (2, "wrong_type")]
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ValidationError, match="sequence of str"):
+        encoder.embed_documents("one text")
+
+
+def test_identity(folder, encoder):
+    identity = encoder.identity
+    assert isinstance(encoder, Embedder)
+    assert identity.model == str(folder)
+    assert (identity.dimensions, identity.pooling, identity.normalised) == (tiny_qwen3.HIDDEN, "last-token", True)
+    assert identity.revision.startswith("sha256:")
+    assert str(folder.parent) not in identity.key
+    assert encoder.counter_name.startswith("tokenizer/")
+
+
+def test_the_key_separates_everything_that_changes_a_vector():
+    base = EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=True)
+    variants = [
+        EmbedderIdentity("org/other", "abc", 64, "task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abd", 64, "task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 32, "task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, "other task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, None, "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, "task", "mean", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=False),
+    ]
+    assert len({identity.key for identity in [base, *variants]}) == len(variants) + 1
+    # Stored with collections: a change here makes every stored collection another model's.
+    assert base.key == "org/model@abc/64/last-token/unit/task:0ebb429fa86d"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be from 1 to 128; found 0"),
+        ({"batch_size": 129}, "batch_size must be from 1 to 128; found 129"),
+        ({"batch_size": 1.5}, "batch_size must be a whole number from 1 to 128; found float"),
+        ({"batch_size": True}, "batch_size must be a whole number from 1 to 128; found bool"),
+        ({"max_length": 127}, "max_length must be from 128 to 32768; found 127"),
+        ({"max_length": 32769}, "max_length must be from 128 to 32768; found 32769"),
+        ({"max_length": 4096}, "max_length must be from 128 to 2048 for .*; found 4096"),
+        ({"dimensions": 31}, "dimensions must be from 32 to .*; found 31"),
+        ({"device": "tpu"}, "device must be one of mps, cuda, cpu or None; found 'tpu'"),
+        ({"dtype": "int8"}, "dtype must be one of float32, bfloat16, float16 or None; found 'int8'"),
+        ({"attn": "magic"}, "attn must be one of .*; found 'magic'"),
+        ({"token_budget": 1}, "token_budget must be from 128 to 1048576; found 1"),
+        ({"instruction": "  "}, "instruction must not be blank"),
+    ],
+)
+def test_out_of_range_parameters(folder, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Qwen3EmbeddingEncoder(str(folder), **{"max_length": 1024, **options})
+
+
+def test_a_configured_dimension_is_a_check(folder):
+    with pytest.raises(ModelMismatchError, match=r"dimensions=1024 .* makes vectors of 64"):
+        Qwen3EmbeddingEncoder(str(folder), max_length=1024, dimensions=1024)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        ({"special_tokens": ["<|im_end|>"], "end_token": None}, r"lacks <\|endoftext\|>"),
+        ({"end_token": "<|im_end|>"}, r"closes a text with token ids \[\d+\]; expected <\|endoftext\|>"),
+    ],
+)
+def test_a_tokenizer_without_the_trained_end_token_is_refused(tmp_path, tokenizer, message):
+    broken = Qwen3EmbeddingEncoder(str(tiny_qwen3.write_embedder(tmp_path / "broken", **tokenizer)), max_length=1024)
+    with pytest.raises(ModelError, match=message):
+        broken.embed_documents(["a"])
+
+
+def test_an_early_revision_without_post_processor_gives_the_same_vectors(tmp_path, encoder):
+    early = Qwen3EmbeddingEncoder(
+        str(tiny_qwen3.write_embedder(tmp_path / "early", end_token=None)), "cpu", max_length=1024, dtype="float32"
+    )
+    texts = ["a database", "数据库", ""]
+    assert np.array_equal(early.embed_documents(texts), encoder.embed_documents(texts))
+    early.close()
+
+
+def test_a_model_with_missing_weights_is_refused_and_not_filled_with_noise(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny_qwen3.write_embedder(tmp_path / "partial")
+    weights = load_file(folder / "model.safetensors")
+    del weights["layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    partial = Qwen3EmbeddingEncoder(str(folder), max_length=1024)
+    with pytest.raises(ModelError, match=r"1 weights are missing .*layers\.1\.mlp\.up_proj\.weight"):
+        partial.embed_documents(["a"])
+
+
+def test_a_damaged_weights_file_is_refused(tmp_path):
+    folder = tiny_qwen3.write_embedder(tmp_path / "damaged")
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+    damaged = Qwen3EmbeddingEncoder(str(folder), max_length=1024)
+    with pytest.raises(ModelError, match=r"cannot be loaded from .*SafetensorError"):
+        damaged.embed_documents(["a"])
+
+
+def test_a_checkpoint_with_a_language_model_head_is_read_without_it(tmp_path):
+    folder = tiny_qwen3.write_reranker(tmp_path / "causal")
+    body = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = [*tokenizer("a database")["input_ids"], tokenizer.pad_token_id]
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(body(torch.tensor([ids])).last_hidden_state[0, -1], dim=0).numpy()
+    causal = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    assert np.abs(causal.embed_documents(["a database"])[0] - expected).max() <= 1e-6
+    causal.close()
+
+
+def test_folders_that_hold_no_qwen3_model(tmp_path):
+    with pytest.raises(ModelNotFoundError, match="is not on this machine; tried: local folder"):
+        Qwen3EmbeddingEncoder(str(tmp_path / "nowhere"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"model_type": "bert", "hidden_size": 64}')
+    with pytest.raises(ModelError, match="not a Qwen3 model"):
+        Qwen3EmbeddingEncoder(str(tmp_path / "other"))
+    (tmp_path / "other" / "config.json").write_text(
+        json.dumps({"model_type": "qwen3", "hidden_size": 64, "max_position_embeddings": 8192})
+    )
+    empty = Qwen3EmbeddingEncoder(str(tmp_path / "other"))
+    with pytest.raises(ModelError, match=r"no tokenizer\.json"):
+        empty.embed_documents(["a"])
+    tiny_qwen3.write_tokenizer(tmp_path / "other")
+    with pytest.raises(ModelError, match=r"cannot be loaded from .*safetensors"):
+        empty.embed_documents(["a"])
+
+
+def test_rows_that_overflow_half_precision_are_computed_in_float32(tmp_path, caplog):
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny_qwen3.write_embedder(tmp_path / "loud")
+    weights = load_file(folder / "model.safetensors")
+    weights["layers.0.mlp.down_proj.weight"] *= 1e5  # its output passes 65,504, the largest float16
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    exact = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    half = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float16")
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        vectors = half.embed_documents(["a database keeps rows", "an index"])
+    assert any("overflowed in float16; the model now runs in float32" in record.message for record in caplog.records)
+    similar = np.sum(vectors * exact.embed_documents(["a database keeps rows", "an index"]), axis=1)
+    assert (similar > 0.999).all()
+    half.close()
+    exact.close()
+
+
+def test_half_precision_stays_close(folder, encoder):
+    texts = ["a database keeps rows", "the quick brown fox", "数据库"]
+    half = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="bfloat16")
+    assert (np.sum(half.embed_documents(texts) * encoder.embed_documents(texts), axis=1) > 0.995).all()
+    half.close()
+
+
+def test_a_device_that_is_not_there_is_replaced_with_one_line(folder, encoder, caplog, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    elsewhere = Qwen3EmbeddingEncoder(str(folder), "cuda", max_length=1024, dtype="float32")
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        vectors = elsewhere.embed_documents(["a"])
+    assert len(caplog.records) == 1
+    assert "device 'cuda' is not available here; using" in caplog.text
+    assert np.abs(vectors - encoder.embed_documents(["a"])).max() <= 1e-5
+    elsewhere.close()
+
+
+def test_many_threads_get_the_vectors_of_one(folder, encoder):
+    shared = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024, dtype="float32")
+    texts = [f"row {i} " * (i + 1) for i in range(8)]
+    found = {}
+
+    def work(i):
+        found[i] = shared.embed_documents([texts[i]])[0]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = encoder.embed_documents(texts)
+    assert np.abs(np.stack([found[i] for i in range(len(texts))]) - expected).max() <= 1e-6
+    shared.close()
+
+
+def test_close_releases_the_model_and_refuses_further_work(folder):
+    closed = Qwen3EmbeddingEncoder(str(folder), "cpu", max_length=1024)
+    closed.embed_documents(["a"])
+    closed.close()
+    closed.close()
+    with pytest.raises(ModelError, match="was closed"):
+        closed.embed_documents(["a"])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "error", "message"),
+    [
+        ([[1.0, 0.0], [math.nan, 0.0]], ModelError, "vector of row 1 is not finite"),
+        ([[math.inf, 0.0], [math.inf, 0.0]], ModelError, r"vector of row 0 \(and 1 more\) is not finite"),
+        ([[1.0, 0.0], [0.0, 0.0]], ModelError, "vector of row 1 is all zero"),
+        ([[1.0, 0.0], [1.0, 1.0]], ModelError, "vector of row 1 is not of norm 1"),
+        ([[1.0, 0.0]], ModelError, r"shape \(1, 2\) for 2 texts"),
+        ([1.0, 0.0], ModelError, r"shape \(2,\) for 2 texts"),
+        ([[1.0], [1.0]], ModelMismatchError, "dimension 1; expected 2"),
+    ],
+)
+def test_vectors_that_cannot_be_used_are_named(vectors, error, message):
+    with pytest.raises(error, match=message):
+        check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")
+
+
+def test_usable_vectors_pass_whatever_their_layout():
+    vectors = np.asfortranarray(np.eye(3, dtype=np.float64))
+    checked = check_vectors(vectors, rows=3, dimensions=3, model="m")
+    assert checked.dtype == np.float32
+    assert checked.flags.c_contiguous
+    raw = np.array([[2.0, 0.0]], dtype=np.float32)
+    assert np.array_equal(check_vectors(raw, rows=1, dimensions=2, model="m", normalised=False), raw)

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import BertConfig, BertModel
+
+from semlex import PostgreSQLRetriever
+from semlex.cli.output import print_report
+from semlex.embedding import sentence_transformers as module
+from semlex.embedding.base import Embedder
+from semlex.embedding.registry import choose_embedder
+from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
+from semlex.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ModelError,
+    ModelMismatchError,
+    ModelNotFoundError,
+    ValidationError,
+    WorkAbandonedError,
+)
+from semlex.models import cancellation
+from tests.support import tiny_qwen3
+
+HIDDEN = 32
+MOST_TOKENS = 24
+PROMPTS = {"query": "query: ", "document": "passage: "}
+SENTENCES = [
+    "The quick brown fox jumps over the lazy dog",
+    "",
+    "a database keeps rows, and an index finds them again.",
+    "Größe Maße naïve café 数据库 検索 поиск 😀",
+    "Given a web search query, retrieve relevant passages " * 9,
+    "Query",
+]
+
+
+def write_model(folder, prompts=PROMPTS):
+    """A tiny transformer with random weights of a fixed seed, and mean pooling, as the package itself writes it."""
+    parts = folder.parent / f"{folder.name}-parts"
+    tiny_qwen3.write_tokenizer(parts)
+    torch.manual_seed(22)
+    config = BertConfig(
+        vocab_size=700,
+        hidden_size=HIDDEN,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    BertModel(config).save_pretrained(parts)
+    modules = [Transformer(str(parts), max_seq_length=MOST_TOKENS), Pooling(HIDDEN)]
+    SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def package(folder):
+    """The package itself, with the same weights: the specification."""
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+@pytest.fixture(scope="module")
+def embedder(folder):
+    opened = SentenceTransformersEmbedder(str(folder), "cpu", batch_size=4)
+    yield opened
+    opened.close()
+
+
+def unit(vectors, dimensions=HIDDEN):
+    leading = np.asarray(vectors)[..., :dimensions].astype(np.float64)
+    return leading / np.linalg.norm(leading, axis=-1, keepdims=True)
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(
+    rows=st.lists(
+        st.sampled_from(SENTENCES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=9
+    )
+)
+def test_a_batch_is_the_map_of_its_texts(embedder, package, rows):
+    vectors = embedder.embed_documents(rows)
+    assert vectors.shape == (len(rows), HIDDEN)
+    assert vectors.dtype == np.float32
+    for text, vector in zip(rows, vectors, strict=True):
+        assert_allclose(vector, unit(package.encode(["passage: " + text], prompt="")[0]), atol=2e-6)
+
+
+def test_the_packages_own_vectors(embedder, package):
+    assert_allclose(embedder.embed_documents(SENTENCES), unit(package.encode_document(SENTENCES)), atol=2e-6)
+    for text in SENTENCES:
+        assert_allclose(embedder.embed_query(text), unit(package.encode_query(text)), atol=2e-6)
+    assert isinstance(embedder, Embedder)
+
+
+@pytest.mark.parametrize("dimensions", [1, 7, HIDDEN])
+def test_a_leading_part_is_normalised_after_the_cut(folder, package, dimensions):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu", dimensions=dimensions)
+    assert embedder.dimensions == dimensions
+    assert_allclose(
+        embedder.embed_documents(SENTENCES), unit(package.encode_document(SENTENCES), dimensions), atol=2e-6
+    )
+    embedder.close()
+
+
+def test_prompts_may_be_others(folder, package):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu", query_prompt="", document_prompt="text: ")
+    assert_allclose(embedder.embed_query("fox"), unit(package.encode("fox", prompt="")), atol=2e-6)
+    assert_allclose(embedder.embed_documents(["fox"]), unit(package.encode(["fox"], prompt="text: ")), atol=2e-6)
+    embedder.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"prompts": {}}, ["", ""]),
+        ({"prompts": {"query": "q: ", "passage": "p: "}}, ["q: ", "p: "]),
+        ({"prompts": {"query": "q: ", "corpus": "c: ", "passage": "p: "}}, ["q: ", "p: "]),
+        ({"prompts": {"retrieval": "r: "}, "default_prompt_name": "retrieval"}, ["r: ", "r: "]),
+    ],
+)
+def test_prompts_of_a_model(folder, package, tmp_path, config, expected):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    path = copy / "config_sentence_transformers.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    embedder = SentenceTransformersEmbedder(str(copy), "cpu")
+    found = [embedder.embed_query("fox"), embedder.embed_documents(["fox"])[0]]
+    assert_allclose(found, [unit(package.encode("fox", prompt=prompt)) for prompt in expected], atol=2e-6)
+    assert embedder.identity.instruction == (expected[0] or None)
+    embedder.close()
+
+
+def fitting(embedder):
+    """A text that is as long as the model reads."""
+    fits = "a"
+    while embedder.count_tokens([f"passage: {fits} a"])[0] < MOST_TOKENS:  # one is the model's own end token
+        fits += " a"
+    return fits
+
+
+def test_texts_that_are_cut_are_counted(folder, caplog):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    fits = fitting(embedder)
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        embedder.embed_documents([fits])
+        assert (embedder.documents_cut, caplog.messages) == (0, [])
+        embedder.embed_documents(["a", fits + " a"])
+        assert embedder.documents_cut == 1
+        assert caplog.messages == [
+            f"1 of 3 texts for {folder} so far did not fit into the {MOST_TOKENS} tokens that it reads and were cut"
+        ]
+        caplog.clear()
+        # Queries are told of, but are no documents.
+        embedder.embed_query(fits * 2)
+        embedder.embed_query("a")
+        assert embedder.documents_cut == 1
+        assert [message[:14] for message in caplog.messages] == ["1 of 1 queries"]
+    embedder.close()
+
+
+async def test_the_report_of_a_load_has_the_texts_that_were_cut(embedder, database_url, tmp_path, capsys):
+    (tmp_path / "long.txt").write_text("the key " * 40)
+    (tmp_path / "short.txt").write_text("a")
+    async with PostgreSQLRetriever(database_url, embedder, "none") as retriever:
+        report = await retriever.index(tmp_path, chunk_tokens=500, overlap_tokens=0)
+        assert report.embedded == 2
+        assert report.cut == 1
+        again = await retriever.index(tmp_path, chunk_tokens=500, overlap_tokens=0)
+        assert (again.embedded, again.cut) == (0, 0)
+    for told, lines in ((report, ["note:"]), (again, [])):
+        print_report(told, as_json=False)
+        assert [line[:5] for line in capsys.readouterr().err.splitlines()[1:]] == lines
+
+
+def test_vectors_that_cannot_be_compared(folder, monkeypatch):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    embedder.embed_query("fox")
+    monkeypatch.setattr(embedder, "_encode", lambda texts, *, is_query: np.full((len(texts), HIDDEN), np.nan))
+    with pytest.raises(ModelError, match="not finite"):
+        embedder.embed_query("fox")
+    embedder.close()
+
+
+def test_several_threads(embedder):
+    expected = embedder.embed_documents(SENTENCES)
+    found = [None] * 4
+
+    def embed(number):
+        found[number] = embedder.embed_documents(SENTENCES)
+
+    threads = [threading.Thread(target=embed, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for vectors in found:
+        assert_allclose(vectors, expected, atol=2e-6)
+
+
+def test_work_ends_between_batches(embedder, monkeypatch):
+    flag = threading.Event()
+    encode, encoded = embedder._encode, []
+
+    def encode_once(texts, *, is_query):
+        encoded.append(len(texts))
+        flag.set()
+        return encode(texts, is_query=is_query)
+
+    monkeypatch.setattr(embedder, "_encode", encode_once)
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+        embedder.embed_documents(["fox"] * 9)
+    assert encoded == [4]
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_are_those_of_the_model(embedder, package):
+    assert embedder.counter_name.startswith("tokenizer/")
+    counts = [len(package.tokenizer(text, add_special_tokens=False, verbose=False).input_ids) for text in SENTENCES]
+    assert embedder.count_tokens(SENTENCES).tolist() == counts
+    assert [len(embedder.token_offsets(text)) for text in SENTENCES] == counts
+
+
+def test_words_where_the_tokenizer_is_not_readable(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "tokenizer.json").unlink()
+    assert SentenceTransformersEmbedder(str(copy)).counter_name == "unicode-words/1"
+
+
+# --- the object itself ------------------------------------------------------------------------------------------------
+
+
+def test_identity(folder, tmp_path, embedder):
+    identity = embedder.identity
+    assert identity.model == str(folder)
+    assert (identity.dimensions, identity.instruction, identity.normalised) == (HIDDEN, "query: ", True)
+    # Where the folder stands does not matter; what it holds does.
+    copy = shutil.copytree(folder, tmp_path / folder.name)
+    assert SentenceTransformersEmbedder(str(copy), "cpu").identity.key == identity.key
+    (copy / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "cls"}')
+    assert SentenceTransformersEmbedder(str(copy), "cpu").identity.key != identity.key
+    keys = {
+        SentenceTransformersEmbedder(str(folder), "cpu", **options).identity.key
+        for options in ({"dimensions": 4}, {"query_prompt": "q"}, {"document_prompt": "d"}, {"document_prompt": "e"})
+    }
+    assert len(keys | {identity.key}) == 5
+
+
+def test_the_name_of_the_identity_leads_back(folder, tmp_path, embedder):
+    again = choose_embedder(embedder.identity.model, device="cpu").embedder
+    assert isinstance(again, SentenceTransformersEmbedder)
+    assert again.identity.key == embedder.identity.key
+    # A folder that another embedder here would run is told apart by its prefix.
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "modules.json").write_text(
+        (copy / "modules.json").read_text().replace('"name": "0"', '"name": "StaticEmbedding"')
+    )
+    forced = choose_embedder(f"sentence-transformers:{copy}", device="cpu").embedder
+    assert forced.identity.model == f"sentence-transformers:{copy}"
+    assert choose_embedder(forced.identity.model, device="cpu").embedder.identity.key == forced.identity.key
+
+
+def test_closing(folder):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    embedder.embed_query("fox")
+    embedder.close()
+    embedder.close()
+    with pytest.raises(ModelError, match="was closed"):
+        embedder.embed_query("fox")
+
+
+@pytest.mark.parametrize("rows", ["text", [1], ["\ud800"]])
+def test_bad_texts(embedder, rows):
+    with pytest.raises(ValidationError):
+        embedder.embed_documents(rows)
+
+
+def test_parameters_out_of_range(folder):
+    for options in ({"batch_size": 0}, {"batch_size": 1025}, {"dimensions": 0}, {"device": "tpu"}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            SentenceTransformersEmbedder(str(folder), **options)
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu", dimensions=HIDDEN + 1)
+    with pytest.raises(ModelMismatchError, match=r"dimensions=33 was configured, but .* makes vectors of 32"):
+        embedder.embed_query("fox")
+
+
+def test_without_the_package(folder, monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'semlex\[sentence-transformers\]'"):
+        SentenceTransformersEmbedder(str(folder))
+
+
+def test_models_that_are_none(folder, tmp_path):
+    with pytest.raises(ModelNotFoundError):
+        SentenceTransformersEmbedder(str(tmp_path / "none"))
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for content in ("", "[]", "{}", "[{}]", "17"):
+        (copy / "modules.json").write_text(content)
+        with pytest.raises(ModelError, match="is not a model of sentence-transformers"):
+            SentenceTransformersEmbedder(str(copy))
+    (copy / "modules.json").unlink()
+    with pytest.raises(ModelError, match="is not a model of sentence-transformers"):
+        SentenceTransformersEmbedder(str(copy))
+
+
+def test_broken_weights(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        SentenceTransformersEmbedder(str(copy), "cpu").embed_query("fox")
+
+
+def test_pickles_are_refused(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "2_Dense").mkdir()
+    (copy / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ModelError, match="is a pickle"):
+        SentenceTransformersEmbedder(str(copy))
+
+
+def test_code_of_a_model_is_not_run(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "own_code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass Own: pass\n")
+    modules = json.loads((copy / "modules.json").read_text())
+    modules[1]["type"] = "own_code.Own"
+    (copy / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        SentenceTransformersEmbedder(str(copy), "cpu").embed_query("fox")
+    assert not (tmp_path / "ran").exists()

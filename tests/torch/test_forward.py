@@ -1,0 +1,309 @@
+"""Every form of the forward pass against the reference form, on tiny models of the real architecture."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import Qwen3Model
+
+from semlex.errors import ModelError
+from semlex.models.local.forward import attention, packed
+from semlex.models.local.forward.attention import PaddedInside, PerDocument, VariableLength, form_for
+from semlex.models.local.forward.packed import PackedForward
+from semlex.models.local.forward.reference import FORWARDS, ReferenceForward
+from semlex.models.local.forward.trimmed import TrimmedForward
+from semlex.models.tokenizer import TokenRows
+from tests.support import tiny_qwen3
+
+VOCABULARY = 700
+PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])
+FORMS = [PerDocument, PaddedInside, VariableLength]
+SEED = st.integers(0, 2**32 - 1)
+LENGTHS = st.lists(st.integers(1, 40) | st.integers(1, 700), min_size=1, max_size=8)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(7)
+    return Qwen3Model._from_config(tiny_qwen3.config(), attn_implementation="sdpa").eval()
+
+
+@pytest.fixture(scope="module", params=[PackedForward, TrimmedForward], ids=lambda form: form.__name__)
+def packing(request):
+    """Each form of the forward pass over packed batches."""
+    return request.param
+
+
+def slow_varlen_attn(  # noqa: PLR0917 (torch's order)
+    query, key, value, queries, keys, most_queries, most_keys, *, scale, window_size, enable_gqa
+):
+    """`torch.nn.attention.varlen.varlen_attn` as its documentation states it, document by document."""
+    assert (window_size, enable_gqa) == ((-1, 0), True)
+    assert queries.dtype == keys.dtype == torch.int32
+    lengths = [np.diff(offsets.numpy()) for offsets in (queries, keys)]
+    assert (lengths[0].max(), lengths[1].max()) == (most_queries, most_keys)
+    assert (queries[-1], keys[-1]) == (len(query), len(key))
+    output = torch.empty_like(query)
+    for (a, b), (c, d) in zip(pairwise(queries.tolist()), pairwise(keys.tolist()), strict=True):
+        mask = torch.ones(b - a, d - c, dtype=torch.bool).tril(d - c - (b - a))
+        parts = [part.transpose(0, 1)[None] for part in (query[a:b], key[c:d], value[c:d])]
+        attended = scaled_dot_product_attention(*parts, attn_mask=mask, scale=scale, enable_gqa=True)
+        output[a:b] = attended[0].transpose(0, 1)
+    return output
+
+
+@pytest.fixture(params=FORMS, ids=lambda form: form.__name__)
+def form(request, monkeypatch):
+    """Each form of attention; torch's own kernel needs a GPU, so its documentation stands in for it."""
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", slow_varlen_attn, raising=False)
+    monkeypatch.setattr(packed, "form_for", lambda device, dtype: request.param)
+    return request.param
+
+
+def rows_of(lengths, seed, head=()):
+    chance = np.random.default_rng(seed)
+    return TokenRows.of(
+        [np.concatenate([head, chance.integers(0, VOCABULARY, size)]).astype(np.int64) for size in lengths]
+    )
+
+
+def states(forward, rows, budget=4096, max_rows=128, **options):
+    found = np.full((len(rows), tiny_qwen3.HIDDEN), np.nan, dtype=np.float32)
+    for batch in forward.batches(rows, token_budget=budget, max_rows=max_rows, **options):
+        found[batch.rows] = forward.run(batch)
+    return found
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def difference(left, right):
+    return np.abs(unit(left) - unit(right)).max()
+
+
+@PLAIN
+@given(LENGTHS, SEED, st.tuples(st.integers(1, 2000), st.integers(1, 10)))
+def test_packed_states_are_the_reference_whatever_the_batches(model, packing, lengths, seed, bounds):
+    rows = rows_of(lengths, seed)
+    found = states(packing(model), rows, *bounds)
+    assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+
+
+@PLAIN
+@given(LENGTHS, SEED, st.integers(1, 300))
+def test_a_shared_prefix_changes_nothing(model, packing, lengths, seed, shared):
+    rows = rows_of(lengths, seed, np.random.default_rng(seed + 1).integers(0, VOCABULARY, shared))
+    found = states(packing(model), rows, 512)
+    assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+
+
+@PLAIN
+@given(LENGTHS, SEED, st.permutations(range(8)))
+def test_a_state_depends_neither_on_neighbours_nor_on_their_order(model, packing, lengths, seed, order):
+    rows = rows_of(lengths, seed)
+    forward = packing(model)
+    chosen = np.array([row for row in order if row < len(rows)])
+    together = states(forward, rows.select(chosen))
+    alone = np.concatenate([states(forward, rows.select(np.array([row]))) for row in chosen])
+    assert difference(together, alone) <= 1e-6
+
+
+@pytest.mark.parametrize("shared", [0, 90])
+def test_every_form_of_attention_gives_the_reference(model, packing, form, shared):
+    # 1,100 tokens need three calls of `PerDocument` behind a prefix.
+    rows = rows_of([1, 5, 1100, 17, 300, 2, 1, 513], 3, np.arange(shared))
+    forward = packing(model)
+    tokens = [batch.tokens for batch in forward.batches(rows, token_budget=1000, max_rows=4)]
+    assert {0 if part.prefix is None else part.prefix.ids.size for part in tokens} == {shared}
+    assert difference(states(forward, rows, 1000, 4), states(ReferenceForward(model), rows)) <= 1e-6
+
+
+def test_a_form_that_is_wrong_would_be_seen(model, packing, monkeypatch):
+    rows = rows_of([30, 20, 9], 5)
+    monkeypatch.setattr(PerDocument, "attend", lambda self, query, key, value, scaling, before: query.transpose(1, 2))
+    assert difference(states(packing(model), rows), states(ReferenceForward(model), rows)) > 1e-3
+
+
+def test_an_explicit_mask_where_the_causal_rule_is_not_trusted(model, packing, monkeypatch):
+    rows = rows_of([30, 20, 9], 5)
+    forward = packing(model)
+    (batch,) = [part.tokens.batch for part in forward.batches(rows, token_budget=100, max_rows=9)]
+    monkeypatch.setattr(attention, "torch_version", lambda: (2, 12))
+    device = type("Device", (), {"type": "mps"})()
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
+    monkeypatch.setattr(
+        attention, "_mask", lambda queries, keys, device: torch.ones(queries, keys).tril(keys - queries).bool()
+    )
+    masked = PaddedInside(batch, 0, device)
+    plain = PaddedInside(batch, 0, torch.device("cpu"))
+    assert masked._mask is not None
+    assert plain._mask is None
+    query, key, value = (torch.randn(1, heads, 59, 16) for heads in (4, 2, 2))
+    assert torch.allclose(
+        masked.attend(query, key, value, 0.25, None), plain.attend(query, key, value, 0.25, None), atol=1e-6
+    )
+
+
+def test_the_form_of_a_device(monkeypatch):
+    cpu, mps, cuda = (torch.device(name) for name in ("cpu", "mps", "cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(attention, "torch_version", lambda: (2, 13))
+    assert form_for(cpu, torch.bfloat16) is PerDocument
+    assert form_for(mps, torch.bfloat16) is PaddedInside
+    assert form_for(cuda, torch.bfloat16) is VariableLength
+    assert form_for(cuda, torch.float32) is PaddedInside
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert form_for(cuda, torch.float16) is PaddedInside
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(attention, "torch_version", lambda: (2, 12))
+    assert form_for(cuda, torch.bfloat16) is PaddedInside
+
+
+def test_a_kept_prefix_is_computed_once_and_changes_nothing(model, packing):
+    head = np.arange(25)
+    forward = packing(model)
+    kept = []
+    for seed in range(3):
+        rows = rows_of([3 + seed], seed, head)
+        found = states(forward, rows, kept_prefix=head)
+        assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
+        (prefix,) = forward._kept.values()
+        kept.append(prefix.layers[0][0])
+    assert kept[0] is kept[1] is kept[2]
+
+
+@pytest.mark.parametrize("row", [np.arange(25), np.arange(1, 40), np.arange(7)])
+def test_a_row_that_does_not_go_on_from_the_kept_prefix_is_read_whole(model, packing, row):
+    forward = packing(model)
+    rows = TokenRows.of([row, np.arange(30)])
+    assert difference(states(forward, rows, kept_prefix=np.arange(25)), states(ReferenceForward(model), rows)) <= 1e-6
+    assert not forward._kept
+
+
+def test_few_prefixes_are_kept_and_the_oldest_goes_first(model, packing):
+    forward = packing(model)
+    for start in (0, 100, 200, 0, 300, 400, 500):
+        head = np.arange(start, start + 20)
+        rows = rows_of([4], 1, head)
+        assert difference(states(forward, rows, kept_prefix=head), states(ReferenceForward(model), rows)) <= 1e-6
+    assert [int(prefix.ids[0]) for prefix in forward._kept.values()] == [0, 300, 400, 500]
+
+
+def test_a_prefix_is_shared_only_where_that_pays(model, packing):
+    def shared(count, size):
+        rows = rows_of([3] * count, 2, np.arange(size))
+        tokens = [batch.tokens for batch in packing(model).batches(rows, token_budget=4096, max_rows=99)]
+        return {0 if part.prefix is None else part.prefix.ids.size for part in tokens}
+
+    assert shared(1, 600) == {0}
+    assert shared(3, 40) == {0}
+    assert shared(5, 40) == {40}
+    long = TokenRows.of([np.append(np.zeros(1500, dtype=np.int64), last) for last in (1, 2)])
+    (batch,) = packing(model).batches(long, token_budget=8192, max_rows=9)
+    assert batch.tokens.prefix.ids.size == packed.MOST_SHARED
+
+
+def test_nothing_is_padded(model, packing):
+    lengths = [700, 3, 1, 250, 31]
+    batches = list(packing(model).batches(rows_of(lengths, 1), token_budget=600, max_rows=9))
+    assert sum(batch.tokens.batch.ids.size for batch in batches) == sum(lengths)
+
+
+def test_the_model_is_left_as_it_was(model, packing):
+    rows = rows_of([5, 9], 1)
+    expected = states(ReferenceForward(model), rows)
+    states(packing(model), rows)
+    assert model.config._attn_implementation == "sdpa"
+    assert np.array_equal(states(ReferenceForward(model), rows), expected)
+
+
+def test_the_model_is_left_as_it_was_by_a_pass_that_fails(model, packing, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(PerDocument, "attend", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        states(packing(model), rows_of([5], 1))
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_registering_from_many_threads(model, packing):
+    threads = [threading.Thread(target=attention.register) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = rows_of([5, 9], 1)
+    assert difference(states(packing(model), rows), states(ReferenceForward(model), rows)) <= 1e-6
+
+
+def test_sliding_windows_are_refused():
+    config = tiny_qwen3.config()
+    config.use_sliding_window, config.sliding_window, config.layer_types = (
+        True,
+        8,
+        ["full_attention", "sliding_attention"],
+    )
+    sliding = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
+    with pytest.raises(ModelError, match="sliding window; use attn='reference'"):
+        PackedForward(sliding)
+
+
+@pytest.mark.parametrize(("name", "value"), [("hidden_act", "gelu"), ("model_type", "qwen2"), ("attention_bias", True)])
+def test_models_of_another_build_are_not_trimmed(name, value):
+    config = tiny_qwen3.config()
+    if name == "attention_bias":
+        config.attention_bias = value
+    other = Qwen3Model._from_config(config, attn_implementation="sdpa").eval()
+    setattr(other.config, name, value)
+    with pytest.raises(ModelError, match="not built like Qwen3; use attn='packed'"):
+        TrimmedForward(other)
+
+
+def test_the_last_layer_reads_last_tokens_alone(model):
+    rows = rows_of([30, 20, 9], 5)
+    sizes = [[], []]
+    handles = [
+        layer.mlp.up_proj.register_forward_hook(lambda _, inputs, __, seen=seen: seen.append(len(inputs[0])))
+        for layer, seen in zip(model.layers, sizes, strict=True)
+    ]
+    states(TrimmedForward(model), rows)
+    for handle in handles:
+        handle.remove()
+    assert sizes == [[59], [3]]
+
+
+def test_half_precision_stays_as_close_as_its_rounding(model, packing):
+    del model
+    config = tiny_qwen3.config()
+    config.hidden_size, config.intermediate_size, config.num_hidden_layers = 256, 512, 6
+    config.layer_types = ["full_attention"] * 6
+    config.initializer_range = 0.02
+    torch.manual_seed(9)
+    half = Qwen3Model._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16).eval()
+    rows = rows_of([1, 9, 40, 90, 300, 17], 4)
+
+    def found(forward):
+        vectors = np.full((len(rows), 256), np.nan, dtype=np.float32)
+        for batch in forward.batches(rows, token_budget=512, max_rows=9):
+            vectors[batch.rows] = forward.run(batch)
+        return unit(vectors)
+
+    assert (np.sum(found(packing(half)) * found(ReferenceForward(half)), axis=1) >= 0.9998).all()
+
+
+def test_every_form_is_registered():
+    # Faster first: each falls back to those behind it.
+    assert list(FORWARDS.items()) == [
+        ("trimmed", TrimmedForward),
+        ("packed", PackedForward),
+        ("reference", ReferenceForward),
+    ]

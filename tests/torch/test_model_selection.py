@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from huggingface_hub import constants
+
+from semlex.embedding import registry as embedder_selection
+from semlex.embedding import static
+from semlex.embedding.gemini import GeminiEmbedder
+from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+from semlex.embedding.registry import choose_embedder
+from semlex.embedding.static import StaticEmbedder
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
+from semlex.models import files
+from semlex.models.files import ModelFolder, find_cached, find_model
+from semlex.reranking.registry import choose_reranker
+from semlex.testing import HashEmbedder
+from tests.support import model_cache, tiny_qwen3
+from tests.support.model_cache import COMMIT, one_line, with_gpu, without
+
+empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
+
+
+def test_a_configured_embedder_is_used_as_it_is():
+    fake = HashEmbedder()
+    choice = choose_embedder(fake)
+    assert choice.embedder is fake
+    assert "semlex.testing/hash" in one_line(choice.reason)
+
+
+def test_words_alone_by_name():
+    choice = choose_embedder("none")
+    assert choice.embedder is None
+    assert one_line(choice.reason) == "keyword search only, as configured"
+
+
+def test_static_by_name():
+    choice = choose_embedder("static")
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert one_line(choice.reason) == "hybrid search with static embeddings, as configured"
+
+
+def test_a_configured_model_by_its_folder(tmp_path):
+    folder = model_cache.write_embedder(tmp_path / "tiny")
+    choice = choose_embedder(str(folder), dimensions=32)
+    assert isinstance(choice.embedder, Qwen3EmbeddingEncoder)
+    assert choice.embedder.dimensions == 32
+    assert str(folder) in one_line(choice.reason)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", {"model_type": "model2vec"}),
+        ("modules.json", [{"type": "sentence_transformers.models.StaticEmbedding"}]),
+    ],
+)
+def test_a_static_model_is_told_by_its_files(tmp_path, file, content):
+    (tmp_path / file).write_text(json.dumps(content))
+    assert isinstance(choose_embedder(str(tmp_path)).embedder, StaticEmbedder)
+
+
+def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
+    with pytest.raises(ModelNotFoundError) as caught:
+        choose_embedder("Qwen/Qwen3-Embedding-0.6B")
+    message = str(caught.value)
+    for part in ("local folder", "local cache", "hub not asked", "Remedies", "allow_download=True", "'static'"):
+        assert part in message
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match="neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model"):
+        choose_embedder(str(tmp_path))
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(ModelError, match="is not a JSON object"):
+        choose_embedder(str(tmp_path))
+
+
+@pytest.fixture
+def accounts(monkeypatch):
+    """Keys of every account, and no server that could be asked."""
+
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was touched")
+
+    for name in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, "sk-Secret-0123456789")
+    for name in ("GOOGLE_API_KEY", "SEMLEX_EMBEDDING_API_KEY", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.parametrize(
+    ("configured", "kind", "host"),
+    [
+        ("openai:text-embedding-3-small", OpenAIEmbedder, "api.openai.com"),
+        ("openrouter:qwen/qwen3-embedding-8b", OpenAIEmbedder, "openrouter.ai"),
+        ("gemini:gemini-embedding-001", GeminiEmbedder, "generativelanguage.googleapis.com"),
+        ("ollama:qwen3-embedding:0.6b", OpenAIEmbedder, "localhost:11434"),
+        ("http://127.0.0.1:8000/v1#Qwen/Qwen3-Embedding-0.6B", OpenAIEmbedder, "127.0.0.1:8000"),
+        ("https://models.example/v1#a#b", OpenAIEmbedder, "models.example"),
+    ],
+)
+def test_a_model_behind_a_server(accounts, configured, kind, host):
+    choice = choose_embedder(configured, dimensions=256)
+    assert isinstance(choice.embedder, kind)
+    assert choice.embedder.host == host
+    assert f"texts are sent to {host}" in one_line(choice.reason)
+    assert "as configured" in choice.reason
+    # The identity's name is what a collection remembers: it must lead to the same vectors again.
+    assert choice.embedder.identity.model == configured
+    assert choose_embedder(configured, dimensions=256).embedder.identity == choice.embedder.identity
+    assert "Secret" not in choice.reason + choice.embedder.identity.key + repr(choice.embedder)
+    # Its own dimension would have to be asked for, which nobody does while choosing.
+    assert choose_embedder(configured).embedder.host == host
+
+
+@pytest.mark.parametrize(
+    ("value", "host"),
+    [
+        ("", "localhost:11434"),
+        ("10.1.2.3", "10.1.2.3:11434"),
+        ("0.0.0.0", "127.0.0.1:11434"),  # noqa: S104 (a setting)
+        ("0.0.0.0:8080", "127.0.0.1:8080"),
+        (":8080", "127.0.0.1:8080"),
+        ("[::1]:8080", "[::1]:8080"),
+        ("[::]", "127.0.0.1:11434"),
+        (' "box:1234" ', "box:1234"),
+        ("http://box", "box"),
+        ("https://box/ollama/", "box"),
+    ],
+)
+def test_ollama_where_its_variable_says(accounts, monkeypatch, value, host):
+    monkeypatch.setenv("OLLAMA_HOST", value)
+    assert choose_embedder("ollama:m").embedder.host == host
+
+
+@pytest.mark.parametrize("value", ["box:x", "http://me:hunter2@box", "ftp://box", "[::1"])
+def test_ollama_where_its_variable_is_wrong(accounts, monkeypatch, value):
+    monkeypatch.setenv("OLLAMA_HOST", value)
+    with pytest.raises(ConfigurationError) as caught:
+        choose_embedder("ollama:m")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["openai:m", "openrouter:m", "gemini:m"])
+def test_a_server_whose_key_is_missing(accounts, monkeypatch, name):
+    variable = f"{name.partition(':')[0].upper()}_API_KEY"
+    monkeypatch.setenv(variable, " ")
+    with pytest.raises(ConfigurationError, match=f"{name} needs a key: set the environment variable {variable}"):
+        choose_embedder(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("http://localhost:8080", "http://localhost:8080/v1#", "ftp://localhost/v1#m", "postgres://me:hunter2@h/d"),
+        *("cohere:embed-v4", "openai:", "ollama:", "gemini:", "sentence-transformers:", "http://me:hunter2@h/v1#m"),
+        *("https://#m", "http:x"),
+    ],
+)
+def test_names_that_lead_nowhere(accounts, name):
+    with pytest.raises(ConfigurationError) as caught:
+        choose_embedder(name)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_path_with_a_colon_is_no_provider(tmp_path, monkeypatch):
+    for name in (r"C:\models\tiny", "C:/models/tiny", str(tmp_path / "a:b")):
+        with pytest.raises(ModelNotFoundError):
+            choose_embedder(name)
+    tiny_qwen3.write_embedder(tmp_path / "org:tiny")
+    monkeypatch.chdir(tmp_path)
+    config = json.loads((tmp_path / "org:tiny" / "config.json").read_text())
+    (tmp_path / "org:tiny" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
+    assert isinstance(choose_embedder("org:tiny").embedder, Qwen3EmbeddingEncoder)
+
+
+def test_a_revision_is_not_for_servers(accounts):
+    with pytest.raises(ConfigurationError, match="revision='v2' is for models of the hub"):
+        choose_embedder("openai:m", revision="v2")
+
+
+def test_servers_are_never_chosen_unasked(accounts, empty_cache):
+    assert isinstance(choose_embedder().embedder, StaticEmbedder)
+
+
+def test_a_configured_model_without_torch(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    without(monkeypatch, "torch")
+    with pytest.raises(MissingExtraError, match=r"torch.*semlex\[torch\]"):
+        choose_embedder(str(tmp_path))
+
+
+def test_qwen3_is_chosen_where_it_is_cached_and_there_is_a_gpu(qwen3_cache, monkeypatch):
+    with_gpu(monkeypatch, present=True)
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, Qwen3EmbeddingEncoder)
+    assert choice.embedder.identity.model == "Qwen/Qwen3-Embedding-0.6B"
+    assert choice.embedder.identity.revision == COMMIT
+    assert "on the GPU, found in the local cache" in one_line(choice.reason)
+
+
+def test_qwen3_is_not_chosen_unasked_without_a_gpu(qwen3_cache, monkeypatch):
+    with_gpu(monkeypatch, present=False)
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert "cached, but slow without a GPU" in one_line(choice.reason)
+    with_gpu(monkeypatch, present=True)
+    assert isinstance(choose_embedder(device="cpu").embedder, StaticEmbedder)
+    named = choose_embedder("Qwen/Qwen3-Embedding-0.6B")
+    assert isinstance(named.embedder, Qwen3EmbeddingEncoder)
+    assert "as configured" in one_line(named.reason)
+
+
+def test_qwen3_is_not_chosen_without_torch(qwen3_cache, monkeypatch):
+    without(monkeypatch, "torch")
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert "the package torch is missing" in one_line(choice.reason)
+
+
+def test_static_where_nothing_is_cached(empty_cache):
+    choice = choose_embedder()
+    assert isinstance(choice.embedder, StaticEmbedder)
+    assert "not in the local cache" in one_line(choice.reason)
+
+
+@pytest.mark.parametrize("configured", [None, "static", HashEmbedder(256)])
+def test_a_configured_dimension_is_a_check(empty_cache, configured):
+    assert choose_embedder(configured, dimensions=256).embedder.dimensions == 256
+    with pytest.raises(ModelMismatchError, match=r"dimensions=1024 was configured, but .* makes vectors of 256"):
+        choose_embedder(configured, dimensions=1024)
+
+
+@pytest.mark.parametrize("package", ["wordllama", "tokenizers"])
+def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch, package):
+    without(monkeypatch, package)
+    choice = choose_embedder()
+    assert choice.embedder is None
+    assert "keyword search only" in one_line(choice.reason)
+    assert package in choice.reason
+    assert "semlex embed --model NAME" in choice.reason
+
+
+def test_words_alone_with_another_version_of_the_wheel(empty_cache, monkeypatch):
+    monkeypatch.setattr(static, "version", lambda _: "9.9")
+    choice = choose_embedder()
+    assert choice.embedder is None
+    assert "found 9.9" in one_line(choice.reason)
+
+
+def test_without_the_hubs_client_nothing_is_cached(qwen3_cache, monkeypatch):
+    without(monkeypatch, "huggingface_hub")
+    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is None
+
+
+def test_a_cached_config_without_weights_is_no_model(qwen3_cache):
+    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is not None
+    for file in qwen3_cache.rglob("*.safetensors"):
+        file.unlink()
+    assert find_cached("Qwen/Qwen3-Embedding-0.6B") is None
+    assert find_cached("not a name") is None
+
+
+def test_a_revision_that_is_not_cached(qwen3_cache):
+    assert find_model("Qwen/Qwen3-Embedding-0.6B", revision=COMMIT).revision == COMMIT
+    with pytest.raises(ModelNotFoundError, match="at revision 'v2' is not on this machine"):
+        find_model("Qwen/Qwen3-Embedding-0.6B", revision="v2")
+
+
+def test_the_hub_is_not_touched_unless_a_download_is_allowed(empty_cache, monkeypatch):
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(ModelNotFoundError, match="hub not asked"):
+        find_model("semlex/no-such-model")
+    choose_embedder()
+    choose_reranker()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelNotFoundError, match="HF_HUB_OFFLINE is set"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A server on this machine that answers every request in one way, or not at all."""
+    servers = []
+
+    def start(answer):
+        server = socket.create_server(("127.0.0.1", 0))
+        servers.append(server)
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                if answer is None:
+                    servers.append(connection)
+                    continue
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    yield start
+    for server in servers:
+        server.close()
+
+
+def test_a_hub_that_never_answers(empty_cache, hub, monkeypatch):
+    monkeypatch.setattr(files, "PROBE_SECONDS", 0.2)
+    hub(None)
+    with pytest.raises(ModelNotFoundError, match=r"hub: (no answer within 0\.2 s|not reachable).*Remedies"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+def test_a_hub_that_refuses_connections(empty_cache, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+    with pytest.raises(ModelNotFoundError, match="hub: not reachable"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+def test_a_hub_that_does_not_know_the_model(empty_cache, hub):
+    hub(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    with pytest.raises(ModelNotFoundError, match="hub: answered 404 for this model"):
+        find_model("semlex/no-such-model", allow_download=True)
+
+
+def test_a_hub_that_has_the_model_is_asked_for_data_files_only(empty_cache, hub, monkeypatch, tmp_path):
+    import huggingface_hub
+
+    hub(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    asked = {}
+
+    def fetch(name, *, local_files_only=False, **options):
+        if local_files_only:
+            raise huggingface_hub.errors.LocalEntryNotFoundError("not cached")
+        asked.update(options, name=name)
+        return str(tmp_path / COMMIT)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    found = find_model("org/model", allow_download=True)
+    assert found == ModelFolder("org/model", COMMIT, tmp_path / COMMIT)
+    assert asked["name"] == "org/model"
+    assert not any(pattern.endswith((".py", ".bin", ".pt")) or pattern == "*" for pattern in asked["allow_patterns"])
+
+
+def test_a_path_is_never_taken_for_a_hub_id(tmp_path, empty_cache):
+    for name in (str(tmp_path / "no"), "./no", "~/no-such-folder", "a/b/c"):
+        with pytest.raises(ModelNotFoundError) as caught:
+            find_model(name, allow_download=True)
+        assert "hub:" not in str(caught.value)
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
+    loaded = run(
+        "import os, sys\n"
+        f"os.environ['HF_HUB_CACHE'] = {str(empty_cache)!r}\n"
+        "import semlex\n"
+        "from semlex.embedding.registry import choose_embedder\n"
+        "from semlex.reranking.registry import choose_reranker\n"
+        "choice = choose_embedder()\n"
+        "choose_reranker()\n"
+        "assert choice.embedder.embed_query('red stone').shape == (256,)\n"
+        "print(sorted({'torch', 'transformers', 'wordllama'} & set(sys.modules)))\n"
+    )
+    assert loaded == "[]\n"
+
+
+def test_light_imports():
+    loaded = run(
+        "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
+        "import semlex.models.local.device, semlex.models.files, semlex.embedding.registry\n"
+        "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors', 'httpx2'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    assert loaded == "[]\n"
+
+
+def test_the_default_is_that_of_the_card():
+    assert embedder_selection.DEFAULT_MODEL == "Qwen/Qwen3-Embedding-0.6B"

@@ -1,0 +1,70 @@
+"""Both journeys with Qwen3 models from disk: chosen by their folders, embedded, stored, found, reranked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from semlex import Document, PostgreSQLRetriever, Qwen3EmbeddingEncoder, Qwen3Reranker
+from semlex.errors import ModelMismatchError
+from tests.support import tiny_qwen3
+
+PAGE = "# Keys\n\nRotate a key every ninety days.\n\n# Fruit\n\nA banana is yellow.\n\n# Ships\n\nShips sail the sea.\n"
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> tuple[str, str]:
+    root = tmp_path / "models"
+    return str(tiny_qwen3.write_embedder(root / "embedder")), str(tiny_qwen3.write_reranker(root / "reranker"))
+
+
+async def test_index_search_and_rerank(database_url: str, models: tuple[str, str], tmp_path: Path) -> None:
+    embedder, reranker = models
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "page.md").write_text(PAGE, encoding="utf-8")
+    options = {"reranker_model": Qwen3Reranker(reranker, "cpu", max_length=1024), "use_reranking": True}
+    encoder = Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024)
+    async with PostgreSQLRetriever(database_url, encoder, **options) as retriever:
+        report = await retriever.index(docs, chunk_tokens=16, overlap_tokens=0)
+        assert report.chunks == report.embedded >= 3
+        hits = await retriever.search("what colour is a banana?", top_k=2)
+        assert hits.mode == "hybrid"
+        assert hits.reranker_model is not None
+        assert len(hits) == 2
+        assert [hit.rerank_score for hit in hits] == sorted((hit.rerank_score for hit in hits), reverse=True)
+        for hit in hits:
+            assert hit.rerank_score is not None
+            assert 0.0 <= hit.rerank_score <= 1.0
+            assert hit.metadata["rerank_score"] == hit.rerank_score
+            assert hit.metadata["similarity"] == hit.vector_score
+        plain = await retriever.search("what colour is a banana?", top_k=2, rerank=False)
+        assert plain.reranker_model is None
+        assert plain[0].rerank_score is None
+    encoder.close()
+    with pytest.raises(ModelMismatchError):
+        async with PostgreSQLRetriever(
+            database_url, Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024, dimensions=32)
+        ):
+            pass
+
+
+def make_room(config: Path) -> None:
+    """Lets a model read texts of the default length."""
+    config.write_text(config.read_text().replace(f": {tiny_qwen3.MAX_POSITIONS}", ": 8192"))
+
+
+async def test_a_shorter_vector_is_remembered_by_the_collection(database_url: str, models: tuple[str, str]) -> None:
+    embedder, _ = models
+    make_room(Path(embedder, "config.json"))
+    short = Qwen3EmbeddingEncoder(embedder, "cpu", max_length=1024, dimensions=32)
+    async with PostgreSQLRetriever(database_url, short) as retriever:
+        await retriever.add_documents([Document("A banana is yellow.", id="banana"), Document("Night.", id="night")])
+    short.close()
+    # By its own name, and by the stored one where the user has listed it: neither has to repeat the dimension.
+    for model, listed in ((embedder, ()), (None, [embedder])):
+        async with PostgreSQLRetriever(database_url, model, device="cpu", models=listed) as retriever:
+            assert retriever.embedder is not None
+            assert retriever.embedder.dimensions == 32
+            assert len(await retriever.search("banana", mode="vector")) == 2

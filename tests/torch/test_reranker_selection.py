@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
+from semlex.reranking import cross_encoder
+from semlex.reranking import qwen3 as qwen3_reranking
+from semlex.reranking import registry as reranker_selection
+from semlex.reranking.cohere import CohereReranker
+from semlex.reranking.cross_encoder import CrossEncoderReranker
+from semlex.reranking.known import KEY_VARIABLES
+from semlex.reranking.llm import LLMReranker
+from semlex.reranking.qwen3 import Qwen3Reranker
+from semlex.reranking.registry import choose_reranker
+from semlex.reranking.remote import OTHER_KEY_VARIABLE
+from semlex.reranking.tei import TEIReranker
+from semlex.reranking.term_overlap import ScoreReranker
+from tests.support import model_cache, tiny_cross_encoder
+from tests.support.model_cache import COMMIT, one_line, with_gpu, without
+
+empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
+KEY = "key-6f1c2d"
+LLM_VARIABLE = "SEMLEX_LLM_MODEL"
+VARIABLES = [*(name for names in KEY_VARIABLES.values() for name in names), OTHER_KEY_VARIABLE, LLM_VARIABLE]
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch):
+    """No key of this machine decides a test, and nothing is sent anywhere."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+class FakeReranker:
+    identity = "fake@1"
+
+
+@pytest.mark.parametrize(
+    ("configured", "use_reranking", "part"),
+    [
+        (None, False, "no reranking, as configured"),
+        (FakeReranker(), False, "no reranking, as configured"),
+        ("none", "auto", "no reranking, as configured"),
+        (None, "auto", "Qwen/Qwen3-Reranker-0.6B is not in the local cache"),
+        ("auto", "auto", "neither COHERE_API_KEY nor SEMLEX_LLM_MODEL is set"),
+        ("auto", False, "no reranking, as configured"),
+    ],
+)
+def test_no_reranker(empty_cache, configured, use_reranking, part):
+    choice = choose_reranker(configured, use_reranking)
+    assert choice.reranker is None
+    assert part in one_line(choice.reason)
+
+
+@pytest.mark.parametrize("use_reranking", [True, "auto"])
+def test_a_configured_reranker(tmp_path, use_reranking):
+    fake = FakeReranker()
+    choice = choose_reranker(fake, use_reranking)
+    assert choice.reranker is fake
+    assert "fake@1" in one_line(choice.reason)
+    folder = model_cache.write_reranker(tmp_path / "tiny")
+    named = choose_reranker(str(folder), use_reranking)
+    assert isinstance(named.reranker, Qwen3Reranker)
+    assert named.reranker.identity.startswith(str(folder))
+    assert "as configured" in one_line(named.reason)
+
+
+def test_an_automatic_reranker_needs_cache_torch_and_gpu(qwen3_cache, monkeypatch):
+    with_gpu(monkeypatch, present=False)
+    assert "slow without a GPU" in choose_reranker().reason
+    assert choose_reranker(use_reranking=True).reranker is not None
+    with_gpu(monkeypatch, present=True)
+    assert choose_reranker().reranker.identity == f"Qwen/Qwen3-Reranker-0.6B@{COMMIT}"
+    without(monkeypatch, "transformers")
+    choice = choose_reranker()
+    assert choice.reranker is None
+    assert "the package transformers is missing" in one_line(choice.reason)
+
+
+def test_a_reranker_that_was_demanded_must_be_there(empty_cache):
+    with pytest.raises(ModelNotFoundError, match="Qwen3-Reranker"):
+        choose_reranker(use_reranking=True)
+    with pytest.raises(ConfigurationError, match="contradicts"):
+        choose_reranker("none", use_reranking=True)
+    with pytest.raises(ConfigurationError, match="'auto' found nothing to rerank with"):
+        choose_reranker("auto", use_reranking=True)
+    with pytest.raises(ConfigurationError, match="use_reranking must be"):
+        choose_reranker(use_reranking="sometimes")
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "kind", "identity"),
+    [
+        ("cohere", "COHERE_API_KEY", CohereReranker, "rerank-v3.5@api.cohere.com"),
+        ("cohere:rerank-v4.0-fast", "CO_API_KEY", CohereReranker, "rerank-v4.0-fast@api.cohere.com"),
+        ("jina:jina-reranker-v2", "JINA_API_KEY", CohereReranker, "jina-reranker-v2@api.jina.ai"),
+        ("llm:openai:gpt-4.1-mini", "OPENAI_API_KEY", LLMReranker, "gpt-4.1-mini@api.openai.com"),
+        ("llm:openrouter:qwen/qwen3:free", "OPENROUTER_API_KEY", LLMReranker, "qwen/qwen3:free@openrouter.ai"),
+    ],
+)
+def test_an_account_by_name_needs_its_key(monkeypatch, name, variable, kind, identity):
+    for unset in (None, "", " "):
+        if unset is not None:
+            monkeypatch.setenv(variable, unset)
+        with pytest.raises(ConfigurationError, match=rf"wants a key: set the environment variable .*{variable}"):
+            choose_reranker(name)
+    monkeypatch.setenv(variable, KEY)
+    choice = choose_reranker(name)
+    assert isinstance(choice.reranker, kind)
+    assert choice.reranker.identity == identity
+    host = identity.rpartition("@")[2]
+    assert one_line(choice.reason).endswith(f"queries and candidate texts are sent to {host}")
+    assert KEY not in choice.reason + repr(choice)
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize(
+    ("name", "kind", "identity"),
+    [
+        ("http://localhost:8000/v1#BAAI/bge-reranker-v2-m3", CohereReranker, "BAAI/bge-reranker-v2-m3@localhost:8000"),
+        ("https://rerank.example/v2#m", CohereReranker, "m@rerank.example"),
+        ("tei+http://127.0.0.1:8080", TEIReranker, "tei@127.0.0.1:8080"),
+        ("tei+https://tei.example/", TEIReranker, "tei@tei.example"),
+        ("llm+http://localhost:11434/v1#qwen3:8b", LLMReranker, "qwen3:8b@localhost:11434"),
+        ("llm+https://llm.example/v1#m", LLMReranker, "m@llm.example"),
+    ],
+)
+def test_a_server_by_its_address(monkeypatch, name, kind, identity, key):
+    if key is not None:
+        monkeypatch.setenv(OTHER_KEY_VARIABLE, key)
+    choice = choose_reranker(name)
+    assert type(choice.reranker) is kind
+    assert choice.reranker.identity == identity
+    assert choice.reranker.host in one_line(choice.reason)
+    assert choice.reranker._server._headers.get("Authorization") == (None if key is None else f"Bearer {KEY}")
+    assert KEY not in choice.reason + repr(choice)
+
+
+def test_the_key_of_an_account_goes_nowhere_else(monkeypatch):
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, f"{KEY}-{variable}")
+    monkeypatch.delenv(OTHER_KEY_VARIABLE)
+    choice = choose_reranker("http://localhost:8000/v1#m")
+    assert "Authorization" not in choice.reranker._server._headers
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "http://secret:password@host/v1",
+        "https://host/v1#",
+        "llm+http://host/v1",
+        "llm:openai",
+        "llm:secret-provider:m",
+        "llm:",
+        "jina:",
+        "tei+http://",
+        "ftp://secret:password@host/v1#m",
+        "tei:secret",
+        "gemini:secret",
+        "http:secret",
+    ],
+)
+def test_names_that_are_incomplete_or_unknown(monkeypatch, name):
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, KEY)
+    with pytest.raises(ConfigurationError) as caught:
+        choose_reranker(name)
+    assert "secret" not in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+def test_an_address_with_a_password_is_refused():
+    with pytest.raises(ConfigurationError, match="must not hold a user or password") as caught:
+        choose_reranker("http://user:secret@localhost/v1#m")
+    assert "secret" not in str(caught.value)
+
+
+def test_the_rule_of_words_by_name():
+    choice = choose_reranker("score")
+    assert isinstance(choice.reranker, ScoreReranker)
+    assert "no model" in one_line(choice.reason)
+
+
+@pytest.mark.parametrize("prefix", ["", "cross-encoder:"])
+def test_a_cross_encoder_by_its_folder(tmp_path, prefix):
+    folder = tiny_cross_encoder.write_cross_encoder(tmp_path / "tiny")
+    choice = choose_reranker(f"{prefix}{folder}")
+    assert isinstance(choice.reranker, CrossEncoderReranker)
+    assert one_line(choice.reason) == f"reranking with {folder}, as configured"
+
+
+def test_a_cross_encoder_by_its_name_in_the_cache(empty_cache):
+    model_cache.put_into_cache(empty_cache, "cross-encoder/tiny", tiny_cross_encoder.write_cross_encoder)
+    for name in ("cross-encoder/tiny", "cross-encoder:cross-encoder/tiny"):
+        assert choose_reranker(name).reranker.identity == f"cross-encoder/tiny@{COMMIT}"
+    assert choose_reranker("cross-encoder/tiny", revision=COMMIT).reranker.identity.endswith(COMMIT)
+    with pytest.raises(ModelNotFoundError, match="at revision 'v2'"):
+        choose_reranker("cross-encoder/tiny", revision="v2")
+
+
+def test_a_qwen3_classifier_is_a_qwen3_reranker(tmp_path):
+    folder = model_cache.write_reranker(tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3ForSequenceClassification"]}))
+    assert isinstance(choose_reranker(str(folder)).reranker, Qwen3Reranker)
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(ModelError, match="neither a Qwen3-Reranker nor a cross-encoder"):
+        choose_reranker(str(tmp_path))
+    with pytest.raises(ModelError, match="not a cross-encoder"):
+        choose_reranker(f"cross-encoder:{tmp_path}")
+
+
+def test_a_cross_encoder_without_its_package(tmp_path, monkeypatch):
+    folder = tiny_cross_encoder.write_cross_encoder(tmp_path / "tiny")
+    monkeypatch.setattr(cross_encoder, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"semlex\[sentence-transformers\]"):
+        choose_reranker(str(folder))
+
+
+def test_keys_in_the_environment_send_nothing_anywhere_unasked(empty_cache, monkeypatch):
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, KEY)
+    assert choose_reranker().reranker is None
+    with pytest.raises(ModelNotFoundError):
+        choose_reranker(use_reranking=True)
+
+
+def test_auto_takes_cohere_then_qwen3_then_the_language_model(qwen3_cache, monkeypatch):
+    monkeypatch.setenv(LLM_VARIABLE, "openai:gpt-4.1-mini")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("CO_API_KEY", KEY)
+    with_gpu(monkeypatch, present=True)
+    first = choose_reranker("auto")
+    assert first.reranker.identity == "rerank-v3.5@api.cohere.com"
+    assert "because CO_API_KEY is set" in one_line(first.reason)
+    assert "sent to api.cohere.com" in first.reason
+    monkeypatch.delenv("CO_API_KEY")
+    second = choose_reranker("auto", use_reranking=True)
+    assert isinstance(second.reranker, Qwen3Reranker)
+    assert "on the GPU, found in the local cache" in one_line(second.reason)
+    with_gpu(monkeypatch, present=False)
+    third = choose_reranker("auto")
+    assert third.reranker.identity == "gpt-4.1-mini@api.openai.com"
+    assert "because SEMLEX_LLM_MODEL names it" in one_line(third.reason)
+    monkeypatch.setenv(LLM_VARIABLE, "http://localhost:11434/v1#qwen3:8b")
+    assert choose_reranker("auto").reranker.identity == "qwen3:8b@localhost:11434"
+    monkeypatch.setenv(LLM_VARIABLE, "gpt-4.1-mini")
+    with pytest.raises(ConfigurationError, match="llm:openai:MODEL"):
+        choose_reranker("auto")
+    monkeypatch.delenv(LLM_VARIABLE)
+    last = choose_reranker("auto")
+    assert last.reranker is None
+    assert "slow without a GPU" in one_line(last.reason)
+
+
+def test_the_default_is_that_of_the_card():
+    assert reranker_selection.DEFAULT_MODEL == qwen3_reranking.DEFAULT_MODEL == "Qwen/Qwen3-Reranker-0.6B"
+
+
+def test_every_variable_is_one_that_a_test_unsets():
+    assert not [variable for variable in VARIABLES if variable in os.environ]

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder
+
+from semlex.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ModelError,
+    ModelNotFoundError,
+    ValidationError,
+    WorkAbandonedError,
+)
+from semlex.models import cancellation
+from semlex.reranking import cross_encoder
+from semlex.reranking.base import Reranker
+from semlex.reranking.cross_encoder import CrossEncoderReranker
+from tests.support import tiny_cross_encoder, tiny_qwen3
+
+TEXTS = st.lists(st.text(st.sampled_from("abcdefgz AZ.09é"), max_size=60), min_size=1, max_size=7)
+MIXED = ["the quick fox", "rows rows index", "", "word " * 60, "a", "an index keeps rows again"]
+FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_cross_encoder.write_cross_encoder(tmp_path_factory.mktemp("tiny-cross-encoder") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def reranker(folder):
+    made = CrossEncoderReranker(str(folder), "cpu", 3, dtype="float32")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    """What sentence-transformers itself makes of the model."""
+    model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    return lambda query, texts: model.predict([(query, text) for text in texts], activation_fn=torch.nn.Sigmoid())
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the tiny model that a test may spoil."""
+    return tiny_cross_encoder.write_cross_encoder(tmp_path / "copy")
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def change_weights(folder, change):
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    change(weights)
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+@FEW
+@given(TEXTS, TEXTS)
+def test_scores_equal_those_of_sentence_transformers(reranker, plain, query, texts):
+    scores = reranker.score(query[0], texts)
+    assert scores.dtype == np.float32
+    assert np.abs(scores - plain(query[0], texts)).max() <= 1e-6
+
+
+@FEW
+@given(TEXTS)
+def test_a_score_does_not_depend_on_its_neighbours(reranker, texts):
+    single = np.concatenate([reranker.score("index", [text]) for text in texts])
+    assert np.abs(reranker.score("index", texts) - single).max() <= 1e-6
+
+
+def test_scores_come_back_in_input_order_and_tell_texts_apart(reranker, plain):
+    texts = [f"{'word ' * ((5 * row) % 17)}{row}" for row in range(20)]
+    scores = reranker.score("word", texts)
+    assert np.abs(scores - plain("word", texts)).max() <= 1e-6
+    assert np.ptp(scores) > 1e-3
+    assert ((scores > 0) & (scores < 1)).all()
+
+
+def test_scores_are_probabilities_whatever_the_models_config_asks_for(copy, plain):
+    change_config(copy, sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"})
+    raw = CrossEncoder(str(copy), device="cpu", model_kwargs={"dtype": torch.float32})
+    assert np.abs(raw.predict([("index", text) for text in MIXED]) - plain("index", MIXED)).max() > 0.1
+    reranker = CrossEncoderReranker(str(copy), "cpu", dtype="float32")
+    assert np.abs(reranker.score("index", MIXED) - plain("index", MIXED)).max() <= 1e-6
+    reranker.close()
+
+
+def test_a_model_that_sentence_transformers_saved(tmp_path, folder, plain):
+    CrossEncoder(str(folder), device="cpu").save_pretrained(str(tmp_path / "saved"))
+    reranker = CrossEncoderReranker(str(tmp_path / "saved"), "cpu", dtype="float32")
+    assert np.abs(reranker.score("index", MIXED) - plain("index", MIXED)).max() <= 1e-6
+    reranker.close()
+
+
+def test_texts_that_are_too_long_are_counted_and_told(folder, caplog):
+    short = CrossEncoderReranker(str(folder), "cpu", max_length=16, dtype="float32")
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        scores = short.score("index", MIXED)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"1 of 6 candidates for {folder} so far did not fit into max_length=16 tokens with the query and were cut"
+    ]
+    # [CLS] index [SEP], twelve words, [SEP]
+    assert np.abs(scores[3] - short.score("index", ["word " * 12])[0]) <= 1e-6
+    short.close()
+
+
+def test_half_precision_is_what_was_asked_for(folder, plain):
+    half = CrossEncoderReranker(str(folder), "cpu", dtype="bfloat16")
+    difference = np.abs(half.score("index", MIXED) - plain("index", MIXED))
+    assert 0 < difference.max() < 0.05
+    half.close()
+
+
+def test_no_texts(folder):
+    reranker = CrossEncoderReranker(str(folder), "cpu")
+    assert reranker.score("index", []).shape == (0,)
+    assert reranker.score("index", []).dtype == np.float32
+    assert reranker._model is None
+
+
+def test_several_threads(reranker, plain):
+    calls = [MIXED[: 1 + number % len(MIXED)] for number in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda texts: reranker.score("rows", texts), calls))
+    for scores, texts in zip(answers, calls, strict=True):
+        assert np.abs(scores - plain("rows", texts)).max() <= 1e-6
+
+
+def test_work_that_nobody_waits_for_ends_between_batches(reranker, monkeypatch):
+    flag = threading.Event()
+    seen = []
+    forward = CrossEncoderReranker._forward
+
+    def count(self, model, pairs):
+        seen.append(len(pairs))
+        flag.set()
+        return forward(self, model, pairs)
+
+    monkeypatch.setattr(CrossEncoderReranker, "_forward", count)
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+        reranker.score("index", MIXED)
+    assert seen == [3]
+
+
+def test_a_head_that_is_missing_is_never_random(copy):
+    change_weights(copy, lambda weights: weights.pop("classifier.weight"))
+    reranker = CrossEncoderReranker(str(copy), "cpu")
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r"1 weights of its head are missing .* classifier\.weight"):
+            reranker.score("index", ["text"])
+
+
+def test_scores_that_are_not_finite(copy):
+    change_weights(copy, lambda weights: weights["classifier.bias"].fill_(float("nan")))
+    reranker = CrossEncoderReranker(str(copy), "cpu")
+    with pytest.raises(ModelError, match="score of row 0 is not finite; dtype='float32' may help"):
+        reranker.score("index", ["text"])
+
+
+def test_a_failing_forward_pass_is_a_models_error(copy):
+    change_weights(copy, lambda weights: None)
+    reranker = CrossEncoderReranker(str(copy), "cpu")
+    reranker.score("index", ["text"])
+    reranker._model.model.config.pad_token_id = None
+    reranker._model.model.forward = None
+    with pytest.raises(ModelError, match="cannot judge 1 candidates"):
+        reranker.score("secret", ["secret"])
+
+
+def test_other_kinds_of_models_are_refused(tmp_path, copy):
+    causal = tiny_qwen3.write_reranker(tmp_path / "causal")
+    with pytest.raises(ModelError, match=r"not a cross-encoder .*Qwen3Reranker"):
+        CrossEncoderReranker(str(causal))
+    change_config(copy, architectures=["BertModel"])
+    with pytest.raises(ModelError, match=r"not a cross-encoder .*choose another model"):
+        CrossEncoderReranker(str(copy))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="not a cross-encoder"):
+        CrossEncoderReranker(str(tmp_path / "empty"))
+    labels = tiny_cross_encoder.write_cross_encoder(tmp_path / "labels", labels=2)
+    with pytest.raises(ModelError, match="classifier with 2 labels; expected 1"):
+        CrossEncoderReranker(str(labels), "cpu").score("index", ["text"])
+
+
+def test_an_embedding_model_is_not_given_a_random_head(copy):
+    (copy / "config_sentence_transformers.json").write_text('{"model_type": "SentenceTransformer"}')
+    with pytest.raises(ModelError, match="not a cross-encoder"):
+        CrossEncoderReranker(str(copy))
+
+
+def test_weights_that_are_pickles_are_refused(copy):
+    (copy / "model.safetensors").rename(copy / "kept")
+    torch.save({}, copy / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="not safetensors"):
+        CrossEncoderReranker(str(copy))
+    (copy / "pytorch_model.bin").unlink()
+    with pytest.raises(ModelError, match=r"cannot be loaded .*\*\.safetensors"):
+        CrossEncoderReranker(str(copy), "cpu").score("index", ["text"])
+
+
+def test_code_in_a_models_folder_is_not_run(copy):
+    marker = copy / "was-run"
+    (copy / "evil.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Module: pass\n")
+    (copy / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
+    (copy / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]))
+    with pytest.raises(ModelError, match="no code of its own"):
+        CrossEncoderReranker(str(copy), "cpu").score("index", ["text"])
+    assert not marker.exists()
+
+
+def test_texts_that_no_tokenizer_can_read(reranker):
+    with pytest.raises(ValidationError, match="row 1: text holds half of a surrogate pair"):
+        reranker.score("index", ["fine", "\udfff"])
+    with pytest.raises(ValidationError, match="must be a"):
+        reranker.score(None, ["fine"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be from 1 to 256; found 0"),
+        ({"max_length": 15}, "max_length must be from 16 to 32768; found 15"),
+        ({"max_length": 129}, "max_length must be from 16 to 128 for .*; found 129"),
+        ({"device": "gpu"}, "device must be one of"),
+        ({"dtype": "float8"}, "dtype must be one of"),
+    ],
+)
+def test_out_of_range_parameters(folder, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        CrossEncoderReranker(str(folder), **options)
+
+
+def test_without_the_package(folder, monkeypatch):
+    monkeypatch.setattr(cross_encoder, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"sentence-transformers.*semlex\[sentence-transformers\]"):
+        CrossEncoderReranker(str(folder))
+
+
+def test_identity_and_absence(tmp_path, folder, reranker):
+    assert isinstance(reranker, Reranker)
+    assert reranker.identity.startswith(f"{folder}@sha256:")
+    with pytest.raises(ModelNotFoundError, match="not on this machine"):
+        CrossEncoderReranker(str(tmp_path / "nowhere"))
+
+
+def test_close_releases_the_model_and_refuses_further_work(folder):
+    closed = CrossEncoderReranker(str(folder), "cpu")
+    closed.score("index", ["text"])
+    closed.close()
+    closed.close()
+    assert closed._model is None
+    for texts in (["text"], []):
+        with pytest.raises(ModelError, match="was closed"):
+            closed.score("index", texts)

@@ -1,0 +1,328 @@
+"""What the self-test sees, and where a model runs when it does not pass."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import Qwen3Model
+
+from semlex.errors import ModelError
+from semlex.models.files import find_model
+from semlex.models.local import self_test, shared_weights, transformer
+from semlex.models.local.device import Placement
+from semlex.models.local.forward.reference import FORWARDS, ReferenceForward
+from semlex.models.local.load import load_weights
+from semlex.models.local.self_test import find_defect
+from semlex.models.local.transformer import Transformer
+from semlex.models.tokenizer import TokenRows
+from tests.support import tiny_qwen3
+
+CPU = Placement("cpu", "float32")
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
+
+
+class Raising(ReferenceForward):
+    def run(self, batch):
+        raise NotImplementedError("no kernel")
+
+
+class NotFinite(ReferenceForward):
+    def run(self, batch):
+        states = super().run(batch)
+        states[-1, 3] = np.nan
+        return states
+
+
+class Neighbourly(ReferenceForward):
+    def run(self, batch):
+        states = super().run(batch)
+        return states + 0.01 * states.mean(axis=0) if len(states) > 1 else states
+
+
+class Lonely(ReferenceForward):
+    def run(self, batch):
+        states = super().run(batch)
+        return states + 1 if len(states) == 1 else states
+
+
+class Forgetful(ReferenceForward):
+    """Does not see the first token."""
+
+    def run(self, batch):
+        for row in batch.tokens:
+            if row.size > 1:
+                row[0] = 0
+        return super().run(batch)
+
+
+class Slanted(ReferenceForward):
+    def run(self, batch):
+        return np.roll(super().run(batch), 1, axis=1)
+
+
+class Peeking(ReferenceForward):
+    """A form that is wrong for all rows but whole ones: as if it saw what was cut off."""
+
+    def run(self, batch):
+        states = super().run(batch)
+        short = [row.size < 8 for row in batch.tokens]
+        states[short] += 1
+        return states
+
+
+def grouped_attention(size, precisions):
+    """torch's attention with the rule of causality applied to groups of queries, as MPS had it."""
+
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **options):  # noqa: PLR0917
+        if is_causal and query.dtype in precisions:
+            places = torch.arange(query.shape[-2])
+            attn_mask = places[None, :] <= (places[:, None] // size) * size + size - 1
+            is_causal = False
+        return ATTENTION(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, **options)
+
+    return attention
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return find_model(str(tiny_qwen3.write_embedder(tmp_path_factory.mktemp("tested") / "tiny")))
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return load_weights(folder, "none", CPU)
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch):
+    monkeypatch.setattr(shared_weights, "_outcomes", {})
+    monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
+
+
+@pytest.fixture
+def with_forms(monkeypatch):
+    def use(**forms):
+        for module in (shared_weights, transformer):
+            monkeypatch.setattr(module, "FORWARDS", forms)
+
+    return use
+
+
+def opened(folder, attention="reference", precision="float32"):
+    return Transformer(
+        folder,
+        head="none",
+        purpose="test",
+        device="cpu",
+        precision=precision,
+        batch_size=8,
+        token_budget=None,
+        attention=attention,
+    )
+
+
+ROWS = TokenRows.of([np.arange(5, 5 + n, dtype=np.int64) for n in (3, 9, 1)])
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 1000))
+def test_every_form_passes_with_any_weights(seed):
+    torch.manual_seed(seed)
+    model = Qwen3Model(tiny_qwen3.config()).eval()
+    for form in FORWARDS.values():
+        defect, forward = find_defect(model, form, "float32")
+        assert defect is None
+        assert isinstance(forward, form)
+
+
+@pytest.mark.parametrize("batches", [self_test.CPU_BATCHES, self_test.GPU_BATCHES])
+def test_the_rows_of_either_kind_of_device_pass(monkeypatch, model, batches):
+    monkeypatch.setattr(self_test, "CPU_BATCHES", batches)
+    longest = max(length for batch in batches for _, length in batch)
+    assert batches[-1][-1][1] == longest
+    assert batches[0][1][1] < longest
+    for form in FORWARDS.values():
+        assert find_defect(model, form, "float32")[0] is None
+
+
+@pytest.mark.parametrize(
+    ("form", "defect"),
+    [
+        (Raising, "raised NotImplementedError"),
+        (NotFinite, "gave values that are not finite"),
+        (Neighbourly, "made the state of a row depend on its batch"),
+        (Forgetful, "gave other states than the model"),
+        (Slanted, "gave other states than the model"),
+        (Lonely, "gave other states than the model for a row by itself"),
+        (Peeking, "let later tokens leak into earlier ones"),
+    ],
+)
+def test_a_wrong_form_is_seen_and_not_kept(model, form, defect):
+    assert find_defect(model, form, "float32") == (defect, None)
+
+
+@pytest.mark.parametrize("group", range(2, 9))
+@pytest.mark.parametrize("batches", [self_test.CPU_BATCHES, self_test.GPU_BATCHES])
+def test_later_tokens_that_leak_within_groups_are_seen(monkeypatch, model, batches, group):
+    monkeypatch.setattr(self_test, "CPU_BATCHES", batches)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(group, [torch.float32]))
+    assert find_defect(model, ReferenceForward, "float32")[0] == "let later tokens leak into earlier ones"
+
+
+def test_a_group_of_one_is_causal(monkeypatch, model):
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(1, [torch.float32]))
+    assert find_defect(model, ReferenceForward, "float32")[0] is None
+
+
+def test_what_rounding_changes_passes_and_more_does_not(model):
+    class Shifted(ReferenceForward):
+        by = 0.0
+
+        def run(self, batch):
+            states = super().run(batch)
+            norms = np.linalg.norm(states, axis=1, keepdims=True)
+            states[:, :1] += type(self).by * norms
+            return states
+
+    for by, exact, half in ((1e-6, True, True), (1e-4, False, True), (0.1, False, False)):
+        Shifted.by = by
+        assert (find_defect(model, Shifted, "float32")[0] is None) is exact
+        assert (find_defect(model, Shifted, "bfloat16")[0] is None) is half
+
+
+def test_the_fastest_form_that_passes_runs_and_one_line_says_why(folder, with_forms, caplog):
+    with_forms(fused=Raising, packed=Neighbourly, reference=ReferenceForward)
+    chosen = opened(folder, "fused")
+    assert chosen.report is None
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        states = chosen.last_hidden(ROWS)
+        chosen.last_hidden(ROWS)
+    (record,) = caplog.records
+    assert "fused attention on cpu in float32 raised NotImplementedError; packed attention on" in record.getMessage()
+    assert "the model now runs in float32 with reference attention on cpu" in record.getMessage()
+    report = chosen.report
+    assert (report.device, report.precision, report.attention) == ("cpu", "float32", "reference")
+    assert [attempt.attention for attempt in report.failures] == ["fused", "packed"]
+    plain = opened(folder)
+    assert np.abs(states - plain.last_hidden(ROWS)).max() == 0
+    assert plain.report.failures == ()
+    for each in (chosen, plain):
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("attention", "expected"), [("fused", ["fused", "packed", "reference"]), ("reference", ["reference"])]
+)
+def test_forms_to_fall_back_to(with_forms, attention, expected):
+    with_forms(fused=Raising, packed=Raising, reference=ReferenceForward)
+    assert shared_weights.forms_from(attention) == expected
+    with_forms(reference=ReferenceForward, fused=Raising)
+    assert shared_weights.forms_from("fused") == ["fused", "reference"]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_that_leaks_is_left_for_float32(folder, monkeypatch, caplog, precision):
+    halves = [torch.bfloat16, torch.float16]
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(4, halves))
+    half = opened(folder, precision=precision)
+    with caplog.at_level(logging.WARNING, logger="semlex"):
+        half.last_hidden(ROWS)
+    assert half.report.precision == "float32"
+    assert [(attempt.precision, attempt.failure) for attempt in half.report.failures] == [
+        (precision, "let later tokens leak into earlier ones")
+    ]
+    assert len(caplog.records) == 1
+    half.close()
+
+
+def test_a_device_that_fails_is_left_for_the_cpu(folder, monkeypatch, with_forms):
+    with_forms(packed=ReferenceForward, reference=ReferenceForward)
+    loaded, tested = [], []
+
+    def load(folder, head, placement):
+        loaded.append(placement)
+        return load_weights(folder, head, CPU)
+
+    def find(model, form, precision):
+        tested.append((loaded[-1].device, precision))
+        return ("failed", None) if loaded[-1].device == "mps" else find_defect(model, form, precision)
+
+    monkeypatch.setattr(shared_weights, "load_weights", load)
+    monkeypatch.setattr(shared_weights, "find_defect", find)
+    running = shared_weights.open_model(folder, "none", Placement("mps", "bfloat16"), "packed")
+    assert running.shared.placement == CPU
+    assert [(each.device, each.precision, each.attention) for each in running.failures] == [
+        ("mps", precision, form) for precision in ("bfloat16", "float32") for form in ("packed", "reference")
+    ]
+    assert loaded == [Placement("mps", "bfloat16"), Placement("mps", "float32"), CPU]
+    assert tested[-1] == ("cpu", "float32")
+
+
+def test_a_model_that_fails_everywhere_is_refused(folder, with_forms):
+    with_forms(packed=Slanted, reference=Raising)
+    broken = opened(folder, "packed", "bfloat16")
+    for _ in range(2):
+        with pytest.raises(ModelError, match="fails the self-test in every setting") as caught:
+            broken.last_hidden(ROWS)
+    message = str(caught.value)
+    for part in ("packed attention on cpu in bfloat16 gave other", "reference attention on cpu in float32 raised"):
+        assert part in message
+    assert broken.report is None
+
+
+def test_an_outcome_is_remembered_in_this_process(folder, monkeypatch):
+    calls = []
+
+    def find(model, form, precision):
+        calls.append(precision)
+        return find_defect(model, form, precision)
+
+    monkeypatch.setattr(shared_weights, "find_defect", find)
+    for _ in range(2):
+        first, second = opened(folder), opened(folder)
+        first.last_hidden(ROWS)
+        second.last_hidden(ROWS)
+        first.close()
+        second.close()
+    assert calls == ["float32"]
+
+
+def test_a_failure_is_remembered_without_loading_again(folder, monkeypatch, with_forms):
+    loaded = []
+    monkeypatch.setattr(
+        shared_weights,
+        "load_weights",
+        lambda *arguments: loaded.append(arguments[2].precision) or load_weights(*arguments),
+    )
+    halves = [torch.bfloat16]
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(4, halves))
+    for _ in range(2):
+        half = opened(folder, precision="bfloat16")
+        half.last_hidden(ROWS)
+        half.close()
+    assert loaded == ["bfloat16", "float32", "float32"]
+
+
+def test_memory_that_is_used_up_says_nothing_about_a_form(folder, monkeypatch, with_forms):
+    class Exhausted(ReferenceForward):
+        full = True
+
+        def run(self, batch):
+            if type(self).full:
+                raise MemoryError
+            return super().run(batch)
+
+    with_forms(packed=Exhausted, reference=ReferenceForward)
+    chosen = opened(folder, "packed")
+    with pytest.raises(ModelError, match="memory of cpu does not suffice for a single row"):
+        chosen.last_hidden(ROWS)
+    Exhausted.full = False
+    chosen.last_hidden(ROWS)
+    assert chosen.report.attention == "packed"
+    chosen.close()
