@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -44,14 +44,14 @@ def opened(
 
 def collection_names(settings: Settings) -> list[str]:
     """The collections of the settings' server and schema."""
-    from semlex.diagnostics.collections import list_all  # noqa: PLC0415 - loads the driver
+    from semlex.diagnostics.collections import list_all
 
     found = list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
     return [entry["name"] for entry in found]
 
 
 def _retriever(settings: Settings, *, create: bool, quiet: bool) -> SyncRetriever:
-    from semlex.retriever.synchronous import SyncRetriever  # noqa: PLC0415 - loads the driver; `--help` should not
+    from semlex.retriever.synchronous import SyncRetriever
 
     retriever = SyncRetriever(**settings.retriever_options, create=create)
     try:
@@ -65,3 +65,10 @@ def _retriever(settings: Settings, *, create: bool, quiet: bool) -> SyncRetrieve
         retriever = SyncRetriever(**settings.retriever_options | {"collection": names[0]}, create=create)
         retriever.initialize()
     return retriever
+
+
+def load_settings(**arguments: Any) -> Settings:
+    """As `semlex.settings.load.load_settings`, loaded when it is called."""
+    from semlex.settings import load
+
+    return load.load_settings(**arguments)

@@ -145,9 +145,16 @@ def filter_mapping(items: Sequence[str] | None) -> dict[str, Any] | None:
     pairs = [item.partition("=") for item in items or ()]
     if any(not equals for _, equals, _ in pairs):
         raise ConfigurationError("--filter takes name=value")
-    from semlex.store.query.filters import COLUMNS, value_from_text  # noqa: PLC0415 - loads the driver
+    from semlex.store.query.filters import COLUMNS, value_from_text
 
     return {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs} or None
+
+
+def existing_paths(paths: list[Path]) -> list[Path]:
+    """Absolute paths; refuses what is not there before anything is opened or made."""
+    from semlex.ingest.files.discovery import checked_paths
+
+    return [path.resolve() for path in checked_paths(path.expanduser() for path in paths)]
 
 
 Database = Annotated[

@@ -30,7 +30,7 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
 
 @contextmanager
 def _bars() -> Iterator[Callable[[Step], None]]:
-    from rich.progress import (  # noqa: PLC0415 - a search draws no bars
+    from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.options import AsJson  # noqa: TC001 - typer reads the annotation
+from semlex.cli.options import AsJson
 from semlex.cli.output import print_json
 from semlex.cli.terminal import messages, output
 from semlex.errors import ConfigurationError
@@ -29,7 +29,7 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from semlex.settings.load import BUILT_IN, OTHER_VARIABLES, SETTINGS, read_settings  # noqa: PLC0415 - `--help` needs none
+    from semlex.settings.load import BUILT_IN, OTHER_VARIABLES, SETTINGS, read_settings
 
     settings, problems = read_settings()
     rows: list[tuple[str, Any, str, str]] = []
@@ -75,7 +75,7 @@ def untrust(folder: TrustedFolder = Path()) -> None:
 
 def _place(url: str) -> str:
     """Where a server is, without a password."""
-    from semlex.store.postgres.addresses import describe  # noqa: PLC0415 - loads the driver
+    from semlex.store.postgres.addresses import describe
 
     try:
         return describe(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.markup import escape
 
+from semlex.cli.evaluation_output import print_evaluation, print_tuning
 from semlex.cli.options import (
     INT,
     AsJson,
@@ -28,7 +28,7 @@ from semlex.cli.options import (
 )
 from semlex.cli.output import print_json
 from semlex.cli.progress_bar import progress_bar
-from semlex.cli.terminal import inform, messages, output
+from semlex.cli.terminal import inform, messages
 from semlex.errors import ConfigurationError
 from semlex.types.queries import MAX_TOP_K
 
@@ -124,7 +124,7 @@ class _Target:
 
     def judged_set(self) -> JudgedSet:
         """Queries and judgements."""
-        from semlex.evaluation import read_judged_set  # noqa: PLC0415 - `--help` should not load it
+        from semlex.evaluation import read_judged_set
 
         if self.folder is None and (self.collection is None or self.queries is None or self.qrels is None):
             raise ConfigurationError("give the folder of a judged set, or --collection with --queries and --qrels")
@@ -138,21 +138,21 @@ class _Target:
                 with progress_bar(shown=not self.as_json) as progress:
                     return await measure(retriever, progress)
 
-        import asyncio  # noqa: PLC0415 - `--help` should not load it
+        import asyncio
 
         return asyncio.run(work())
 
     def _documents(self) -> list[Document]:
         """The corpus, unless the collection is there already."""
-        from semlex.evaluation.datasets import read_corpus  # noqa: PLC0415 - as above
+        from semlex.evaluation.datasets import read_corpus
 
         return [] if self.collection is not None or self.folder is None else list(read_corpus(self.folder))
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
         """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
-        from semlex.retriever.postgres import PostgreSQLRetriever  # noqa: PLC0415 - loads the driver
-        from semlex.settings.load import load_settings  # noqa: PLC0415 - `--help` should not load it
+        from semlex.retriever.postgres import PostgreSQLRetriever
+        from semlex.settings.load import load_settings
 
         documents = self._documents()
         name = self.collection or f"eval_{secrets.token_hex(6)}"
@@ -212,8 +212,8 @@ def measure(
     The corpus of DIR is loaded into a collection of its own, which is dropped afterwards. With --collection an existing
     one is measured: its chunk ids, or the sources of its files, are what is judged.
     """
-    from semlex.evaluation.evaluate import FUSIONS, evaluate  # noqa: PLC0415 - `--help` should not load it
-    from semlex.evaluation.runs import write_run  # noqa: PLC0415 - as above
+    from semlex.evaluation.evaluate import FUSIONS, evaluate
+    from semlex.evaluation.runs import write_run
 
     unknown = sorted(set(fusion or ()) - set(FUSIONS))
     if unknown:
@@ -239,7 +239,7 @@ def measure(
         return await evaluate(retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, progress=progress)
 
     report = target.measured(work)
-    _print_report(report, judged.left_out, as_json=as_json)
+    print_evaluation(report, judged.left_out, as_json=as_json)
     if run is not None:
         for name, system in report.systems.items():
             write_run(run.with_name(f"{run.stem}.{name}{run.suffix}"), system.run, name)
@@ -275,7 +275,7 @@ def tune_weight(
     Every query is searched once. The weight is chosen on some of the queries and measured on the others; unless the
     gain is significant, the advice is to keep the default.
     """
-    from semlex.evaluation import tune  # noqa: PLC0415 - `--help` should not load it
+    from semlex.evaluation import tune
 
     settings = _settings(
         database=database,
@@ -296,85 +296,4 @@ def tune_weight(
     if as_json:
         print_json(asdict(report) | {"warnings": [*judged.left_out, *report.warnings]})
     else:
-        _print_tuning(report)
-        _print_notes(judged.left_out, report.warnings)
-
-
-def _print_report(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
-    if as_json:
-        for place, query in enumerate(report.queries):
-            systems = {
-                name: {measure: float(values[place]) for measure, values in system.values.items()}
-                for name, system in report.systems.items()
-            }
-            print_json({"type": "query", "query_id": query, "systems": systems})
-        figures = {
-            name: {measure: system.mean(measure) for measure in report.measures} | {"p": system.p}
-            for name, system in report.systems.items()
-        }
-        print_json(
-            {
-                "type": "summary",
-                "queries": len(report.queries),
-                "systems": figures,
-                "baseline": report.baseline,
-                "judged": report.judged,
-                "embedding_model": report.embedding_model,
-                "reranker_model": report.reranker_model,
-                "warnings": [*left_out, *report.warnings],
-            }
-        )
-        return
-    from rich.table import Table  # noqa: PLC0415 - `semlex search` prints none
-
-    table = Table("search", *report.measures, "p", box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, system in report.systems.items():
-        cells = [_cell(system.mean(measure), report.best(measure)) for measure in report.measures]
-        table.add_row(name, *cells, "baseline" if system.p is None else f"{system.p:.4f}")
-    output.print(table)
-    models = " · ".join(escape(model) for model in (report.embedding_model, report.reranker_model) if model)
-    count = len(report.queries)
-    messages.print(f"[dim]{count} {'query' if count == 1 else 'queries'} · * best · {models or 'keywords only'}[/dim]")
-    if len(report.systems) > 1:
-        messages.print(
-            f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
-            "if there were none (paired randomisation, two-sided)[/dim]"
-        )
-    _print_notes(left_out, report.warnings)
-
-
-def _print_notes(left_out: tuple[str, ...], warnings: list[str]) -> None:
-    for note in (*left_out, *warnings):
-        messages.print(f"[yellow]note:[/yellow] {escape(note)}")
-
-
-def _cell(mean: float | None, best: float | None) -> str:
-    if mean is None:
-        return "-"
-    return f"[bold]{mean:.4f}*[/bold]" if mean == best else f"{mean:.4f} "
-
-
-def _print_tuning(report: TuningReport) -> None:
-    low, high = report.interval
-    measure = f"ndcg@{report.k}"
-    if report.keep_default:
-        output.print(f"[bold]keep the default weight {report.default:g}[/bold]: {escape(report.reason)}")
-    else:
-        output.print(f"[bold]weight {report.suggested:g} for the vector leg[/bold]: {escape(report.reason)}")
-    lines = {
-        "queries": str(report.queries),
-        "fusion": report.fusion,
-        f"{measure}, default": f"{report.default_ndcg:.4f}  (weight {report.default:g})",
-        f"{measure}, better leg": f"{report.leg_ndcg:.4f}  ({report.better_leg})",
-        f"{measure}, held out": f"{report.held_out:.4f}  (p {report.p_against_leg:.4f} against the better leg)",
-        "gain over the default": f"{report.gain:+.4f}  (95 % interval {low:+.4f} to {high:+.4f}, p {report.p:.4f})",
-        "weights of the folds": ", ".join(
-            f"{weight:g}" + (f" x {count}" if count > 1 else "")
-            for weight, count in sorted(Counter(report.fold_weights).items())
-        ),
-        "best on all queries": f"{report.best:g}  ({measure} {report.curve[report.best]:.4f}, not held out)",
-    }
-    for name, value in lines.items():
-        output.print(f"{name:24} {value}")
+        print_tuning(report, judged.left_out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
-from semlex.cli.options import AsJson, DataDir  # noqa: TC001 - typer reads the annotations
+from semlex.cli.options import AsJson, DataDir
 from semlex.cli.output import print_json
 from semlex.cli.terminal import output
 
@@ -15,8 +15,8 @@ postgres_app = typer.Typer(help="The embedded Postgres of this machine.", no_arg
 @postgres_app.command("status")
 def status(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show whether the embedded Postgres runs, where, and for how long; starts nothing."""
-    from semlex.settings.load import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
-    from semlex.store.postgres.embedded.server import server_status  # noqa: PLC0415 - as above
+    from semlex.settings.load import load_settings
+    from semlex.store.postgres.embedded.server import server_status
 
     found = server_status(load_settings(data_dir=data_dir).server_folder)
     if as_json:
@@ -31,8 +31,8 @@ def status(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
 @postgres_app.command("stop")
 def stop(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Stop the embedded Postgres now, instead of after its time; refused while a program uses it."""
-    from semlex.settings.load import load_settings  # noqa: PLC0415 - loads pydantic; `--help` should not
-    from semlex.store.postgres.embedded.server import stop_unused  # noqa: PLC0415 - as above
+    from semlex.settings.load import load_settings
+    from semlex.store.postgres.embedded.server import stop_unused
 
     stopped = stop_unused(load_settings(data_dir=data_dir).server_folder)
     if as_json:

@@ -1,0 +1,97 @@
+"""What an evaluation says: a table of systems and measures, the advice on the fusion's weight, or JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from semlex.cli.output import print_json
+from semlex.cli.terminal import messages, output
+
+if TYPE_CHECKING:
+    from semlex.evaluation import Report, TuningReport
+
+
+def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
+    """Prints a line per system: its measures, and how sure the difference to the better leg is."""
+    if as_json:
+        for place, query in enumerate(report.queries):
+            systems = {
+                name: {measure: float(values[place]) for measure, values in system.values.items()}
+                for name, system in report.systems.items()
+            }
+            print_json({"type": "query", "query_id": query, "systems": systems})
+        figures = {
+            name: {measure: system.mean(measure) for measure in report.measures} | {"p": system.p}
+            for name, system in report.systems.items()
+        }
+        print_json(
+            {
+                "type": "summary",
+                "queries": len(report.queries),
+                "systems": figures,
+                "baseline": report.baseline,
+                "judged": report.judged,
+                "embedding_model": report.embedding_model,
+                "reranker_model": report.reranker_model,
+                "warnings": [*left_out, *report.warnings],
+            }
+        )
+        return
+    from rich.table import Table
+
+    table = Table("search", *report.measures, "p", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, system in report.systems.items():
+        cells = [_cell(system.mean(measure), report.best(measure)) for measure in report.measures]
+        table.add_row(name, *cells, "baseline" if system.p is None else f"{system.p:.4f}")
+    output.print(table)
+    models = " · ".join(escape(model) for model in (report.embedding_model, report.reranker_model) if model)
+    count = len(report.queries)
+    messages.print(f"[dim]{count} {'query' if count == 1 else 'queries'} · * best · {models or 'keywords only'}[/dim]")
+    if len(report.systems) > 1:
+        messages.print(
+            f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
+            "if there were none (paired randomisation, two-sided)[/dim]"
+        )
+    _print_notes(left_out, report.warnings)
+
+
+def _print_notes(left_out: tuple[str, ...], warnings: list[str]) -> None:
+    for note in (*left_out, *warnings):
+        messages.print(f"[yellow]note:[/yellow] {escape(note)}")
+
+
+def _cell(mean: float | None, best: float | None) -> str:
+    if mean is None:
+        return "-"
+    return f"[bold]{mean:.4f}*[/bold]" if mean == best else f"{mean:.4f} "
+
+
+def print_tuning(report: TuningReport, left_out: tuple[str, ...]) -> None:
+    """Prints the advice on the fusion's weight, and what it stands on."""
+    low, high = report.interval
+    measure = f"ndcg@{report.k}"
+    if report.keep_default:
+        output.print(f"[bold]keep the default weight {report.default:g}[/bold]: {escape(report.reason)}")
+    else:
+        output.print(f"[bold]weight {report.suggested:g} for the vector leg[/bold]: {escape(report.reason)}")
+    lines = {
+        "queries": str(report.queries),
+        "fusion": report.fusion,
+        f"{measure}, default": f"{report.default_ndcg:.4f}  (weight {report.default:g})",
+        f"{measure}, better leg": f"{report.leg_ndcg:.4f}  ({report.better_leg})",
+        f"{measure}, held out": f"{report.held_out:.4f}  (p {report.p_against_leg:.4f} against the better leg)",
+        "gain over the default": f"{report.gain:+.4f}  (95 % interval {low:+.4f} to {high:+.4f}, p {report.p:.4f})",
+        "weights of the folds": ", ".join(
+            f"{weight:g}" + (f" x {count}" if count > 1 else "")
+            for weight, count in sorted(Counter(report.fold_weights).items())
+        ),
+        "best on all queries": f"{report.best:g}  ({measure} {report.curve[report.best]:.4f}, not held out)",
+    }
+    for name, value in lines.items():
+        output.print(f"{name:24} {value}")
+    _print_notes(left_out, report.warnings)
