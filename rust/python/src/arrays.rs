@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use semlex_core::fault::{Code, Fault};
 use semlex_core::pgcopy::{Cells, Column, Lists, Rows, Scalar, ScalarColumn, Type};
 
-use crate::cells::wrong_type;
+use crate::objects::wrong_type;
 
 /// An array that a column reads.
 pub(crate) struct ArraySource {

@@ -1,55 +1,17 @@
 //! One Python value into an owned column. A refused value leaves the column as it was.
 
-use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
 use semlex_core::fault::{Code, Fault};
 use semlex_core::pgcopy::{OwnedCells, OwnedColumn, OwnedScalar};
 
 use crate::arrays::one_dimensional;
+use crate::objects::{snapshot, utf8, wrong_type};
 
 /// Larger integers are not exact in a float64.
 const EXACT_INTEGER: i64 = 1 << 53;
-
-/// The value is of another type than the field needs.
-pub(crate) fn wrong_type(value: &Bound<'_, PyAny>, wanted: &'static str) -> Fault {
-    Fault::new(Code::WrongType)
-        .limit(wanted)
-        .actual(type_name(value))
-}
-
-/// Name of the value's type, for messages.
-pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().name().map_or_else(
-        |_| "?".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
-}
-
-/// The items of a list or tuple, as they stand now: other threads may change a list while its items are read.
-pub(crate) fn snapshot<'py>(data: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTuple>> {
-    match data.cast::<PyTuple>() {
-        Ok(tuple) => Some(tuple.clone()),
-        Err(_) => data.cast::<PyList>().ok().map(PyListMethods::to_tuple),
-    }
-}
-
-/// The text of a string; Python allows half a surrogate pair in it, UTF-8 does not.
-pub(crate) fn utf8<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str, Fault> {
-    text.to_str().map_err(|error| {
-        let fault = Fault::new(Code::LoneSurrogate);
-        let value = error.value(text.py());
-        match value
-            .is_instance_of::<PyUnicodeEncodeError>()
-            .then(|| value.getattr("start"))
-        {
-            Some(Ok(start)) => fault.actual(format!("character {start}")),
-            _ => fault,
-        }
-    })
-}
 
 /// Appends a value that is not None.
 pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result<(), Fault> {

@@ -10,8 +10,9 @@ use semlex_core::pgcopy::{
 };
 
 use crate::arrays::{ArraySource, Borrowed, one_dimensional};
-use crate::cells::{push, snapshot, wrong_type};
+use crate::cells::push;
 use crate::json::write_json;
+use crate::objects::{snapshot, wrong_type};
 
 /// Where a column's values live.
 pub(crate) enum Source {

@@ -11,10 +11,10 @@ use semlex_core::fault::{Code, Fault, FieldFault, sort_by_row};
 use semlex_core::pgcopy::{Batch, EncodeError, Malformed, Type, decode};
 
 use crate::arrays::described;
-use crate::cells::{snapshot, type_name, wrong_type};
 use crate::columns::Source;
 use crate::decoded::to_list;
 use crate::errors::{caught, detached, validation_error};
+use crate::objects::{snapshot, type_name, wrong_type};
 
 /// A batch of rows, ready to be written in blocks.
 #[pyclass(frozen, module = "semlex._core")]

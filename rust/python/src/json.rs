@@ -5,8 +5,8 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 use semlex_core::fault::{Code, Fault};
 use semlex_core::json::{JsonWriter, MAX_DIGITS};
 
-use crate::cells::{snapshot, type_name, utf8};
 use crate::errors::{caught, validation_error};
+use crate::objects::{snapshot, type_name, utf8};
 
 /// An integer of more bits has more than [`MAX_DIGITS`] digits (4300 / log10(2), rounded up).
 const MAX_BITS: u64 = 14_285;

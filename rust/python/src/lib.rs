@@ -14,6 +14,7 @@ mod errors;
 mod fusion;
 mod hashing;
 mod json;
+mod objects;
 mod scoring;
 mod segments;
 mod tokenizing;

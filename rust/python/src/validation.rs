@@ -9,10 +9,10 @@ use semlex_core::json::{JsonWriter, MAX_BYTES, MAX_DEPTH};
 use semlex_core::pgcopy::{Column, MAX_VALUE_BYTES, Scalar, ScalarColumn, Type};
 use semlex_core::validate::{TextLimits, VectorLimits, id, identifier, text, timestamp, vector};
 
-use crate::cells::{snapshot, utf8, wrong_type};
 use crate::columns::Source;
 use crate::errors::{FaultTuple, caught, detached, fault_tuple};
 use crate::json::write_json;
+use crate::objects::{snapshot, utf8, wrong_type};
 
 /// What a field must be.
 enum Rules {

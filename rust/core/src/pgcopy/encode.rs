@@ -1,5 +1,6 @@
 //! One value to bytes: its size, a check without writing, and the writing itself, for every type.
 
+use super::buffer::{Buffer, Refusal, too_long};
 use super::column::{Column, Rows, ScalarColumn};
 use super::vectors::{
     SPARSE_HEADER_BYTES, all_binary, dimension, sparse_row, vector_size, write_bits, write_halfvec,
@@ -14,62 +15,6 @@ const ARRAY_HEADER_BYTES: usize = 20;
 const EMPTY_ARRAY_BYTES: usize = 12;
 /// The format's first byte: version 1.
 const JSONB_VERSION: u8 = 1;
-/// Why a value was not written.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// The buffer is full.
-    Space,
-    /// The value is not allowed.
-    Fault(Fault),
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-/// The part of the caller's buffer that is still free.
-pub(super) struct Cursor<'b> {
-    rest: &'b mut [u8],
-}
-
-impl<'b> Cursor<'b> {
-    pub(super) fn new(buffer: &'b mut [u8]) -> Self {
-        Self { rest: buffer }
-    }
-
-    pub(super) fn free(&self) -> usize {
-        self.rest.len()
-    }
-
-    pub(super) fn take(&mut self, length: usize) -> Result<&'b mut [u8], Refusal> {
-        let (taken, rest) = std::mem::take(&mut self.rest)
-            .split_at_mut_checked(length)
-            .ok_or(Refusal::Space)?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
-        self.take(bytes.len())?.copy_from_slice(bytes);
-        Ok(())
-    }
-
-    pub(super) fn put_length(&mut self, length: usize) -> Result<(), Refusal> {
-        self.put(&to_i32(length)?.to_be_bytes())
-    }
-
-    /// Writes a value: its length, then its bytes.
-    fn put_value(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
-        self.put_length(bytes.len())?;
-        self.put(bytes)
-    }
-
-    pub(super) fn put_null(&mut self) -> Result<(), Refusal> {
-        self.put(&(-1_i32).to_be_bytes())
-    }
-}
 
 impl ScalarColumn<'_> {
     /// Bytes of the value; `None` is NULL.
@@ -105,7 +50,7 @@ impl ScalarColumn<'_> {
         }
     }
 
-    fn write(&self, row: usize, out: &mut Cursor<'_>) -> Result<(), Refusal> {
+    fn write(&self, row: usize, out: &mut Buffer<'_>) -> Result<(), Refusal> {
         match self {
             Self::Int2(cells) => match cells.get(row)? {
                 Some(value) => out.put_value(&int2(value)?.to_be_bytes()),
@@ -211,7 +156,7 @@ impl Column<'_> {
     }
 
     /// Writes the value: its length, then its bytes.
-    pub(super) fn write(&self, row: usize, out: &mut Cursor<'_>) -> Result<(), Refusal> {
+    pub(super) fn write(&self, row: usize, out: &mut Buffer<'_>) -> Result<(), Refusal> {
         match self {
             Self::Scalar(scalar) => scalar.write(row, out),
             Self::Array(elements, rows) => write_array(elements, *rows, row, out),
@@ -261,7 +206,7 @@ fn write_array(
     elements: &ScalarColumn<'_>,
     rows: Rows<'_>,
     row: usize,
-    out: &mut Cursor<'_>,
+    out: &mut Buffer<'_>,
 ) -> Result<(), Refusal> {
     let Some(range) = rows.get(row)? else {
         return out.put_null();
@@ -293,10 +238,6 @@ fn int4(value: i64) -> Result<i32, Fault> {
         .map_err(|_| Fault::new(Code::OutOfRange).limit("-2147483648 to 2147483647"))
 }
 
-fn to_i32(length: usize) -> Result<i32, Fault> {
-    i32::try_from(length).map_err(|_| too_long(MAX_VALUE_BYTES, length, "bytes"))
-}
-
 /// Microseconds as Postgres counts them.
 pub(crate) fn timestamp(value: i64) -> Result<i64, Fault> {
     if !(FIRST_MICROSECOND..=LAST_MICROSECOND).contains(&value) {
@@ -324,10 +265,4 @@ fn no_nul(text: &[u8]) -> Result<(), Fault> {
         .take_while(|&&byte| byte != 0)
         .filter(|&&byte| byte & 0xc0 != 0x80);
     Err(Fault::new(Code::Nul).actual(format!("character {}", begins.count())))
-}
-
-pub(super) fn too_long(limit: usize, actual: usize, unit: &str) -> Fault {
-    Fault::new(Code::TooLong)
-        .limit(format!("{limit} {unit}"))
-        .actual(format!("{actual} {unit}"))
 }

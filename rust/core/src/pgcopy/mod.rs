@@ -5,6 +5,7 @@
 //! an extension), then per row a 16-bit field count and per field a 32-bit length (-1 for NULL) with the bytes, then a
 //! field count of -1.
 
+mod buffer;
 mod column;
 mod encode;
 mod half;

@@ -1,7 +1,7 @@
 //! pgvector's types and `bit(n)` to bytes: the loops that decide how fast a load is.
 
+use super::buffer::{Buffer, Refusal, too_long};
 use super::column::{Lists, SparseVectors};
-use super::encode::{Cursor, Refusal, too_long};
 use super::half::{HALF_INFINITY, half_from_single};
 use super::{MAX_DIMENSIONS, MAX_SPARSE_DIMENSIONS};
 use crate::fault::{Code, Fault};
@@ -23,7 +23,7 @@ pub(super) fn vector_size(dimension: usize, component: usize) -> usize {
 fn vector_space<'b>(
     values: &[f32],
     component: usize,
-    out: &mut Cursor<'b>,
+    out: &mut Buffer<'b>,
 ) -> Result<&'b mut [u8], Refusal> {
     let dimension = dimension(values)?;
     out.put_length(vector_size(values.len(), component))?;
@@ -32,7 +32,7 @@ fn vector_space<'b>(
     out.take(values.len().saturating_mul(component))
 }
 
-pub(super) fn write_vector(values: &[f32], out: &mut Cursor<'_>) -> Result<(), Refusal> {
+pub(super) fn write_vector(values: &[f32], out: &mut Buffer<'_>) -> Result<(), Refusal> {
     let (space, _) = vector_space(values, 4, out)?.as_chunks_mut::<4>();
     // One pass: the array may be changed by another thread, so what is checked must be what is copied. No early exit
     // and no branch, so that the loop becomes vector instructions.
@@ -49,7 +49,7 @@ pub(super) fn write_vector(values: &[f32], out: &mut Cursor<'_>) -> Result<(), R
     }
 }
 
-pub(super) fn write_halfvec(values: &[f32], out: &mut Cursor<'_>) -> Result<(), Refusal> {
+pub(super) fn write_halfvec(values: &[f32], out: &mut Buffer<'_>) -> Result<(), Refusal> {
     let (space, _) = vector_space(values, 2, out)?.as_chunks_mut::<2>();
     let mut refused = false;
     for (place, value) in space.iter_mut().zip(values) {
@@ -95,7 +95,7 @@ fn component(place: Option<usize>) -> String {
 pub(super) fn write_bits(
     lists: &Lists<'_, u8>,
     row: usize,
-    out: &mut Cursor<'_>,
+    out: &mut Buffer<'_>,
 ) -> Result<(), Refusal> {
     let Some(bits) = lists.get(row)? else {
         return out.put_null();
@@ -124,7 +124,7 @@ pub(super) fn write_bits(
 pub(super) fn write_sparse(
     sparse: &SparseVectors<'_>,
     row: usize,
-    out: &mut Cursor<'_>,
+    out: &mut Buffer<'_>,
 ) -> Result<(), Refusal> {
     let Some((dimension, indices, values)) = sparse_row(sparse, row)? else {
         return out.put_null();

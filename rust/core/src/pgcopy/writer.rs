@@ -1,7 +1,7 @@
 //! Rows into the caller's buffer, as many as fit: a block at a time, no block ever allocated here.
 
+use super::buffer::{Buffer, Refusal};
 use super::column::Column;
-use super::encode::{Cursor, Refusal};
 use super::{HEADER_BYTES, MAX_COLUMNS, SIGNATURE, TRAILER_BYTES};
 use crate::fault::{Code, Fault, FieldFault, sort_by_row};
 
@@ -131,7 +131,7 @@ impl<'a> Batch<'a> {
             return Err(EncodeError::WrongPosition { last: self.rows });
         }
         let available = buffer.len();
-        let mut out = Cursor::new(buffer);
+        let mut out = Buffer::new(buffer);
         let mut next = position;
         let header = if position == 0 { HEADER_BYTES } else { 0 };
         while next <= self.rows {
@@ -163,7 +163,7 @@ impl<'a> Batch<'a> {
         &self,
         row: usize,
         header: bool,
-        out: &mut Cursor<'_>,
+        out: &mut Buffer<'_>,
     ) -> Result<(), (&'a str, Refusal)> {
         let framing = |refusal| ("", refusal);
         if header {

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::Analyzer;
-use super::characters::Kind;
-use super::matching::MOST_KNOWN;
+use super::matching::{MOST_KNOWN, leads_only};
 use super::tokens::scan;
 use super::words::Words;
 use crate::hashing::WordMap;
@@ -80,11 +79,6 @@ impl Analyzer {
 
 /// Which of the wanted terms a token stands for, one bit each.
 type Known<'t> = WordMap<&'t str, u128>;
-
-/// Whether of a token only those terms count that a phrase would ask for.
-pub(super) fn leads_only(analyzer: &Analyzer, token: &str, ignores_single: bool) -> bool {
-    ignores_single && token.starts_with(|it| analyzer.characters.kind(it) == Kind::Pair)
-}
 
 /// A place of the text to be marked.
 struct Match {

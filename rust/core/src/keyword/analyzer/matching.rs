@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::characters::Kind;
-use super::excerpt::leads_only;
 use super::words::Words;
 use super::{Analyzer, TermSource};
 use crate::hashing::WordMap;
@@ -101,6 +100,11 @@ impl Analyzer {
             .iter()
             .any(|term| term.chars().filter(of_pairs).count() == 2)
     }
+}
+
+/// Whether of a token only those terms count that a phrase would ask for.
+pub(super) fn leads_only(analyzer: &Analyzer, token: &str, ignores_single: bool) -> bool {
+    ignores_single && token.starts_with(|it| analyzer.characters.kind(it) == Kind::Pair)
 }
 
 /// Of a token: numbers and places of the terms that are looked for, and the places that it takes.

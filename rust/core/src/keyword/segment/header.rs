@@ -1,8 +1,7 @@
 //! A segment's header: ids and lengths of its chunks, and totals.
 
 use super::ids::IdRanges;
-use super::prefix_code::PrefixCode;
-use super::rows::TermCodes;
+use super::prefix_code::{PrefixCode, TermCodes};
 use super::sealed::{Kind, Reader, open, seal, write_varint};
 use super::{MOST_CHUNKS, SegmentError, SegmentId};
 

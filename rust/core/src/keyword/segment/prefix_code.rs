@@ -154,6 +154,15 @@ impl PrefixCode {
     }
 }
 
+/// The codes of a segment's terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TermCodes {
+    /// Bytes of terms, and what stands behind each.
+    pub(crate) text: PrefixCode,
+    /// How many bytes a term shares with the one before.
+    pub(crate) shared: PrefixCode,
+}
+
 /// Lengths of the best codes: the two rarest are put together, again and again.
 fn huffman(counts: &[u64; SYMBOLS]) -> [u8; SYMBOLS] {
     let mut lengths = [0_u8; SYMBOLS];

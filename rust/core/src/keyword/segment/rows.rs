@@ -11,7 +11,7 @@ use super::header::Header;
 use super::list::List;
 use super::long_postings::{Block, each_block, write_long_list};
 use super::postings::{each_posting, write_list};
-use super::prefix_code::{Counts, PrefixCode};
+use super::prefix_code::{Counts, PrefixCode, TermCodes};
 use super::sealed::{FRONT_BYTES, Kind, Read, Reader, open, seal, write_varint};
 use super::{EncodedRow, LONGEST_TERM, Posting, SegmentError, SegmentId};
 
@@ -27,15 +27,6 @@ const SHARED: u8 = 1;
 
 /// Stands behind each term; no byte of UTF-8.
 const END: u8 = 0xff;
-
-/// The codes of a segment's terms.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TermCodes {
-    /// Bytes of terms, and `END`.
-    pub(crate) text: PrefixCode,
-    /// How many bytes a term shares with the one before.
-    pub(crate) shared: PrefixCode,
-}
 
 /// The rows of a segment, and what belongs into its header.
 pub(crate) struct FinishedRows {

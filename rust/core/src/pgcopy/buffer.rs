@@ -1,0 +1,71 @@
+//! The caller's buffer: what is written into it goes behind what stands there.
+
+use super::MAX_VALUE_BYTES;
+use crate::fault::{Code, Fault};
+
+/// Why a value was not written.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The buffer is full.
+    Space,
+    /// The value is not allowed.
+    Fault(Fault),
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// The part of the caller's buffer that is still free.
+pub(super) struct Buffer<'b> {
+    rest: &'b mut [u8],
+}
+
+impl<'b> Buffer<'b> {
+    pub(super) fn new(buffer: &'b mut [u8]) -> Self {
+        Self { rest: buffer }
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.rest.len()
+    }
+
+    pub(super) fn take(&mut self, length: usize) -> Result<&'b mut [u8], Refusal> {
+        let (taken, rest) = std::mem::take(&mut self.rest)
+            .split_at_mut_checked(length)
+            .ok_or(Refusal::Space)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        self.take(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(super) fn put_length(&mut self, length: usize) -> Result<(), Refusal> {
+        self.put(&to_i32(length)?.to_be_bytes())
+    }
+
+    /// Writes a value: its length, then its bytes.
+    pub(super) fn put_value(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        self.put_length(bytes.len())?;
+        self.put(bytes)
+    }
+
+    pub(super) fn put_null(&mut self) -> Result<(), Refusal> {
+        self.put(&(-1_i32).to_be_bytes())
+    }
+}
+
+fn to_i32(length: usize) -> Result<i32, Fault> {
+    i32::try_from(length).map_err(|_| too_long(MAX_VALUE_BYTES, length, "bytes"))
+}
+
+pub(super) fn too_long(limit: usize, actual: usize, unit: &str) -> Fault {
+    Fault::new(Code::TooLong)
+        .limit(format!("{limit} {unit}"))
+        .actual(format!("{actual} {unit}"))
+}
