@@ -4,8 +4,12 @@
         await retriever.add_documents([Document("Postgres keeps rows in heap pages.", id="heap")])
         hits = await retriever.search("how are rows stored?", top_k=5)
 
+One server, many collections:
+    connect, Client: A server with its collections, which share a pool and models.
+    Collection: One of them: documents in, searches out.
+
 Retrievers:
-    PostgreSQLRetriever: One collection: documents in, searches out.
+    PostgreSQLRetriever: One collection with a pool and models of its own.
     SyncRetriever: The same for programs without an event loop.
     DocumentRetriever: What an application needs of a retriever.
 
@@ -25,6 +29,7 @@ Models that rerank:
     ScoreReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
 
 Options:
+    CollectionOptions: What is decided when a collection is made.
     Bm25Options: Constants of the keyword engine.
     HnswIndex: How the vector index is built.
     BulkIngestConfig: How documents are written.
@@ -44,7 +49,10 @@ _MODULES = {
     "Bm25Options": "semlex.store.keyword.bm25.engine",
     "BulkIngestConfig": "semlex.store.write.copy",
     "ChunkMetadata": "semlex.types.chunks",
+    "Client": "semlex.retriever.client",
     "CohereReranker": "semlex.reranking.cohere",
+    "Collection": "semlex.retriever.collection",
+    "CollectionOptions": "semlex.parameters",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "Document": "semlex.types.documents",
     "DocumentRetriever": "semlex.retriever.base",
@@ -67,6 +75,7 @@ _MODULES = {
     "TEIReranker": "semlex.reranking.tei",
     "ValidationError": "semlex.errors",
     "VectorDocument": "semlex.types.chunks",
+    "connect": "semlex.retriever.client",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605 - the names are in the stub
 

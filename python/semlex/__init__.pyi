@@ -7,6 +7,7 @@ from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder 
 from semlex.embedding.static import StaticEmbedder as StaticEmbedder
 from semlex.errors import SemlexError as SemlexError
 from semlex.errors import ValidationError as ValidationError
+from semlex.parameters import CollectionOptions as CollectionOptions
 from semlex.reranking.cohere import CohereReranker as CohereReranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
 from semlex.reranking.llm import LLMReranker as LLMReranker
@@ -14,6 +15,9 @@ from semlex.reranking.qwen3 import Qwen3Reranker as Qwen3Reranker
 from semlex.reranking.tei import TEIReranker as TEIReranker
 from semlex.reranking.term_overlap import ScoreReranker as ScoreReranker
 from semlex.retriever.base import DocumentRetriever as DocumentRetriever
+from semlex.retriever.client import Client as Client
+from semlex.retriever.client import connect as connect
+from semlex.retriever.collection import Collection as Collection
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.store.keyword.bm25.engine import Bm25Options as Bm25Options
@@ -31,7 +35,10 @@ __all__ = [
     "Bm25Options",
     "BulkIngestConfig",
     "ChunkMetadata",
+    "Client",
     "CohereReranker",
+    "Collection",
+    "CollectionOptions",
     "CrossEncoderReranker",
     "Document",
     "DocumentRetriever",
@@ -54,5 +61,6 @@ __all__ = [
     "TEIReranker",
     "ValidationError",
     "VectorDocument",
+    "connect",
 ]
 __version__: str

@@ -1,20 +1,26 @@
-"""What both journeys work on: an open collection's models."""
+"""An open collection: what both journeys, in and out, work on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from semlex.store.query.score_calibration import VectorSample
+from semlex.store.schema.registry import ensure_embedding_version, find_collection, open_collection
 
 if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
+    from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.errors import ModelError
+    from semlex.models.executor import ModelCaller
     from semlex.reranking.base import Reranker
-    from semlex.store.schema.collection import EmbeddingVersion
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import Collection, EmbeddingVersion
 
 
 @dataclass(frozen=True, slots=True)
 class OpenModels:
-    """What was chosen.
+    """The models of a collection.
 
     Attributes:
         embedder: The model that embeds, or None.
@@ -23,9 +29,7 @@ class OpenModels:
         version: What its vectors are, or None.
         missing: Why the collection's own model cannot be used here, or None. Words can be searched then; vectors
             cannot be made.
-        reranker: The model that reranks, or None; None before it is chosen, too.
-        reranking_choice: One line: which and why; None before it is chosen.
-        owned: Those of the two that were made here.
+        owned: The embedder, if it was made here.
     """
 
     embedder: Embedder | None = None
@@ -33,9 +37,7 @@ class OpenModels:
     counter_name: str | None = None
     version: EmbeddingVersion | None = None
     missing: ModelError | None = None
-    reranker: Reranker | None = None
-    reranking_choice: str | None = None
-    owned: tuple[Embedder | Reranker, ...] = ()
+    owned: tuple[Embedder, ...] = ()
 
     def refuse_without_model(self) -> None:
         """Raises what stands in the way of the collection's own model, if anything does."""
@@ -43,6 +45,72 @@ class OpenModels:
             raise self.missing.with_traceback(None)
 
     def close(self) -> None:
-        """Closes the models that were made here; those that the user passed stay open."""
+        """Closes the model, if it was made here."""
         for model in self.owned:
             model.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReranker:
+    """The reranker of a client.
+
+    Attributes:
+        reranker: The model that reranks, or None.
+        choice: One line: which and why.
+        owned: Whether it was made here.
+    """
+
+    reranker: Reranker | None
+    choice: str
+    owned: bool
+
+    def close(self) -> None:
+        """Closes the model, if it was made here."""
+        if self.owned and self.reranker is not None:
+            self.reranker.close()
+
+
+@dataclass(slots=True)
+class OpenCollection:
+    """A collection as it was opened.
+
+    Attributes:
+        database: An open database.
+        info: What is known of the collection; replaced when it has changed.
+        models: What embeds. What it is is not asked again: an embedder may have to wait for its model.
+        caller: Runs blocking calls of models.
+        query_cache: Vectors of queries that were asked before.
+        sample: Stored vectors, for completed fusion.
+    """
+
+    database: Database
+    info: Collection
+    models: OpenModels
+    caller: ModelCaller
+    query_cache: QueryEmbeddingCache
+    sample: VectorSample = field(default_factory=VectorSample)
+    _may_be_undone: bool = False
+
+    async def refresh(self) -> None:
+        """Reads again what there is: another process may have changed it.
+
+        Raises:
+            CollectionNotFoundError: The collection is not there any more.
+        """
+        found = await open_collection(self.database, self.info.names, None, create=False)
+        self.info = replace(found, lexical=self.info.lexical)
+
+    async def renew(self) -> None:
+        """Reads again what there is where the caller's rollback may have undone what his transaction made."""
+        if self._may_be_undone and (found := await find_collection(self.database, self.info.names)):
+            self.info = replace(found, lexical=self.info.lexical)
+
+    async def ensure_version(self, wanted: EmbeddingVersion) -> None:
+        """Makes sure that the collection can hold such vectors.
+
+        Raises:
+            ModelMismatchError: It has others.
+        """
+        # Whether the caller's transaction will be committed is not known yet.
+        self._may_be_undone |= self.database.joins_transaction and self.info.embedding is None
+        self.info = await ensure_embedding_version(self.database, self.info, wanted)

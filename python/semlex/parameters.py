@@ -11,6 +11,10 @@ from semlex.validation import whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
+
+    from psycopg import AsyncConnection
+    from psycopg_pool import AsyncConnectionPool
 
 
 DistanceName = Literal["cosine", "l2", "inner_product"]
@@ -48,6 +52,31 @@ BUILT_IN: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Which server, and how it is reached.
+
+    Attributes:
+        db_url: libpq connection string; None (and no `pool` or `connection`) starts the embedded Postgres.
+        schema: Schema that holds semlex's tables.
+        pool: An open pool that stays yours.
+        connection: An open connection that stays yours; what is added joins its transaction.
+        data_folder: Folder of the embedded Postgres: a path, or its text.
+        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
+        max_connections: Size of the pool.
+        timeout: Seconds to wait for the server or for a free connection.
+    """
+
+    db_url: str | None = None
+    schema: str = "semlex"
+    pool: AsyncConnectionPool[Any] | None = None
+    connection: AsyncConnection[Any] | None = None
+    data_folder: str | PathLike[str] | None = None
+    keep_alive: float = 0
+    max_connections: int = 8
+    timeout: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionSettings:
     """What is decided when a collection is made.
 
@@ -78,7 +107,34 @@ class CollectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class CollectionOptions:
-    """Options of a collection, checked.
+    """What is decided when a collection is made. An existing one that has another value is refused; None is any.
+
+    Attributes:
+        language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
+        lexical: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
+            extension which the server has: ``pg_textsearch``, ``pg_search``.
+        stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
+        distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
+        vector_storage: ``vector`` (float32, the default), or ``halfvec`` (float16: half the size, and indexes up to
+            4,000 dimensions where float32 has them up to 2,000).
+        with_context: Whether titles and heading path are analysed and embedded with the text; True.
+        chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored with the first file.
+        overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored with the first file.
+    """
+
+    language: str | None = None
+    lexical: str | None = None
+    stop_words: bool | None = None
+    distance: DistanceName | None = None
+    vector_storage: StorageName | None = None
+    with_context: bool | None = None
+    chunk_tokens: int | None = None
+    overlap_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WantedOptions:
+    """Options of a collection as they are wanted by one caller, checked.
 
     Attributes:
         said: What the caller said about the collection; it is refused where it differs from what is stored.
@@ -89,7 +145,12 @@ class CollectionOptions:
     defaults: dict[str, Any]
 
     @classmethod
-    def checked(cls, said: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> CollectionOptions:
+    def of(cls, options: CollectionOptions, defaults: Mapping[str, Any] | None) -> WantedOptions:
+        """As `checked`, of options that a user gave."""
+        return cls.checked({name: getattr(options, name) for name in KINDS}, defaults)
+
+    @classmethod
+    def checked(cls, said: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> WantedOptions:
         """The options without those that are None.
 
         Raises:
@@ -145,15 +206,15 @@ class CollectionOptions:
         wanted = self.said.get("chunk_tokens", chunk_tokens)
         return wanted, self.said.get("overlap_tokens", min(overlap_tokens, max_overlap(wanted)))
 
-    def saying(self, **said: int | None) -> CollectionOptions:
+    def saying(self, **said: int | None) -> WantedOptions:
         """The same options, and what is said in one call."""
         given = {name: value for name, value in said.items() if value is not None}
         return self.checked(self.said | given, self.defaults)
 
-    def without(self, *names: str) -> CollectionOptions:
+    def without(self, *names: str) -> WantedOptions:
         """The options but these, which have been changed for the collection."""
         said = {name: value for name, value in self.said.items() if name not in names}
-        return CollectionOptions(said, self.defaults)
+        return WantedOptions(said, self.defaults)
 
     def check(self, collection: str, stored: Mapping[str, Any]) -> None:
         """Compares what was said with what is stored.

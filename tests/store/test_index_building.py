@@ -105,7 +105,7 @@ async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(databa
     ):
         await asyncio.gather(*(store.add_texts(["x"], ids=["x"]) for store in (one, two)))
         # Another process is building an index of the first.
-        await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(one.collection)])
+        await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(one.info)])
         built = await one.create_index()
         assert (list(built), built.busy) == ([], ["hnsw_1", "metadata", "source_name"])
         assert "hnsw_1" in await two.create_index()

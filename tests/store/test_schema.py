@@ -380,7 +380,7 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
 async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(database_url: str) -> None:
     names = Names("semlex", "old")
     async with PostgreSQLRetriever(database_url, "none", lexical="tsvector", collection="old") as retriever:
-        stored = retriever.collection
+        stored = retriever.info
     with psycopg.connect(database_url) as connection:
         # Its tables as the first version made them.
         connection.execute("DROP TABLE semlex.collection, semlex.embedding_version")

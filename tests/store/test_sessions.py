@@ -229,7 +229,7 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
     async with retriever_of(database_url) as retriever:
         await retriever.add_documents(documents("a", 1))
         with psycopg.connect(database_url) as other:
-            other.execute("SELECT pg_advisory_xact_lock(%s)", [generations.merging_lock(retriever.collection)])
+            other.execute("SELECT pg_advisory_xact_lock(%s)", [generations.merging_lock(retriever.info)])
             async with asyncio.timeout(20):
                 with pytest.raises(StoreError, match="another process has been at it"):
                     await retriever.optimize()

@@ -53,7 +53,7 @@ async def test_a_collection_keeps_its_storage_and_its_dimension(database_url):
         await retriever.add_documents([Document("a banana")])
     async with PostgreSQLRetriever(database_url, model) as retriever:
         await retriever.add_documents([Document("a plum")])
-        assert retriever.collection.embedding.storage == "halfvec"
+        assert retriever.info.embedding.storage == "halfvec"
     with pytest.raises(ModelMismatchError, match="dimensions=8 was configured"):
         await PostgreSQLRetriever(database_url, model, dimensions=8).initialize()
 

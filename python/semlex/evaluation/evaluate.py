@@ -159,7 +159,7 @@ async def evaluate(
         notes.append(
             "none of the judged documents was ever found: are their ids those of the collection's chunks or sources?"
         )
-    embedding = retriever.collection.embedding
+    embedding = retriever.info.embedding
     return Report(
         queries=list(texts),
         measures=measure_names(k, deep),
@@ -177,9 +177,9 @@ def ways_to_search(
 ) -> dict[str, dict[str, Any]]:
     """Name -> options of `PostgreSQLRetriever.search`, for every way that the collection allows."""
     legs = []
-    if retriever.collection.embedding is not None and retriever.embedder is not None:
+    if retriever.info.embedding is not None and retriever.embedder is not None:
         legs.append("vector")
-    if retriever.collection.settings.lexical_engine != "none":
+    if retriever.info.settings.lexical_engine != "none":
         legs.append("keyword")
     if not legs:
         raise ConfigurationError("there is nothing to measure: no embedding model is open, and no keyword engine")

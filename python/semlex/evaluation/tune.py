@@ -148,9 +148,9 @@ async def tune(
     if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
         raise ConfigurationError(f"tuning needs at least 2 folds and 2 judged queries; got {folds} and {len(texts)}")
     check_depth(k)
-    if retriever.embedder is None or retriever.collection.embedding is None:
+    if retriever.embedder is None or retriever.info.embedding is None:
         raise ConfigurationError("tuning needs both legs; no embedding model is open, or no vectors are stored")
-    if retriever.collection.settings.lexical_engine == "none":
+    if retriever.info.settings.lexical_engine == "none":
         raise ConfigurationError("tuning needs both legs; the collection was made without a keyword engine")
     # Some embedders declare what suits them.
     usual = getattr(retriever.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT) if default is None else default

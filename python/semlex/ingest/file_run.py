@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.files.roots import Place
     from semlex.ingest.indexer import Indexer
-    from semlex.parameters import CollectionOptions
+    from semlex.parameters import WantedOptions
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import Collection
     from semlex.store.write.chunks import WriteMode
@@ -58,9 +58,7 @@ class FileRun:
         progress: Called as the work goes on.
     """
 
-    def __init__(
-        self, indexer: Indexer, wanted: CollectionOptions, progress: Callable[[Progress], None] | None
-    ) -> None:
+    def __init__(self, indexer: Indexer, wanted: WantedOptions, progress: Callable[[Progress], None] | None) -> None:
         self._indexer = indexer
         self._database = indexer.database
         self._wanted = wanted
@@ -97,7 +95,7 @@ class FileRun:
         if self._unstored is not None and self.report.unchanged:  # an older version stored the files, not the settings
             settings = self._unstored
             await self._database.write("store the chunk settings", lambda c: self._settle(c, settings))
-            self._indexer.collection = self._cut_as(*settings)
+            self._indexer.opened.info = self._cut_as(*settings)
         await self._count_vanished(places, sources, {(str(file.root), file.uri) for file in found})
         return await self._finish("index", where)
 
@@ -118,7 +116,7 @@ class FileRun:
                 "store the chunk settings",
                 lambda c: documents.store_chunk_settings(c, self._indexer.collection, chunk_tokens, overlap_tokens),
             )
-            self._indexer.collection = self._cut_as(chunk_tokens, overlap_tokens)
+            self._indexer.opened.info = self._cut_as(chunk_tokens, overlap_tokens)
             await self._indexer.ensure_version(None)
         found: list[FoundFile] = []
         for one, known in sources.values():
@@ -163,7 +161,7 @@ class FileRun:
         if None in stored:
             self._unstored = (chunk_tokens, overlap_tokens)
         else:
-            self._indexer.collection = self._cut_as(*stored)
+            self._indexer.opened.info = self._cut_as(*stored)
         return Chunker(counter, chunk_tokens, overlap_tokens)
 
     def _check(self, collection: Collection) -> None:
@@ -368,7 +366,7 @@ class FileRun:
 
         await indexer.write_batch("index files", mode, work)
         if self._unstored is not None:
-            indexer.collection, self._unstored = self._cut_as(*self._unstored), None
+            indexer.opened.info, self._unstored = self._cut_as(*self._unstored), None
         indexer.sample.note_written(len(rows))
         report.chunks += len(rows)
         report.added += len(new)

@@ -30,9 +30,7 @@ from semlex.ingest.progress import DeleteReport, Progress
 from semlex.store.keyword.bm25.merge import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
 from semlex.store.keyword.bm25.rebuild import Rebuilt, rebuild
 from semlex.store.query.chunks import cut_contexts
-from semlex.store.query.score_calibration import VectorSample
 from semlex.store.schema.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
-from semlex.store.schema.registry import ensure_embedding_version, find_collection
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import ChunkRows, write_chunks, write_embeddings
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
@@ -47,11 +45,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.deletion import Deletion
-    from semlex.models.executor import ModelCaller
-    from semlex.open_collection import OpenModels
+    from semlex.open_collection import OpenCollection
     from semlex.parameters import StorageName
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database
     from semlex.store.query.legs import Key
     from semlex.store.schema.collection import Collection, EmbeddingVersion
     from semlex.store.write.chunks import OnDuplicate, RowSource, WriteMode
@@ -65,35 +61,27 @@ class Indexer:
     """Writes into one collection.
 
     Args:
-        database: An open database.
-        collection: As opened; replaced by the newer view when its first vectors are stored.
-        models: As chosen at opening. What they are is not asked again: an embedder may have to wait for its model, and
-            this runs on the event loop.
-        caller: Runs blocking calls of models.
+        opened: The collection.
         bulk: How documents are written.
         storage: pgvector's type of a new collection's vectors.
     """
 
     def __init__(
-        self,
-        database: Database,
-        collection: Collection,
-        models: OpenModels,
-        caller: ModelCaller,
-        *,
-        bulk: BulkIngestConfig = DEFAULT_BULK,
-        storage: StorageName = "vector",
+        self, opened: OpenCollection, *, bulk: BulkIngestConfig = DEFAULT_BULK, storage: StorageName = "vector"
     ) -> None:
-        self.database = database
-        self.collection = collection
-        self.embedder = models.embedder
-        self._models = models
-        self.caller = caller
+        self.opened = opened
+        self.database = opened.database
+        self.embedder = opened.models.embedder
         self.bulk = bulk
+        self.sample = opened.sample
+        self._models = opened.models
         self._storage = storage
-        self._vectors = DocumentVectors(self.embedder, caller)
-        self.sample = VectorSample()
-        self._may_be_undone = False
+        self._vectors = DocumentVectors(self.embedder, opened.caller)
+
+    @property
+    def collection(self) -> Collection:
+        """What is known of the collection."""
+        return self.opened.info
 
     async def add_documents(
         self,
@@ -243,11 +231,6 @@ class Indexer:
         await merge_where_wanted(self.database, self.collection)
         return rebuilt
 
-    async def renew(self) -> None:
-        """Looks again what there is, where the caller's rollback may have undone what was made in his transaction."""
-        if self._may_be_undone and (found := await find_collection(self.database, self.collection.names)):
-            self.collection = replace(found, lexical=self.collection.lexical)
-
     # --- what runs over files need ------------------------------------------------------------------------------------
 
     def refuse_write(self) -> None:
@@ -291,11 +274,7 @@ class Indexer:
         """Makes sure that the collection can hold the given vectors, or those of the open model."""
         wanted = given or self._models.version
         if wanted is not None:
-            # Whether the caller's transaction will be committed is not known yet.
-            self._may_be_undone |= self.database.joins_transaction and self.collection.embedding is None
-            self.collection = await ensure_embedding_version(
-                self.database, self.collection, replace(wanted, storage=self._storage)
-            )
+            await self.opened.ensure_version(replace(wanted, storage=self._storage))
 
     def documents_cut(self) -> int:
         """How many texts were longer than the model reads, where the embedder counts them."""

@@ -22,7 +22,7 @@ from semlex.errors import (
 from semlex.ingest.prepare_file import GIVEN, embedder_version
 from semlex.models.files import find_cached
 from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
-from semlex.open_collection import OpenModels
+from semlex.open_collection import OpenModels, OpenReranker
 from semlex.reranking.registry import choose_reranker
 from semlex.settings.files import named_models, own_file
 
@@ -86,9 +86,9 @@ class ModelOptions:
         return replace(self, embedding_model=model, dimensions=dimensions)
 
 
-def runs_on_torch(models: OpenModels) -> bool:
-    """Whether one of them needs torch, which cannot be used after a fork."""
-    return any(getattr(model, "runs_on_torch", False) for model in (models.embedder, models.reranker))
+def runs_on_torch(model: Embedder | Reranker | None) -> bool:
+    """Whether a model needs torch, which cannot be used after a fork."""
+    return bool(getattr(model, "runs_on_torch", False))
 
 
 async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
@@ -128,29 +128,21 @@ async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: Embe
     return await caller.query(open_stored)
 
 
-async def with_reranker(caller: ModelCaller, options: ModelOptions, models: OpenModels) -> OpenModels:
-    """Chooses the reranker, unless that has been done.
+async def open_reranker(caller: ModelCaller, options: ModelOptions) -> OpenReranker:
+    """Chooses the reranker.
 
     Args:
         caller: Runs what opens files.
         options: What the user asked for.
-        models: The models so far.
-
-    Returns:
-        The same with the reranker, if any.
 
     Raises:
         ConfigurationError: As `semlex.reranking.registry.choose_reranker`.
         ModelError: As `semlex.reranking.registry.choose_reranker`.
     """
-    if models.reranking_choice is not None:
-        return models
     choice = await caller.query(
         lambda: choose_reranker(options.reranker_model, options.use_reranking, device=options.device)
     )
-    made_here = choice.reranker is not None and choice.reranker is not options.reranker_model
-    owned = (*models.owned, choice.reranker) if choice.reranker is not None and made_here else models.owned
-    return replace(models, reranker=choice.reranker, reranking_choice=choice.reason, owned=owned)
+    return OpenReranker(choice.reranker, choice.reason, owned=choice.reranker is not options.reranker_model)
 
 
 def _open(choice: Choice, options: ModelOptions) -> OpenModels:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
-    from semlex.parameters import CollectionOptions
+    from semlex.parameters import WantedOptions
     from semlex.store.keyword.bm25.rebuild import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.indexes import IndexesBuilt
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class CollectionUpkeep(ABC):
     """Sources, deleting, cutting anew, and indexes of an open collection; `PostgreSQLRetriever` is one."""
 
-    _wanted: CollectionOptions
+    _wanted: WantedOptions
 
     @abstractmethod
     async def _ready(self) -> Indexer:

@@ -51,17 +51,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.embedding.query_cache import QueryEmbeddingCache
-    from semlex.models.executor import ModelCaller
-    from semlex.open_collection import OpenModels
+    from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import FusionMethod
     from semlex.search.request import Request
     from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database
     from semlex.store.query.legs import Union
-    from semlex.store.query.score_calibration import Spread, VectorSample
-    from semlex.store.schema.collection import Collection
+    from semlex.store.query.score_calibration import Spread
 
 MINIMUM_CANDIDATES = 30
 DEEPER = 4  # times the candidates, when those that were found are not enough
@@ -94,34 +90,21 @@ class Search:
     """Runs requests against an open collection.
 
     Args:
-        database: An open database.
-        collection: As opened.
-        models: The embedder for query texts, and the reranker that orders the best candidates.
-        caller: Runs blocking calls of models.
-        query_cache: Vectors of queries that were asked before.
-        sample: Stored vectors, for completed fusion.
+        opened: The collection.
+        reranker: Orders the best candidates; None for the fused order.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        collection: Collection,
-        models: OpenModels,
-        *,
-        caller: ModelCaller,
-        query_cache: QueryEmbeddingCache,
-        sample: VectorSample,
-    ) -> None:
-        self._database = database
-        self._collection = collection
-        self._embedder = models.embedder
-        self._reranker = models.reranker
-        self._models = models
+    def __init__(self, opened: OpenCollection, reranker: Reranker | None) -> None:
+        self._database = opened.database
+        self._collection = opened.info
+        self._embedder = opened.models.embedder
+        self._reranker = reranker
+        self._models = opened.models
         # What the embedder is, as it said when it was opened: asking it again may mean waiting for its model.
-        self._identity = "" if models.version is None else models.version.identity_key
-        self._caller = caller
-        self._query_cache = query_cache
-        self._sample = sample
+        self._identity = "" if opened.models.version is None else opened.models.version.identity_key
+        self._caller = opened.caller
+        self._query_cache = opened.query_cache
+        self._sample = opened.sample
         self._query_cached = False
         self._spread: Spread | None = None
         # Makes the keyword leg, given the number of candidates.

@@ -73,7 +73,7 @@ def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatc
 
 
 def cut_with(store: SyncRetriever) -> set[tuple[Any, ...]]:
-    with psycopg.connect(store.retriever._db_url or "") as connection:
+    with psycopg.connect(store.retriever._resources.server.db_url or "") as connection:
         return set(
             connection.execute(
                 "SELECT loader_version, chunker_version, chunk_tokens, overlap_tokens "

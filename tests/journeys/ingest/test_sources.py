@@ -156,7 +156,7 @@ def test_a_source_that_appears_above_or_below_meanwhile(
 
     def late(*arguments: Any) -> Any:
         monkeypatch.setattr(prepare_file, "list_files", found)
-        with opened(store.retriever._db_url or "") as other:
+        with opened(store.retriever._resources.server.db_url or "") as other:
             other.index(others)
         return found(*arguments)
 

@@ -96,8 +96,8 @@ def test_defaults_are_for_new_collections(made_url: str) -> None:
 def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_url: str, page: Path) -> None:
     with opened(database_url, defaults=MADE, language="french") as retriever:
         retriever.index(page)
-        settings = retriever.retriever.collection.settings
-        embedding = retriever.retriever.collection.embedding
+        settings = retriever.retriever.info.settings
+        embedding = retriever.retriever.info.embedding
     assert (settings.language, settings.stop_words, settings.distance) == ("french", False, "l2")
     assert (settings.with_context, settings.chunk_tokens, settings.overlap_tokens) == (False, 100, 10)
     assert embedding is not None
@@ -107,13 +107,13 @@ def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_ur
 def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Path) -> None:
     with opened(database_url) as retriever:
         retriever.add_documents([Document("not cut", id="a")])
-        assert retriever.retriever.collection.settings.chunk_tokens is None
+        assert retriever.retriever.info.settings.chunk_tokens is None
         retriever.index(page, chunk_tokens=60)
         assert retriever.index(page).unchanged == 1
         with pytest.raises(CollectionSettingsError, match="semlex rechunk --collection default_collection"):
             retriever.index(page, chunk_tokens=61)
     with opened(database_url) as retriever:
-        settings = retriever.retriever.collection.settings
+        settings = retriever.retriever.info.settings
         assert (settings.chunk_tokens, settings.overlap_tokens) == (60, 29)
         assert retriever.index(page).unchanged == 1
 
@@ -151,4 +151,4 @@ def test_what_is_refused_makes_nothing(database_url: str, options: dict[str, Any
 def test_a_default_overlap_never_refuses_what_is_said(database_url: str, page: Path) -> None:
     with opened(database_url, chunk_tokens=20, defaults={"chunk_tokens": 500, "overlap_tokens": 100}) as retriever:
         retriever.index(page)
-        assert retriever.retriever.collection.settings.overlap_tokens == 9
+        assert retriever.retriever.info.settings.overlap_tokens == 9

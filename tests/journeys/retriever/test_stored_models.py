@@ -291,7 +291,7 @@ def test_a_default_model_is_for_new_collections(database_url: str, double: Model
     with SyncRetriever(database_url, defaults=defaults, collection="static") as retriever:
         retriever.add_texts(["more"])
         assert retriever.search(QUERY).mode == "hybrid"
-        stored = retriever.retriever.collection.embedding
+        stored = retriever.retriever.info.embedding
         assert stored is not None
         assert retriever.retriever.unused_defaults == {
             "embedding_model": (name, stored.model),

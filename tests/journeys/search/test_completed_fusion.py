@@ -209,7 +209,7 @@ async def spread_in(
 ) -> Spread:
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.set_read_only(True)
-        return await sample.spread(connection, retriever.collection, query)
+        return await sample.spread(connection, retriever.info, query)
 
 
 @pytest.mark.parametrize("count", [1, 200, SAMPLE_ROWS, SAMPLE_ROWS + 1, 700])

@@ -220,13 +220,13 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
         sample.note_written(100)
 
         async def spread(connection: Any) -> Any:
-            return await sample.spread(connection, retriever.collection, vector)
+            return await sample.spread(connection, retriever.info, vector)
 
         monkeypatch.setattr(score_calibration, "_draw", together)
         read = retriever._opened.database.read
         await asyncio.gather(read("sample", spread), read("sample", spread))
         sample.note_written(11)
-        assert sample.spread_at_hand(retriever.collection, vector) is None
+        assert sample.spread_at_hand(retriever.info, vector) is None
 
 
 async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

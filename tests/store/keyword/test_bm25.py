@@ -255,7 +255,7 @@ async def test_what_is_remembered_is_not_read_again(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
         assert set(await scores(retriever, "cat")) == {"1"}
-        engine = retriever.collection.lexical
+        engine = retriever.info.lexical
         assert isinstance(engine, Bm25Engine)
         before = engine.cache_figures()
         assert set(await scores(retriever, "cat")) == {"1"}

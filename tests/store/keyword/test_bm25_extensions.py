@@ -127,7 +127,7 @@ def test_answers_are_those_of_plain_bm25(
 
 
 def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
-    assert library.retriever.collection.lexical.score_name == "bm25"
+    assert library.retriever.info.lexical.score_name == "bm25"
     assert library.status()["lexical"] == engine
 
 
@@ -323,14 +323,14 @@ async def keyword_answer(
     retriever: PostgreSQLRetriever, query: str, limit: int, keys: Sequence[Key], condition: Filter | None = None
 ) -> tuple[LegAnswer, NDArray[np.float64]]:
     async def work(connection: Any) -> tuple[LegAnswer, NDArray[np.float64]]:
-        collection = retriever.collection
+        collection = retriever.info
         leg = collection.lexical.leg(collection.names, query, limit, condition or Filter())
         assert leg is not None
         answer = (await run_legs(connection, [leg]))["keyword"]
         assert answer.scores_of is not None
         return answer, (await ask(connection, {"keyword": answer.scores_of(keys)}))["keyword"]
 
-    return await retriever._database.read("test", work)
+    return await retriever._opened.database.read("test", work)
 
 
 async def test_scores_of_other_chunks_are_those_of_the_leg(

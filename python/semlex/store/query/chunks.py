@@ -189,6 +189,37 @@ async def fetch_documents(
     return {row[1]: StoredChunk(**_stored(row)) for row in found}
 
 
+async def list_chunks(
+    connection: Connection, collection: Collection, condition: Filter, limit: int, after: str | None
+) -> list[StoredChunk]:
+    """Chunks that pass a filter, in the order of their keys.
+
+    Args:
+        connection: In a transaction.
+        collection: Where they are.
+        condition: The filter.
+        limit: Most chunks.
+        after: Id of the chunk before the first one, or None.
+    """
+    places = PLACE.format(document=collection.names.document, source=collection.names.source)
+    begin = sql.SQL("AND (c.document_id, c.chunk_id) > (%(document_id)s, %(chunk_id)s)")
+    statement = sql.SQL(
+        "SELECT {columns}, c.language FROM {chunk} AS c WHERE {condition} {begin} "
+        "ORDER BY c.document_id, c.chunk_id LIMIT %(limit)s"
+    ).format(
+        columns=COLUMNS.format(place=places),
+        chunk=collection.names.chunk,
+        condition=condition.expression,
+        begin=sql.SQL("") if after is None else begin,
+    )
+    values: dict[str, Any] = {**condition.parameters, "limit": limit}
+    if after is not None:
+        values |= {"document_id": UUID(bytes=chunk_keys([after])[0]), "chunk_id": after}
+    cursor = cursor_with_times(connection)
+    await cursor.execute(statement, values)
+    return [StoredChunk(**_stored(row)) for row in await cursor.fetchall()]
+
+
 async def cut_contexts(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[str, str]:
     """By id, the context of those of these chunks that were cut out of a document."""
     cursor = connection.cursor(binary=True)

@@ -65,7 +65,7 @@ class Collection:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that it was made with, by the names of `CollectionOptions`; None for one not decided yet."""
+        """The options that it was made with, by the names of `WantedOptions`; None for one not decided yet."""
         stored = asdict(self.settings)
         storage = None if self.embedding is None else self.embedding.storage
         return stored | {"lexical": self.settings.lexical_engine, "vector_storage": storage}

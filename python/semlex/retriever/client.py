@@ -1,0 +1,165 @@
+"""A client: one server, one pool, one set of models, for any number of collections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from semlex.diagnostics.status import server_health
+from semlex.embedding.query_cache import DEFAULT_QUERIES
+from semlex.parameters import CollectionOptions, ServerOptions, WantedOptions, model_defaults
+from semlex.retriever.collection import Collection
+from semlex.retriever.model_selection import ModelOptions
+from semlex.retriever.resources import Resources
+from semlex.settings.files import model_names
+from semlex.store.keyword.bm25.engine import DEFAULT_BM25, DEFAULT_CACHE_BYTES, Bm25Options
+from semlex.store.schema.dropping import drop_collection
+from semlex.store.schema.names import Names
+from semlex.store.schema.registry import LISTED, list_collections, no_such_collection
+from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.validation import check_parameters, kind_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from psycopg_pool import AsyncConnectionPool
+
+    from semlex.embedding.base import Embedder
+    from semlex.reranking.base import Reranker
+
+ANY_OPTIONS = CollectionOptions()
+
+
+class Client:
+    """A server with its collections. Use it as an async context manager, or call `initialize` and `close`.
+
+    Its collections share one pool, one set of models with their threads, one cache of query vectors, and one budget of
+    memory for keyword indexes. `semlex.SyncClient` is the same for programs without an event loop.
+
+    Args:
+        db_url: libpq connection string; None (and no `pool`) starts the embedded Postgres.
+        embedding_model: As for `PostgreSQLRetriever`.
+        reranker_model: As for `PostgreSQLRetriever`.
+        use_reranking: As for `PostgreSQLRetriever`.
+        device: As for `PostgreSQLRetriever`.
+        dimensions: As for `PostgreSQLRetriever`.
+        models: As for `PostgreSQLRetriever`.
+        schema: Schema that holds semlex's tables.
+        defaults: As for `PostgreSQLRetriever`.
+        pool: An open pool that stays yours.
+        data_folder: Folder of the embedded Postgres: a path, or its text.
+        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
+        max_connections: Size of the pool.
+        timeout: Seconds to wait for the server or for a free connection.
+        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+        keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
+    """
+
+    def __init__(
+        self,
+        db_url: str | None = None,
+        embedding_model: str | Embedder | None = None,
+        reranker_model: str | Reranker | None = None,
+        use_reranking: bool | Literal["auto"] = "auto",
+        *,
+        device: str | None = None,
+        dimensions: int | None = None,
+        models: Sequence[str] = (),
+        schema: str = "semlex",
+        defaults: Mapping[str, Any] | None = None,
+        pool: AsyncConnectionPool[Any] | None = None,
+        data_folder: str | PathLike[str] | None = None,
+        keep_alive: float = 0,
+        max_connections: int = 8,
+        timeout: float = 10.0,
+        cached_queries: int = DEFAULT_QUERIES,
+        keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
+    ) -> None:
+        check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
+        self._defaults = defaults
+        server = ServerOptions(db_url, schema, pool, None, data_folder, keep_alive, max_connections, timeout)
+        listed = model_names(models)
+        chosen = ModelOptions(
+            embedding_model, reranker_model, use_reranking, device, dimensions, listed, **model_defaults(defaults)
+        )
+        self._resources = Resources(
+            server, chosen, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes
+        )
+        self._collections: dict[tuple[object, ...], Collection] = {}
+
+    async def initialize(self) -> None:
+        """Starts or reaches the server.
+
+        Raises:
+            ConnectionFailedError: The server cannot be reached.
+        """
+        await self._resources.initialize()
+
+    async def close(self) -> None:
+        """Closes what was opened: the pool, models that were loaded by name, the embedded server's handle."""
+        await self._resources.close()
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def collection(
+        self,
+        name: str,
+        options: CollectionOptions = ANY_OPTIONS,
+        *,
+        create: bool = True,
+        bm25: Bm25Options = DEFAULT_BM25,
+        bulk: BulkIngestConfig = DEFAULT_BULK,
+    ) -> Collection:
+        """A collection; it is opened, or made, by the first call of one of its methods.
+
+        Args:
+            name: Lower-case letters, digits and underscores, at most 48.
+            options: For a new collection; refused where an existing one has another value.
+            create: Whether to make it when it does not exist.
+            bm25: Constants of the keyword engine ``bm25``. (Its memory is the client's: `keyword_cache_bytes`.)
+            bulk: How documents are written: rows of a transaction, size of a COPY block.
+
+        Raises:
+            ValidationError: The name cannot be used.
+            ConfigurationError: An option cannot be used.
+        """
+        check_parameters(kind_errors("options", options, CollectionOptions))
+        wanted = WantedOptions.of(options, self._defaults)
+        made = Collection(self._resources, name, wanted, create=create, bm25=bm25, bulk=bulk)
+        return self._collections.setdefault((name, options, create, bm25, bulk), made)
+
+    async def collections(self) -> list[dict[str, Any]]:
+        """Every collection of the schema, by name."""
+        resources = await self._resources.ready()
+        found = await list_collections(resources.database, resources.server.schema)
+        return [dict(zip(LISTED, row, strict=True)) for row in found]
+
+    async def drop(self, name: str) -> None:
+        """Drops a collection with everything in it, whatever its version.
+
+        Raises:
+            CollectionNotFoundError: There is none of that name.
+        """
+        resources = await self._resources.ready()
+        names = Names(resources.server.schema, name)
+        if not await drop_collection(resources.database, names):
+            known = [row[0] for row in await list_collections(resources.database, names.schema)]
+            raise no_such_collection(names.collection, known)
+
+    async def health_check(self) -> dict[str, Any]:
+        """Whether the database answers; never raises for a database that does not.
+
+        Returns:
+            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector`` and ``read_only``, or ``error``.
+        """
+        return await server_health((await self._resources.ready()).database, {})
+
+
+connect = Client

@@ -1,0 +1,405 @@
+"""One collection: documents in, searches out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from semlex.diagnostics.status import collection_status
+from semlex.errors import ConfigurationError
+from semlex.ingest.file_run import FileRun
+from semlex.ingest.files.discovery import checked_paths
+from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
+from semlex.ingest.indexer import Indexer
+from semlex.open_collection import OpenCollection
+from semlex.retriever.upkeep import CollectionUpkeep
+from semlex.search.pipeline import Search
+from semlex.search.request import Request, check_ids, checked_array
+from semlex.store.keyword.bm25.engine import DEFAULT_BM25, Bm25Engine, Bm25Options
+from semlex.store.postgres.database import Database
+from semlex.store.query import chunks
+from semlex.store.query.filters import log_unknown_fields, parse_filters
+from semlex.store.schema import registry
+from semlex.store.schema.collection import check_same_model
+from semlex.store.schema.dropping import drop_collection
+from semlex.store.schema.names import Names
+from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.types.queries import DEFAULT_TOP_K
+from semlex.validation import (
+    callable_errors,
+    check_parameters,
+    kind_errors,
+    strings_errors,
+    text_parameter,
+    whole_number_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike
+
+    from semlex.ingest.given_documents import Given
+    from semlex.ingest.progress import IndexReport, Progress
+    from semlex.parameters import WantedOptions
+    from semlex.retriever.resources import Resources
+    from semlex.search.fusion import FusionMethod
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection as Info
+    from semlex.store.write.chunks import OnDuplicate
+    from semlex.types.documents import StoredChunk
+    from semlex.types.queries import SearchQuery
+    from semlex.types.results import SearchMode, SearchResults
+
+    # Inside the class `list` is a method.
+    Chunks = list[StoredChunk]
+    Ids = list[str]
+
+T = TypeVar("T")
+
+MAX_LISTED = 10_000
+
+
+class Collection(CollectionUpkeep):
+    """A collection of a client, opened (or made) by its first call.
+
+    Any number of calls may run at the same time. `Client.collection` makes one.
+
+    Args:
+        resources: Of the client.
+        name: Lower-case letters, digits and underscores, at most 48.
+        options: What is wanted of it.
+        create: Whether to make it when it does not exist.
+        bm25: Constants of the keyword engine ``bm25``, and how much of its index is kept in memory.
+        bulk: How documents are written: rows of a transaction, size of a COPY block.
+        connection: An open connection that stays yours; what is read and written joins its transaction.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        name: str,
+        options: WantedOptions,
+        *,
+        create: bool = True,
+        bm25: Bm25Options = DEFAULT_BM25,
+        bulk: BulkIngestConfig = DEFAULT_BULK,
+        connection: Connection | None = None,
+    ) -> None:
+        check_parameters(
+            kind_errors("bm25", bm25, Bm25Options),
+            kind_errors("bulk", bulk, BulkIngestConfig),
+            kind_errors("create", create, bool),
+        )
+        self.names = Names(resources.server.schema, name)
+        self._resources = resources
+        self._wanted = options
+        self._create, self._bm25, self._bulk = create, bm25, bulk
+        self._own_database = None if connection is None else Database(connection=connection)
+        self._indexer: Indexer | None = None
+        self._opened_in = 0  # generation of the resources
+        self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
+
+    def using(self, connection: Connection) -> Collection:
+        """The same collection through a connection of yours: what is read and written joins its transaction.
+
+        Args:
+            connection: Open; it stays yours, and must not be used by others during a call.
+        """
+        return Collection(
+            self._resources,
+            self.names.collection,
+            self._wanted,
+            create=self._create,
+            bm25=self._bm25,
+            bulk=self._bulk,
+            connection=connection,
+        )
+
+    async def open(self) -> Self:
+        """Opens the collection, or makes it; every other method does that by itself.
+
+        Raises:
+            CollectionNotFoundError: It does not exist and is not to be made.
+            ModelNotFoundError: The named model cannot be loaded.
+            ModelMismatchError: The collection was made with another model.
+            CollectionSettingsError: An option differs from what the collection was made with.
+        """
+        await self._ready()
+        return self
+
+    async def _ready(self) -> Indexer:
+        """The open collection."""
+        resources = await self._resources.ready()
+        if self._indexer is None or self._opened_in != resources.generation:
+            if self._opening[0] != resources.generation:
+                self._opening = (resources.generation, asyncio.Lock())
+            async with self._opening[1]:
+                if self._indexer is None or self._opened_in != resources.generation:
+                    opened = await self._open(self._own_database or resources.database)
+                    self._indexer = Indexer(opened, bulk=self._bulk, storage=self._wanted.storage)
+                    self._opened_in = resources.generation
+        await self._indexer.opened.renew()
+        return self._indexer
+
+    async def _open(self, database: Database) -> OpenCollection:
+        resources, name = self._resources, self.names.collection
+        stored = await registry.find_collection(database, self.names)
+        if stored is not None:
+            self._wanted.check(name, stored.options)
+        models = await resources.models_of(stored.embedding if stored else None)
+        settings = self._wanted.settings()
+        if models.counter_name is not None:
+            settings = settings.counted_by(models.counter_name)
+        info = await registry.open_collection(database, self.names, settings, create=self._create)
+        self._wanted.check(name, info.options)  # somebody else may have made it in the meantime
+        if isinstance(info.lexical, Bm25Engine):
+            resources.configure_keyword_engine(info.lexical, self._bm25)
+        if models.version is not None:
+            check_same_model(info, models.version)
+        return OpenCollection(database, info, models, resources.caller, resources.query_cache)
+
+    @property
+    def _opened(self) -> OpenCollection:
+        if self._indexer is None or self._opened_in != self._resources.generation:
+            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+        return self._indexer.opened
+
+    @property
+    def info(self) -> Info:
+        """What is known of the open collection."""
+        return self._opened.info
+
+    @property
+    def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
+        """The defaults that the open collection does not follow, because it was made with another value.
+
+        Name -> (default, what the collection has).
+        """
+        return self._resources.models.unused(self.info.embedding) | self._wanted.unused(self.info.options)
+
+    @property
+    def embedding_choice(self) -> str:
+        """One line: which embedding model was chosen for the open collection, and why."""
+        return self._opened.models.embedding_choice
+
+    async def add_documents(
+        self,
+        documents: Given,
+        embeddings: ArrayLike | None = None,
+        *,
+        on_duplicate: OnDuplicate = "update",
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Ids:
+        """Stores documents as they are: one document, one chunk; nothing is cut.
+
+        All rows are checked before anything is embedded or written. They are written in transactions of
+        `bulk.batch_size` rows; running the call again after a failure neither loses nor doubles anything. Of a repeated
+        id the last document wins. A document without an id gets one that follows from its content and metadata.
+
+        A chunk that was read, changed and passed here replaces the stored one; a changed file replaces it again.
+
+        Args:
+            documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
+                used; all or none). They are copied: what is changed during the call is not stored.
+            embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
+            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it.
+            progress: Called after every batch.
+
+        Returns:
+            The ids, in the order of `documents`.
+
+        Raises:
+            ValidationError: With every error of every row; nothing was written.
+            ModelMismatchError: The vectors are of another model or dimension than the collection's.
+        """
+        check_parameters(callable_errors("progress", progress))
+        given = GivenDocuments.taken(documents)
+        own = given.vectors_or(embeddings)
+        vectors = None if own is None else checked_array(own)
+        return await (await self._ready()).add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress)
+
+    async def upsert(self, documents: Given, embeddings: ArrayLike | None = None) -> Ids:
+        """`add_documents` by the name that says that a stored document of the same id is replaced."""
+        return await self.add_documents(documents, embeddings, on_duplicate="update")
+
+    async def add_texts(
+        self,
+        texts: Iterable[str],
+        *,
+        ids: Iterable[str] | None = None,
+        metadata: Iterable[dict[str, Any]] | None = None,
+        embeddings: ArrayLike | None = None,
+        on_duplicate: OnDuplicate = "update",
+    ) -> Ids:
+        """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
+        documents = documents_from_texts(texts, ids, metadata)
+        return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate)
+
+    async def index(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
+
+        Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be
+        read does not stop the run; it is in the report.
+
+        A path belongs to the source whose folder contains it; another becomes a source of its own, named after it (a
+        file: after its folder). A document is its path below that folder.
+
+        Args:
+            paths: Files or folders.
+            source: Name of the new source, instead of its folder's.
+            include: Glob patterns of files to read; by default the usual text formats.
+            exclude: Glob patterns of files and folders to leave out.
+            recursive: Whether to enter folders below.
+            chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
+            overlap_tokens: Most tokens that neighbours share; None likewise.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
+                or a number is out of bounds.
+            CollectionSettingsError: The files of this collection are cut in another way.
+        """
+        check_parameters(
+            text_parameter("source", source),
+            [] if include is None else strings_errors("include", include),
+            strings_errors("exclude", exclude),
+            callable_errors("progress", progress),
+        )
+        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        run = FileRun(await self._ready(), wanted, progress)
+        return await run.index(
+            checked_paths(paths), source=source, include=include, exclude=exclude, recursive=recursive
+        )
+
+    async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
+        """Computes the vectors of chunks that have none; returns how many were written."""
+        check_parameters(callable_errors("progress", progress))
+        return await (await self._ready()).embed_missing(progress)
+
+    async def search(
+        self,
+        query: str | SearchQuery | None = None,
+        top_k: int = DEFAULT_TOP_K,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = 60.0,
+        candidates: int | None = None,
+        ef_search: int | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """The chunks that fit a query best.
+
+        Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
+        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
+
+        Args:
+            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
+                vector, top_k and filters, which must not be given beside it then.
+            top_k: Number of results, 1 to 1,000.
+            filters: Field -> value; see `semlex.store.query.filters`.
+            vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
+            mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
+            rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
+            fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
+            weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
+                0.5) for ``vector``; the others: factors, by default 1.
+            rrf_k: Constant of RRF.
+            candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
+            ef_search: Size of the HNSW index's candidate list, at most 1,000.
+            deadline: Seconds; what has answered by then is the answer.
+
+        Raises:
+            ValidationError: The query, top_k or a filter is refused.
+            EmbeddingsMissingError: mode="vector" and the collection has no vectors.
+            SearchTimeoutError: Nothing had answered at the deadline.
+        """
+        opened = (await self._ready()).opened
+        if opened.info.embedding is None and (opened.models.embedder is not None or vector is not None):
+            await opened.refresh()  # another process may have stored the first vectors in the meantime
+        request = Request.checked(
+            query=query,
+            vector=vector,
+            top_k=top_k,
+            filters=filters,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            rrf_k=rrf_k,
+            candidates=candidates,
+            ef_search=ef_search,
+            deadline=deadline,
+            rerank=rerank,
+        )
+        reranker = None if rerank is False else (await self._resources.reranker()).reranker
+        if rerank is True and reranker is None:
+            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
+        return await Search(opened, reranker).run(request)
+
+    async def get(self, ids: Iterable[str]) -> Chunks:
+        """Chunks by id, in the order of `ids`; missing ones are left out."""
+        listed = check_ids(ids)
+        found = await self._read("get documents", lambda c: chunks.fetch_documents(c, self.info, listed))
+        return [found[chunk_id] for chunk_id in listed if chunk_id in found]
+
+    async def count(self, filters: Mapping[str, Any] | None = None) -> int:
+        """Number of chunks that pass a filter; a field that no chunk has is logged."""
+        condition = parse_filters(filters)
+        number = await self._read("count", lambda c: chunks.count_chunks(c, self.info, condition))
+        if not number and condition.fields:
+            await self._read("count", lambda c: log_unknown_fields(c, self.names, condition))
+        return number
+
+    async def list(
+        self, filters: Mapping[str, Any] | None = None, *, limit: int = 100, after: str | None = None
+    ) -> Chunks:
+        """Chunks without a question, in the order of their keys.
+
+        Args:
+            filters: As for `search`.
+            limit: Most chunks, 1 to 10,000.
+            after: Id of the last chunk of the page before; None for the first page.
+
+        Raises:
+            ValidationError: A number, an id or a filter is refused.
+        """
+        check_parameters(whole_number_errors("limit", limit, 1, MAX_LISTED))
+        condition = parse_filters(filters)
+        begin = None if after is None else check_ids([after])[0]
+        return await self._read("list chunks", lambda c: chunks.list_chunks(c, self.info, condition, limit, begin))
+
+    async def status(self, *, exact: bool = False) -> dict[str, Any]:
+        """Where the collection is, and its figures: counts, model, indexes, the last run.
+
+        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
+        """
+        opened = (await self._ready()).opened
+        folder = self._resources.data_folder
+        return await collection_status(
+            opened.database, opened.info, opened.query_cache, data_folder=folder, exact=exact
+        )
+
+    async def drop(self) -> bool:
+        """Drops the collection with everything in it; whether it was there."""
+        database = (await self._ready()).database
+        self._indexer = None
+        return await drop_collection(database, self.names)
+
+    async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        return await (await self._ready()).database.read(doing, work)

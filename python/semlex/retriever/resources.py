@@ -1,0 +1,260 @@
+"""What the collections of a client share: the server, the pool, models and their threads, caches."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Self
+
+from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
+from semlex.errors import ConfigurationError
+from semlex.forks import drop, renew_after_fork
+from semlex.models.executor import ModelCaller
+from semlex.models.local.forked import torch_process
+from semlex.retriever.model_selection import open_embedder, open_reranker, runs_on_torch
+from semlex.store.postgres.database import Database, check_access
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.validation import check_parameters, folder_errors, kind_errors, model_errors, whole_number_errors
+
+if TYPE_CHECKING:
+    from semlex.open_collection import OpenModels, OpenReranker
+    from semlex.parameters import ServerOptions
+    from semlex.retriever.model_selection import ModelOptions
+    from semlex.store.keyword.bm25.engine import Bm25Engine, Bm25Options
+    from semlex.store.schema.collection import EmbeddingVersion
+
+ModelKey = tuple[str, str, int] | None
+
+
+class Resources:
+    """Opened once, used by every collection, closed together.
+
+    A forked child drops what it inherited and opens everything anew at its first call.
+
+    Args:
+        server: Which server, and how it is reached.
+        models: Which models.
+        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+        keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
+            much as each has of its own.
+
+    Raises:
+        ConfigurationError: An option cannot be used.
+    """
+
+    def __init__(
+        self,
+        server: ServerOptions,
+        models: ModelOptions,
+        *,
+        cached_queries: int = DEFAULT_QUERIES,
+        keyword_cache_bytes: int | None = None,
+    ) -> None:
+        ways = (server.db_url, server.pool, server.connection, server.data_folder)
+        if sum(given is not None for given in ways) > 1:
+            raise ConfigurationError("give at most one of db_url, pool, connection and data_folder")
+        check_parameters(
+            folder_errors("data_folder", server.data_folder),
+            model_errors("embedding_model", models.embedding_model, "identity", "embed_documents", "embed_query"),
+            model_errors("reranker_model", models.reranker_model, "identity"),
+            kind_errors("use_reranking", models.use_reranking, bool, str),
+            kind_errors("device", models.device, str, NoneType),
+            [] if keyword_cache_bytes is None else whole_number_errors("keyword_cache_bytes", keyword_cache_bytes, 0),
+        )
+        check_access(
+            server.db_url,
+            pool=server.pool,
+            connection=server.connection,
+            max_connections=server.max_connections,
+            timeout=server.timeout,
+        )
+        self.server = server
+        self.models = models
+        self.query_cache = QueryEmbeddingCache(cached_queries)
+        self._keyword_cache_bytes = keyword_cache_bytes
+        self._keyword_engines: weakref.WeakSet[Bm25Engine] = weakref.WeakSet()
+        # Grows whenever everything is opened anew: what a collection had opened before is of no use then.
+        self.generation = 0
+        self._caller: ModelCaller | None = None
+        self._embedded: EmbeddedServer | None = None
+        self._database: Database | None = None
+        self._open_models: dict[ModelKey, OpenModels] = {}
+        self._reranker: OpenReranker | None = None
+        self._is_open = False
+        self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
+        self._make_locks()
+        renew_after_fork(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open, in this process or in the one that it was forked from."""
+        return self._is_open or self._was_open
+
+    @property
+    def data_folder(self) -> Path | None:
+        """Folder of the embedded server; None with any other."""
+        return None if self._embedded is None else self._embedded.folder
+
+    async def initialize(self) -> None:
+        """Starts or reaches the server; does nothing when that has been done.
+
+        Raises:
+            ConnectionFailedError: The server cannot be reached.
+        """
+        async with self._opening:
+            if self._is_open:
+                return
+            self._caller = ModelCaller()
+            try:
+                await self._open_database()
+            except BaseException:
+                await self.close()
+                raise
+            self._is_open, self._was_open = True, False
+            self.generation += 1
+
+    async def _open_database(self) -> None:
+        server, url = self.server, self.server.db_url
+        if url is None and server.pool is None and server.connection is None:
+            folder = None if server.data_folder is None else Path(server.data_folder)
+            self._embedded = EmbeddedServer(folder, keep_alive=server.keep_alive)
+            url = await asyncio.to_thread(self._embedded.start)
+        self._database = Database(
+            url,
+            pool=server.pool,
+            connection=server.connection,
+            max_size=server.max_connections,
+            timeout=server.timeout,
+        )
+        await self._database.open()
+
+    async def close(self) -> None:
+        """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle."""
+        models, reranker, self._reranker = list(self._open_models.values()), self._reranker, None
+        database, embedded, caller = self._database, self._embedded, self._caller
+        self._open_models = {}
+        self._database = self._embedded = self._caller = None
+        self._is_open = self._was_open = False
+        self._make_locks()  # the next event loop may be another one
+        # Whatever one of them raises, the others are closed. The last one first.
+        async with AsyncExitStack() as closing:
+            if embedded is not None:
+                closing.push_async_callback(asyncio.to_thread, embedded.close)
+            if database is not None:
+                closing.push_async_callback(database.close)
+            # A model may first finish the batch that it computes.
+            for model in (*models, reranker):
+                if model is not None:
+                    closing.push_async_callback(asyncio.to_thread, model.close)
+            if caller is not None:
+                closing.callback(caller.close)
+
+    async def ready(self) -> Self:
+        """The open resources; a forked child opens them for itself.
+
+        Raises:
+            ConfigurationError: They are not open, or cannot be opened in this child.
+        """
+        if self._was_open:
+            if self.server.pool is not None or self.server.connection is not None:
+                raise ConfigurationError(
+                    "this process was forked with a pool or connection that belongs to its parent: make both, and the "
+                    "retriever, in the child"
+                )
+            if self._ran_on_torch:
+                torch_process.check()
+            await self.initialize()
+        if not self._is_open:
+            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+        return self
+
+    @property
+    def database(self) -> Database:
+        """The open database."""
+        if self._database is None:
+            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+        return self._database
+
+    @property
+    def caller(self) -> ModelCaller:
+        """Runs blocking calls of models."""
+        if self._caller is None:
+            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+        return self._caller
+
+    async def models_of(self, stored: EmbeddingVersion | None) -> OpenModels:
+        """The embedding model of a collection; collections of the same model share it.
+
+        Args:
+            stored: What the collection's vectors are, or None when there are none yet.
+
+        Raises:
+            ConfigurationError: As `open_embedder`.
+            ModelError: As `open_embedder`.
+        """
+        key = None if stored is None else (stored.identity_key, stored.model, stored.dimensions)
+        async with self._choosing:
+            known = self._open_models.get(key)
+            if known is None:
+                opened = await open_embedder(self.caller, self.models, stored)
+                if runs_on_torch(opened.embedder):
+                    torch_process.check()
+                known = self._open_models[key] = await self._shared(opened)
+        return known
+
+    async def _shared(self, opened: OpenModels) -> OpenModels:
+        """The same model where it is open already, chosen for another collection."""
+        for other in self._open_models.values():
+            if opened.version is not None and other.version == opened.version and other.embedder is not None:
+                if opened.embedder is not other.embedder:
+                    await asyncio.to_thread(opened.close)
+                return replace(other, embedding_choice=opened.embedding_choice, owned=())
+        return opened
+
+    def configure_keyword_engine(self, engine: Bm25Engine, options: Bm25Options) -> None:
+        """Gives an engine its constants and its share of the memory; the shares of the others become smaller."""
+        engine.configure(options)
+        if self._keyword_cache_bytes is None:
+            return
+        self._keyword_engines.add(engine)
+        engines = list(self._keyword_engines)
+        for one in engines:
+            one.configure(replace(one.options, cache_bytes=self._keyword_cache_bytes // len(engines)))
+
+    async def reranker(self) -> OpenReranker:
+        """The reranker; chosen at the first call."""
+        if self._reranker is None:
+            async with self._choosing:
+                if self._reranker is None:
+                    self._reranker = await open_reranker(self.caller, self.models)
+        return self._reranker
+
+    @property
+    def open_reranker(self) -> OpenReranker | None:
+        """The reranker, if it has been chosen."""
+        return self._reranker
+
+    def _after_fork(self) -> None:
+        drop(self._open_models, self._reranker, self._database, self._embedded, self._caller)
+        self._was_open |= self._is_open
+        reranker = None if self._reranker is None else self._reranker.reranker
+        used = [reranker, *(models.embedder for models in self._open_models.values())]
+        self._ran_on_torch |= any(map(runs_on_torch, used))
+        self._is_open, self._open_models, self._reranker = False, {}, None
+        self._database = self._embedded = self._caller = None
+        self.generation += 1
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        self._opening = asyncio.Lock()
+        self._choosing = asyncio.Lock()
+
+    def __reduce__(self) -> str:
+        raise ConfigurationError(
+            "a retriever or client cannot be sent to another process: make it there, with the same arguments (a "
+            "process that is forked after it was made can use it as it is)"
+        )

@@ -1,0 +1,153 @@
+"""One client, many collections: what they share, what each has of its own, and whose transaction is joined."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+import semlex
+from semlex import Client, CollectionOptions, Document, PostgreSQLRetriever
+from semlex.errors import CollectionNotFoundError, CollectionSettingsError, ConfigurationError, ValidationError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = ["a lion in the grass", "a zebra at the river", "grass by the river"]
+
+
+def client(url: str, **options: object) -> Client:
+    return Client(url, HashEmbedder(16), use_reranking=False, **options)  # type: ignore[arg-type]
+
+
+async def test_collections_share_all_that_is_dear(database_url: str) -> None:
+    async with client(database_url, keyword_cache_bytes=1_000_000) as opened:
+        names = [f"c{number}" for number in range(20)]
+        collections = [opened.collection(name) for name in names]
+        await asyncio.gather(*(one.add_texts(TEXTS, ids=["a", "b", "c"]) for one in collections))
+        found = await asyncio.gather(*(one.search("lion in the grass", 1) for one in collections))
+        assert [hits[0].id for hits in found] == ["a"] * 20
+        assert [entry["name"] for entry in await opened.collections()] == sorted(names)
+        parts = [one._opened for one in collections]
+        for shared in ("database", "models", "caller", "query_cache"):
+            assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
+        assert len({id(part.info.lexical) for part in parts}) == 20
+        assert {part.info.lexical.options.cache_bytes for part in parts} == {50_000}  # type: ignore[attr-defined]
+        with psycopg.connect(database_url) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            ).fetchone()
+        assert row is not None
+        assert row[0] <= 8  # one pool
+
+
+async def test_a_static_model_is_loaded_once_for_all(database_url: str) -> None:
+    async with Client(database_url, use_reranking=False) as opened:
+        first, second = opened.collection("first"), opened.collection("second")
+        await first.add_texts(TEXTS)
+        await second.add_texts(TEXTS)
+    async with Client(database_url, use_reranking=False) as opened:
+        first, second = opened.collection("first"), opened.collection("second")
+        await first.search("lion")
+        await second.search("lion")
+        new = opened.collection("third")
+        await new.add_texts(TEXTS)
+        assert first._opened.models.embedder is second._opened.models.embedder is new._opened.models.embedder
+        assert "the collection's model" in first.embedding_choice
+
+
+async def test_a_collection_is_made_by_its_first_call(database_url: str) -> None:
+    async with semlex.connect(database_url, "none") as opened:
+        one = opened.collection("one", CollectionOptions(language="german", chunk_tokens=100))
+        assert await opened.collections() == []
+        assert await one.count() == 0
+        (entry,) = await opened.collections()
+        assert (entry["name"], entry["language"]) == ("one", "german")
+        assert opened.collection("one", CollectionOptions(language="german", chunk_tokens=100)) is one
+        with pytest.raises(CollectionSettingsError, match="language"):
+            await opened.collection("one", CollectionOptions(language="english")).count()
+        with pytest.raises(CollectionNotFoundError, match="collections: one"):
+            await opened.collection("two", create=False).count()
+        with pytest.raises(ValidationError):
+            opened.collection("No Name")
+        with pytest.raises(ConfigurationError, match="options"):
+            opened.collection("one", {"language": "german"})  # type: ignore[arg-type]
+        await opened.drop("one")
+        with pytest.raises(CollectionNotFoundError):
+            await opened.drop("one")
+        assert (await opened.health_check())["ok"]
+
+
+async def test_a_collection_is_of_no_use_without_its_client(database_url: str) -> None:
+    opened = client(database_url)
+    one = opened.collection("one")
+    with pytest.raises(ConfigurationError, match="not open"):
+        await one.count()
+    async with opened:
+        await one.add_texts(TEXTS)
+    with pytest.raises(ConfigurationError, match="not open"):
+        await one.search("lion")
+    async with opened:  # opened again, so is the collection
+        assert len(await one.search("lion")) == 3
+
+
+async def test_using_joins_a_transaction(database_url: str) -> None:
+    async with (
+        client(database_url) as opened,
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+    ):
+        one = opened.collection("one")
+        await one.add_texts(TEXTS[:1], ids=["a"])
+        mine = one.using(connection)
+        await connection.execute("SELECT 1")  # begins a transaction
+        await mine.add_texts(TEXTS[1:], ids=["b", "c"])
+        assert (await mine.count(), await one.count()) == (3, 1)
+        await connection.rollback()
+        assert (await mine.count(), await one.count()) == (1, 1)
+        await connection.execute("SELECT 1")
+        await mine.add_documents([Document(TEXTS[1], {"n": 1}, "b")])
+        await connection.commit()
+        assert {hit.id for hit in await one.search("zebra grass")} == {"a", "b"}
+        assert mine._opened.models.embedder is one._opened.models.embedder
+
+
+async def test_first_vectors_of_another_process_are_seen(database_url: str) -> None:
+    async with client(database_url) as opened, client(database_url) as other:
+        one = opened.collection("one")
+        assert len(await one.search("lion")) == 0
+        await other.collection("one").add_texts(TEXTS)
+        assert (await one.search("lion")).mode == "hybrid"
+
+
+async def test_listing_goes_through_all_chunks_once(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# One\n\nfirst\n\n# Two\n\nsecond\n", encoding="utf-8")
+    async with client(database_url) as opened:
+        one = opened.collection("one")
+        await one.add_documents([Document(f"text {n}", {"even": n % 2 == 0}, f"id-{n}") for n in range(25)])
+        await one.index(tmp_path)
+        total = await one.count()
+        seen, after = [], None
+        while page := await one.list(limit=7, after=after):
+            assert len(page) <= 7
+            seen += [chunk.id for chunk in page]
+            after = seen[-1]
+        assert len(seen) == len(set(seen)) == total
+        assert {chunk.id for chunk in await one.list({"even": True}, limit=100)} == {f"id-{n}" for n in range(0, 25, 2)}
+        (of_file,) = [chunk for chunk in await one.list(limit=100) if chunk.source_document == "page.md"]
+        assert (of_file.root, of_file.line) == (str(tmp_path), 1)
+        assert await one.list(after=seen[-1]) == []
+        for limit in (0, 10_001, True, "many"):
+            with pytest.raises(ConfigurationError, match="limit"):
+                await one.list(limit=limit)  # type: ignore[arg-type]
+        with pytest.raises(ValidationError):
+            await one.list(after="\0")
+
+
+async def test_a_retriever_is_a_collection_with_resources_of_its_own(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
+        assert isinstance(retriever, semlex.Collection)
+        await retriever.add_texts(TEXTS)
+        assert len(await retriever.list()) == 3
