@@ -21,6 +21,8 @@ from tests.support.shell import PAGE, Shell
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+TORCH = Path(__file__).parent / "torch"
+RESILIENCE = Path(__file__).parent / "resilience"
 TEMPLATE = "semlex_test_template"
 # Commands that tests run leave no server behind; test_keep_alive has its own.
 os.environ["SEMLEX_KEEP_ALIVE"] = "0"
@@ -35,20 +37,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bm25-server", type=Path, metavar="FOLDER", help="programs of a Postgres with the BM25 extensions, see ./x"
     )
-    parser.addoption("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
+    depth = parser.getgroup("depth").addoption
+    depth("--quick", action="store_true", help="nothing that is slow or needs torch, and few examples of a property")
+    depth("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # No deadline: the machine is shared, and a slow example is no defect.
     settings.register_profile("default", deadline=None, print_blob=True)
+    settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
     settings.register_profile("full", settings.get_profile("default"), max_examples=10_000)
-    settings.load_profile("full" if config.getoption("--full") else "default")
+    settings.load_profile(next((name for name in ("full", "quick") if config.getoption(name)), "default"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What needs a server with extensions is a round of its own (`./x test`), not a skipped test."""
-    apart = collection_path.name == "test_bm25_extensions.py" and config.getoption("--bm25-server") is None
-    return True if apart else None
+    """Importing torch takes seconds: where no test of a folder runs, none of its modules is imported."""
+    return True if config.getoption("quick") and collection_path in (TORCH, RESILIENCE) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what the folder and the fixtures say, and leaves out what this run is not for."""
+    left_out = {"slow", "torch"} if config.getoption("quick") else set()
+    if config.getoption("bm25_server") is None:
+        left_out.add("extensions")  # a round of its own (`./x test`), not a skipped test
+    kept = []
+    for item in items:
+        if TORCH in item.path.parents:
+            item.add_marker("torch")
+        if RESILIENCE in item.path.parents:
+            item.add_marker("slow")
+        if "server_url" in getattr(item, "fixturenames", ()):
+            item.add_marker("db")
+        if left_out.isdisjoint(mark.name for mark in item.iter_markers()):
+            kept.append(item)
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
 
 
 @pytest.fixture(scope="session")

@@ -187,3 +187,12 @@ def test_the_architecture_names_every_module() -> None:
     for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         firsts = [word for line in table.splitlines() for word in re.findall(r"`([^`]+)`", line.split("|")[1])]
         assert len(firsts) == len(set(firsts)), firsts
+
+
+def test_tests_of_core_and_unit_need_neither_a_server_nor_torch() -> None:
+    tests = PACKAGE.parent.parent / "tests"
+    needs = re.compile(
+        r"\b(database_url|server_url|shell|Shell)\b: |^ *(import|from) (torch|transformers)\b", re.MULTILINE
+    )
+    files = [*(tests / "core").rglob("*.py"), *(tests / "unit").rglob("*.py")]
+    assert [path.name for path in files if needs.search(path.read_text(encoding="utf-8"))] == []

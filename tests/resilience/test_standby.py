@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from semlex.types.results import SearchResults
 
+pytestmark = pytest.mark.pg16
+
 SETTINGS = {
     "fsync": "off",  # thrown away afterwards
     # A row that a search on the standby still sees may be gone on the primary: with feedback the primary would keep it,

@@ -21,6 +21,8 @@ from semlex._core import CopyEncoder, decode_copy, validate_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+pytestmark = pytest.mark.pg16
+
 Columns = list[tuple[str, str, Any]]
 
 SCALARS = ("int2", "int4", "int8", "float4", "float8", "bool", "text", "uuid", "timestamptz")

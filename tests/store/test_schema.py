@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
 
+pytestmark = pytest.mark.pg16
+
 FIRST_USE = CLIENTS / "first_use.py"
 PROCESSES = 8
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+pytestmark = pytest.mark.pg16
+
 CHUNK = "semlex.default_collection_chunk"
 VECTORS = "semlex.default_collection_embedding_1"
 SESSION = ("search_path", "hnsw.ef_search", "hnsw.iterative_scan", "statement_timeout", "lock_timeout", "work_mem")

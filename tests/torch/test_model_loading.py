@@ -194,7 +194,6 @@ def test_a_full_disk_is_named(hub, monkeypatch):
 MISSING = """
 import time
 from huggingface_hub import constants
-from semlex.models import weights
 from semlex.models.files import find_model
 started = time.monotonic()
 try:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from semlex.ingest.loaders.text import FoundFile
     from semlex.ingest.progress import Progress
 
+pytestmark = pytest.mark.pg16
+
 PAGE = """# Keys
 
 How keys are kept.

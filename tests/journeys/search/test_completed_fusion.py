@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from semlex.types.results import SearchResult, SearchResults
 
+pytestmark = pytest.mark.pg16
+
 DIMENSIONS = 16
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 CHUNK = "semlex.default_collection_chunk"

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from semlex.types.results import SearchResults
 
+pytestmark = pytest.mark.pg16
+
 DIMENSIONS = 16
 CHUNK = "semlex.default_collection_chunk"
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")

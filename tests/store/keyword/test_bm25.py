@@ -20,6 +20,8 @@ from semlex.store.query import legs
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
 
+pytestmark = pytest.mark.pg16
+
 WORDS = ("cat", "cats", "dog", "running", "runner", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case", "E0502")
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from semlex.store.query.legs import Key, LegAnswer
 
+pytestmark = pytest.mark.extensions
+
 ENGINES = ("pg_textsearch", "pg_search")
 # Words that no stemmer changes and no list of stop words holds; a few are in most texts, most in few.
 WORDS = [f"w{number}x" for number in range(60)]

@@ -23,6 +23,8 @@ from tests.support.keyword_index import check_index
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.pg16
+
 CHUNK, SEGMENT, TOMBSTONE = "semlex.words_chunk", "semlex.words_segment", "semlex.words_tombstone"
 WORDS = ("cat", "cats", "dog", "running", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case")
 numbered = itertools.count()

@@ -8,6 +8,8 @@ import pytest
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import ConfigurationError, StoreError
 
+pytestmark = pytest.mark.pg16
+
 TEXTS = {
     "both": "The cat sat on the mat while another cat slept.",
     "near": "A cat and a dog.",
