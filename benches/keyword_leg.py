@@ -19,7 +19,7 @@ import psycopg
 from semlex import _core
 from semlex.store.postgres.database import Database
 from semlex.store.query.filters import parse_filters
-from semlex.store.query.legs import run_legs
+from semlex.store.query.run import run_legs
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import open_collection
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import Collection
 
 TOP = 10
@@ -76,17 +76,17 @@ class KeywordLeg:
     async def ask(self, query: str, limit: int = TOP) -> Answer:
         """The best chunks."""
 
-        async def work(connection: Connection) -> Answer:
+        async def work(snapshot: Snapshot) -> Answer:
             started = time.perf_counter()
             leg = self.collection.lexical.leg(self.collection.names, query, limit, parse_filters(None))
             assert leg is not None
-            answer = (await run_legs(connection, [leg]))["keyword"]
+            result = (await run_legs(snapshot, [leg])).results["keyword"]
             seconds = time.perf_counter() - started
-            if answer.error is not None:
-                raise answer.error
-            return Answer([chunk_id for _, chunk_id in answer.keys], seconds)
+            if result.error is not None:
+                raise result.error
+            return Answer([chunk_id for _, chunk_id in result.keys], seconds)
 
-        return await self.database.read("search", work)
+        return await self.database.read_snapshot("search", work)
 
 
 class PlainBm25:

@@ -46,7 +46,7 @@ from typing import Any
 
 # Where each public name is; type checkers read the same from `__init__.pyi`.
 _MODULES = {
-    "Bm25Options": "semlex.store.keyword.bm25.engine",
+    "Bm25Options": "semlex.store.keyword.bm25.options",
     "BulkIngestConfig": "semlex.store.write.copy",
     "ChunkMetadata": "semlex.types.chunks",
     "Client": "semlex.retriever.client",

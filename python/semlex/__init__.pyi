@@ -20,7 +20,7 @@ from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
-from semlex.store.keyword.bm25.engine import Bm25Options as Bm25Options
+from semlex.store.keyword.bm25.options import Bm25Options as Bm25Options
 from semlex.store.schema.indexes import HnswIndex as HnswIndex
 from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
 from semlex.types.chunks import ChunkMetadata as ChunkMetadata

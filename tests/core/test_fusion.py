@@ -17,7 +17,8 @@ from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
 from semlex.search.fusion import fuse_completed, vector_weight
-from semlex.store.query.legs import LegAnswer, in_key_order, union_of
+from semlex.search.score_completion import union_of
+from semlex.store.query.leg import LegResult, in_key_order
 from semlex.store.query.score_calibration import Spread
 
 IDS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20)
@@ -313,7 +314,7 @@ KEYS = in_key_order((uuid.UUID(int=number), "chunk") for number in range(4))
 
 
 def answered(keys, scores, **options):
-    return LegAnswer(keys, np.array(scores, dtype=np.float64), **options)
+    return LegResult(keys, np.array(scores, dtype=np.float64), **options)
 
 
 def test_a_chunk_that_one_leg_knows_nothing_of():

@@ -12,8 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import SearchTimeoutError
-from semlex.search import pipeline
-from semlex.store.query import legs
+from semlex.search import retrieval
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -94,11 +93,13 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("DROP TABLE semlex.default_collection_embedding_1")
 
-        async def in_silence(*arguments: Any) -> None:
-            proxy.hearing.clear()
-            await legs.run_remaining_legs(*arguments)
+        run_remaining_legs = retrieval.run_remaining_legs
 
-        monkeypatch.setattr(pipeline, "run_remaining_legs", in_silence)
+        async def in_silence(*arguments: Any) -> Any:
+            proxy.hearing.clear()
+            return await run_remaining_legs(*arguments)
+
+        monkeypatch.setattr(retrieval, "run_remaining_legs", in_silence)
         async with asyncio.timeout(8):
             with pytest.raises(SearchTimeoutError, match="did not answer within"):
                 await retriever.search("banana", deadline=1.0)

@@ -24,8 +24,9 @@ from semlex.errors import (
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.postgres.addresses import describe, without_password
-from semlex.store.postgres.database import Database, in_one_go
+from semlex.store.postgres.database import Database
 from semlex.store.postgres.errors import translate
+from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 
@@ -297,15 +298,18 @@ async def test_nothing_is_written_to_the_drivers_log_when_a_statement_fails(
     database = Database(database_url)
     await database.open()
 
-    async def failing(connection: psycopg.AsyncConnection[Any]) -> None:
-        async with in_one_go(connection):
-            await connection.execute("SELECT 1 / 0")
-            await connection.execute("SELECT 1")
+    async def failing(snapshot: Snapshot) -> None:
+        async with snapshot.in_one_go():
+            await snapshot.connection.execute("SELECT 1 / 0")
+            await snapshot.connection.execute("SELECT 1")
+
+    async def failing_to_write(connection: psycopg.AsyncConnection[Any]) -> None:
+        await failing(Snapshot(connection))
 
     try:
-        for attempt in (database.read, database.write):
+        for attempt in (database.read_snapshot("try", failing), database.write("try", failing_to_write)):
             with pytest.raises(StoreError, match="refused a value"):
-                await attempt("try", failing)
+                await attempt
     finally:
         await database.close()
     assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.given_documents import GivenDocuments
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key
 
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.parameters import StorageName
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection, EmbeddingVersion
     from semlex.store.write.chunks import OnDuplicate, RowSource, WriteMode
 

@@ -13,7 +13,7 @@ from semlex.retriever.collection import Collection
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.settings.files import model_names
-from semlex.store.keyword.bm25.engine import DEFAULT_BM25, DEFAULT_CACHE_BYTES, Bm25Options
+from semlex.store.keyword.bm25.options import DEFAULT_BM25, DEFAULT_CACHE_BYTES, Bm25Options
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import LISTED, list_collections, no_such_collection

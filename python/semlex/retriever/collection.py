@@ -13,9 +13,10 @@ from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
 from semlex.retriever.upkeep import CollectionUpkeep
-from semlex.search.pipeline import Search
+from semlex.search.pipeline import SearchPipeline
 from semlex.search.request import Request, check_ids, checked_array
-from semlex.store.keyword.bm25.engine import DEFAULT_BM25, Bm25Engine, Bm25Options
+from semlex.store.keyword.bm25.engine import Bm25Engine
+from semlex.store.keyword.bm25.options import DEFAULT_BM25, Bm25Options
 from semlex.store.postgres.database import Database
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
@@ -350,7 +351,7 @@ class Collection(CollectionUpkeep):
         reranker = None if rerank is False else (await self._resources.reranker()).reranker
         if rerank is True and reranker is None:
             raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
-        return await Search(opened, reranker).run(request)
+        return await SearchPipeline(opened, reranker).run(request)
 
     async def get(self, ids: Iterable[str]) -> Chunks:
         """Chunks by id, in the order of `ids`; missing ones are left out."""

@@ -14,7 +14,7 @@ from semlex.retriever.collection import Collection
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.settings.files import model_names
-from semlex.store.keyword.bm25.engine import DEFAULT_BM25, Bm25Options
+from semlex.store.keyword.bm25.options import DEFAULT_BM25, Bm25Options
 from semlex.store.schema.registry import LISTED, list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenModels, OpenReranker
     from semlex.parameters import ServerOptions
     from semlex.retriever.model_selection import ModelOptions
-    from semlex.store.keyword.bm25.engine import Bm25Engine, Bm25Options
+    from semlex.store.keyword.bm25.engine import Bm25Engine
+    from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.schema.collection import EmbeddingVersion
 
 ModelKey = tuple[str, str, int] | None

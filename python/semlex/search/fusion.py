@@ -1,4 +1,4 @@
-"""One ranking out of two: the legs' answers are fused by scores or ranks, and every leg's rank and score is kept."""
+"""One ranking out of two: the legs' results are fused by scores or ranks, and every leg's rank and score is kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.store.query.legs import Key, LegAnswer, Union
+    from semlex.search.score_completion import Union
+    from semlex.store.query.leg import Key, LegResult
     from semlex.store.query.score_calibration import Spread
 
 FusionMethod = Literal["completed", "rrf", "linear"]
@@ -113,23 +114,23 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
 
 
 def candidates_of(
-    answers: Mapping[str, LegAnswer], union: Union, places: Sequence[int] | None = None
+    results: Mapping[str, LegResult], union: Union, places: Sequence[int] | None = None
 ) -> Iterator[Candidate]:
     """Chunks with their rank and score in each leg that found them, made as they are asked for.
 
     Args:
-        answers: Leg name (``vector``, ``keyword``) -> its answer.
-        union: Of the answers.
+        results: Leg name (``vector``, ``keyword``) -> its result.
+        union: Of the results.
         places: Which chunks of the union, in which order; None for all, in the order of the first leg, then the next.
     """
     found = {
         name: {
             place: (rank, score)
             for rank, (place, score) in enumerate(
-                zip(union.places[name].tolist(), answer.scores.tolist(), strict=True), start=1
+                zip(union.places[name].tolist(), result.scores.tolist(), strict=True), start=1
             )
         }
-        for name, answer in answers.items()
+        for name, result in results.items()
     }
     if places is None:
         places = list(dict.fromkeys(place for own in found.values() for place in own))
@@ -141,7 +142,7 @@ def candidates_of(
 
 
 def fuse(
-    answers: Mapping[str, LegAnswer],
+    results: Mapping[str, LegResult],
     union: Union,
     *,
     method: Literal["rrf", "linear"],
@@ -151,8 +152,8 @@ def fuse(
     """Candidates of both legs by what each leg knows of its own, best first; ties by (document_id, chunk_id).
 
     Args:
-        answers: Leg name (``vector``, ``keyword``) -> its answer.
-        union: Of the answers.
+        results: Leg name (``vector``, ``keyword``) -> its result.
+        union: Of the results.
         method: ``rrf``: sum of weight / (rrf_k + rank); ``linear``: sum of weight * score, each leg's scores scaled to
             0..1 by their least and greatest.
         weights: Leg name -> weight; 1 for a leg that is not named.
@@ -161,19 +162,19 @@ def fuse(
     Raises:
         ConfigurationError: The weights' sum is not finite, or a score is not.
     """
-    rankings = [union.places[name] for name in answers]
-    chosen = [float((weights or {}).get(name, 1.0)) for name in answers]
+    rankings = [union.places[name] for name in results]
+    chosen = [float((weights or {}).get(name, 1.0)) for name in results]
     try:
         if method == "rrf":
             places, scores = _core.reciprocal_rank_fusion(rankings, weights=chosen, k=rrf_k)
         else:
-            leg_scores = [answer.scores for answer in answers.values()]
+            leg_scores = [result.scores for result in results.values()]
             places, scores = _core.linear_fusion(rankings, leg_scores, weights=chosen)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
 
     def with_scores() -> Iterator[Candidate]:
-        found = candidates_of(answers, union, places.tolist())
+        found = candidates_of(results, union, places.tolist())
         for candidate, score in zip(found, scores.tolist(), strict=True):
             candidate.fused_score = score
             yield candidate
@@ -182,7 +183,7 @@ def fuse(
 
 
 def fuse_completed(
-    answers: Mapping[str, LegAnswer],
+    results: Mapping[str, LegResult],
     union: Union,
     scores: Mapping[str, NDArray[np.float64]],
     *,
@@ -195,8 +196,8 @@ def fuse_completed(
     z = (vector score - mean) / deviation over a sample of the stored vectors.
 
     Args:
-        answers: Leg name (``vector``, ``keyword``) -> its answer.
-        union: Of the answers; n chunks.
+        results: Leg name (``vector``, ``keyword``) -> its result.
+        union: Of the results; n chunks.
         scores: Leg name -> its score of every chunk of the union, float64, shape (n,); NaN for none.
         spread: Of the sample's vector scores.
         weight: The vector leg's, 0 to 1.
@@ -214,7 +215,7 @@ def fuse_completed(
     columns = (fused_scores, by_vector, by_words, vector[places], keyword[places])
 
     def with_scores() -> Iterator[Candidate]:
-        found = candidates_of(answers, union, places.tolist())
+        found = candidates_of(results, union, places.tolist())
         for candidate, *row in zip(found, *(column.tolist() for column in columns), strict=True):
             candidate.fused_score, candidate.vector_contribution, candidate.keyword_contribution = row[:3]
             own = (None if math.isnan(score) else score for score in row[3:])

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever
 from semlex.search.fusion import Candidate
-from semlex.search.pipeline import _scored
-from semlex.store.keyword.bm25 import engine as bm25
+from semlex.search.results import scored
+from semlex.store.keyword.bm25 import query as bm25_query
 from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
@@ -102,7 +102,7 @@ async def test_where_a_figure_has_no_meaning_there_is_none(database_url: str) ->
 def test_a_hit_never_says_minus_zero() -> None:
     zero = -0.0
     candidate = Candidate(None, 1, zero, None, zero, zero, zero, zero)  # type: ignore[arg-type]
-    hit = _scored(SearchResult("text", id="a"), candidate, 1)
+    hit = scored(SearchResult("text", id="a"), candidate, 1)
     assert not MINUS_ZERO.search(json.dumps(hit.to_dict()["keyword_score"]))
     assert not MINUS_ZERO.search(json.dumps([hit.vector_score, hit.fused_score, hit.vector_contribution]))
     assert hit.keyword_score == 0.0
@@ -181,15 +181,15 @@ async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(
     database_url: str, monkeypatch: pytest.MonkeyPatch, candidates: int | None
 ) -> None:
     looked_at: list[int] = []
-    hold = bm25._Search._hold_phrases
+    hold = bm25_query.AnalysedQuery.hold_phrases
 
     def counted(self: Any, rows: Any) -> list[bool]:
-        if self._has_phrases:
+        if self.reads_texts:
             looked_at.append(len(rows))
         return hold(self, rows)
 
-    monkeypatch.setattr(bm25._Search, "_hold_phrases", counted)
-    monkeypatch.setattr(bm25, "MAX_PHRASE_TEXTS", 50)
+    monkeypatch.setattr(bm25_query.AnalysedQuery, "hold_phrases", counted)
+    monkeypatch.setattr(bm25_query, "MAX_PHRASE_TEXTS", 50)
     async with opened(database_url) as retriever:
         await retriever.add_documents([Document(f"dog cat {n}", id=f"d{n}") for n in range(120)])
         for _ in range(3):
@@ -226,13 +226,13 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
         read = retriever._opened.database.read
         await asyncio.gather(read("sample", spread), read("sample", spread))
         sample.note_written(11)
-        assert sample.spread_at_hand(retriever.info, vector) is None
+        assert sample.spread_in_memory(retriever.info, vector) is None
 
 
 async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those after a leg has failed, when the network may have gone silent."""
     deadlines: list[tuple[str, float | None]] = []
-    read = Database.read
+    read = Database.read_snapshot
 
     async def noted(self: Database, doing: str, work: Any, *, deadline: float | None = None) -> Any:
         deadlines.append((doing, deadline))
@@ -242,7 +242,7 @@ async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkey
         await retriever.add_documents([Document("cat", id="a")])
         async with retriever._opened.database.connection() as connection:
             await connection.execute("ALTER TABLE semlex.default_collection_embedding_1 RENAME TO elsewhere")
-        monkeypatch.setattr(Database, "read", noted)
+        monkeypatch.setattr(Database, "read_snapshot", noted)
         results = await retriever.search("cat", deadline=30.0)
     assert (results.mode, ids_of(results)) == ("keyword", {"a"})
     assert [doing for doing, _ in deadlines] == ["search", "keyword leg", "search"]

@@ -17,8 +17,8 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.search import pipeline
-from semlex.store.query.legs import Statement
+from semlex.search import retrieval
+from semlex.store.query.leg import PlainKeywordLeg, Statement
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResult
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.query.legs import Leg
+    from semlex.store.query.leg import LegPlan
 
 COUNT = 60
 CHUNK = "semlex.default_collection_chunk"
@@ -303,17 +303,20 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
     retriever: PostgreSQLRetriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index found too few rows; the exact scan that looks for more takes too long."""
-    real = pipeline.vector_leg
+    real = retrieval.vector_leg
     exact = []
 
-    def slow(*arguments: Any, **options: Any) -> Leg:
-        leg = real(*arguments, **options)
-        if not options["exact"]:
-            return leg
-        exact.append(leg)
-        return replace(leg, statements=lambda _: (Statement(sql.SQL("SELECT pg_sleep(100)").format(), {}),))
+    class Slow(PlainKeywordLeg):
+        name = "vector"
+        statements = (Statement(sql.SQL("SELECT pg_sleep(100)").format(), {}),)
 
-    monkeypatch.setattr(pipeline, "vector_leg", slow)
+    def slow(*arguments: Any, **options: Any) -> LegPlan:
+        leg = real(*arguments, **options)
+        assert options["exact"]
+        exact.append(leg)
+        return Slow()
+
+    monkeypatch.setattr(retrieval, "vector_leg", slow)
     results = await retriever.search("text number 7", 30, mode="vector", rerank=False, deadline=1.0)
     assert (len(exact), len(results)) == (1, 30)
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
-from semlex.search.pipeline import Search
-from semlex.store.keyword.bm25 import engine as bm25
-from semlex.store.keyword.bm25.engine import Bm25Engine, Bm25Options
-from semlex.store.query import legs
+from semlex.search import score_completion
+from semlex.search.retrieval import Retrieval
+from semlex.store.keyword.bm25 import search as bm25
+from semlex.store.keyword.bm25.engine import Bm25Engine
+from semlex.store.keyword.bm25.options import Bm25Options
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
 
@@ -196,13 +197,13 @@ async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(databa
 
 async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    ask = legs.ask
+    ask = score_completion.ask
 
-    async def counted(connection: Any, questions: dict[str, Any]) -> Any:
-        asked.append(sorted(questions))
-        return await ask(connection, questions)
+    async def counted(snapshot: Any, queries: dict[str, Any]) -> Any:
+        asked.append(sorted(queries))
+        return await ask(snapshot, queries)
 
-    monkeypatch.setattr(legs, "ask", counted)
+    monkeypatch.setattr(score_completion, "ask", counted)
     async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
         await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(5)])
         # More than a leg has candidates, so that the vectors find some which the words did not come to.
@@ -217,13 +218,13 @@ async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    find = Search._find
+    find = Retrieval.find
 
-    async def counted(self: Search, *given: Any, **options: Any) -> Any:
-        looks.append(given[4])
+    async def counted(self: Retrieval, *given: Any, **options: Any) -> Any:
+        looks.append(given[1])
         return await find(self, *given, **options)
 
-    monkeypatch.setattr(Search, "_find", counted)
+    monkeypatch.setattr(Retrieval, "find", counted)
     async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
         await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(20)])
         await retriever.add_documents([Document("ships", id="ships")])

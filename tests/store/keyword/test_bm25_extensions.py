@@ -24,7 +24,8 @@ from semlex.store.keyword.pg_search import STEMMERS
 from semlex.store.postgres.extensions import Extension
 from semlex.store.query import chunks
 from semlex.store.query.filters import Filter, parse_filters
-from semlex.store.query.legs import Statement, ask, run_legs
+from semlex.store.query.leg import Statement
+from semlex.store.query.run import ask, run_legs
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.query.legs import Key, LegAnswer
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key, LegResult
 
 pytestmark = pytest.mark.extensions
 
@@ -194,7 +196,7 @@ def test_more_equals_than_are_looked_for_at_first(uneven: SyncRetriever) -> None
 def test_collections_larger_than_the_extension_looks_at(
     uneven: SyncRetriever, monkeypatch: pytest.MonkeyPatch, narrow: int
 ) -> None:
-    best = pg_textsearch._Query._best
+    best = pg_textsearch.PgTextsearchLeg._best
 
     def only_three(query: Any, depth: int) -> Statement:
         statement = best(query, depth)
@@ -202,7 +204,7 @@ def test_collections_larger_than_the_extension_looks_at(
 
     monkeypatch.setattr(pg_textsearch, "MAX_DEPTH", 2499)
     monkeypatch.setattr(pg_textsearch, "NARROW_FILTER_ROWS", narrow)
-    monkeypatch.setattr(pg_textsearch._Query, "_best", only_three)
+    monkeypatch.setattr(pg_textsearch.PgTextsearchLeg, "_best", only_three)
     hits = uneven.search("sea", top_k=30, filters={"kept": True})
     if narrow == len(WORST):
         assert [hit.id for hit in hits] == document_order(WORST)
@@ -323,16 +325,16 @@ def test_languages_that_are_not_known(url: str, engine: str) -> None:
 
 async def keyword_answer(
     retriever: PostgreSQLRetriever, query: str, limit: int, keys: Sequence[Key], condition: Filter | None = None
-) -> tuple[LegAnswer, NDArray[np.float64]]:
-    async def work(connection: Any) -> tuple[LegAnswer, NDArray[np.float64]]:
+) -> tuple[LegResult, NDArray[np.float64]]:
+    async def work(snapshot: Snapshot) -> tuple[LegResult, NDArray[np.float64]]:
         collection = retriever.info
         leg = collection.lexical.leg(collection.names, query, limit, condition or Filter())
         assert leg is not None
-        answer = (await run_legs(connection, [leg]))["keyword"]
-        assert answer.scores_of is not None
-        return answer, (await ask(connection, {"keyword": answer.scores_of(keys)}))["keyword"]
+        result = (await run_legs(snapshot, [leg])).results["keyword"]
+        assert result.scorer is not None
+        return result, (await ask(snapshot, {"keyword": result.scorer.missing_scores(keys)}))["keyword"]
 
-    return await retriever._opened.database.read("test", work)
+    return await retriever._opened.database.read_snapshot("test", work)
 
 
 async def test_scores_of_other_chunks_are_those_of_the_leg(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from semlex import _core
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Leg
+    from semlex.store.query.leg import LegPlan
     from semlex.store.schema.names import Names
 
 LINE_END = re.compile(r"\r\n?|\n")
@@ -56,8 +56,18 @@ class LexicalEngine(Protocol):
         """Suffix and statement of each index that is worth making once a collection is large."""
         ...
 
-    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
-        """The statements that answer a query; None when this engine answers none."""
+    def leg(
+        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+    ) -> LegPlan | None:
+        """The leg of a query; None when this engine answers none.
+
+        Args:
+            names: The collection's tables.
+            query: As it was asked.
+            limit: Rows wanted.
+            condition: Filter over the chunk's row.
+            with_phrases: Whether chunks without the query's phrases are left out, by an engine that knows phrases.
+        """
         ...
 
     def excerpt(self, query: str | None) -> sql.Composed:

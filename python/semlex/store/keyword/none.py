@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Leg
+    from semlex.store.query.leg import LegPlan
     from semlex.store.schema.names import Names
 
 EXCERPT_CHARACTERS = 240
@@ -38,9 +38,11 @@ class NoEngine:
         del names
         return ()
 
-    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+    def leg(
+        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+    ) -> LegPlan | None:
         """No answer."""
-        del names, query, limit, condition
+        del names, query, limit, condition, with_phrases
         return None
 
     def excerpt(self, query: str | None) -> sql.Composed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +11,16 @@ from psycopg import sql
 from semlex.errors import ConfigurationError
 from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.postgres.extensions import Extension, first_words
-from semlex.store.query.legs import Leg, LegAnswer, Question, Statement, key_arrays, ranked
+from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key, LegPlan, LegResult
     from semlex.store.schema.names import Names
 
 INDEX = "keyword_words"
@@ -89,23 +89,22 @@ class PgSearchEngine:
         ).format(names.index(INDEX), names.chunk, self._tokenizer)
         return ((INDEX, statement),)
 
-    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+    def leg(
+        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+    ) -> LegPlan | None:
         """Chunks that contain any of the words, best score first; ties by key."""
+        del with_phrases
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
         words, warnings = first_words(query)
         # The filter and the order are worked off inside the extension, so there are as many rows as exist.
-        statement = sql.SQL(
+        text = sql.SQL(
             "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) AS score FROM {chunk} AS c "
             "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text AND {condition} "
             "ORDER BY score DESC, c.document_id, c.chunk_id LIMIT %(limit)s"
         ).format(chunk=names.chunk, text=TEXT, condition=condition.expression)
-
-        async def finish(_: Connection, rows: list[list[Any]]) -> LegAnswer:
-            return ranked(rows[0], scores_of=partial(_scores_of, names, words), warnings=warnings)
-
-        parameters = {"query": words, "limit": limit, **condition.parameters}
-        return Leg("keyword", lambda _: (Statement(statement, parameters),), finish)
+        statement = Statement(text, {"query": words, "limit": limit, **condition.parameters})
+        return PgSearchLeg((statement,), PgSearchScorer(names, words), warnings)
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
@@ -120,24 +119,70 @@ class PgSearchEngine:
         return self._headlines.match_lines(query, texts, languages)
 
 
-def _scores_of(names: Names, words: str, keys: Sequence[Key]) -> Question:
-    """Scores of chunks, 0 without any of the words; NaN for one that is gone."""
-    arrays = key_arrays(keys)
-    # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The conditions
-    # let more chunks pass than are asked for; a join would lose the score.
-    scored = sql.SQL(
-        "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) FROM {chunk} AS c "
-        "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text "
-        "AND c.document_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(document_ids)s::uuid[])::pdb.const(0) "
-        "AND c.chunk_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(chunk_ids)s::text[])::pdb.const(0)"
-    ).format(chunk=names.chunk, text=TEXT)
-    existing = sql.SQL(
-        "SELECT c.document_id, c.chunk_id, 0::float8 FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
-    ).format(chunk=names.chunk)
+@dataclass(frozen=True, slots=True)
+class PgSearchLeg(PlainKeywordLeg):
+    """The best chunks of one query.
 
-    def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
+    Attributes:
+        statements: One, of rows that `ranked` takes.
+        scorer: Of the query.
+        warnings: What the user should know.
+    """
+
+    statements: tuple[Statement]
+    scorer: PgSearchScorer
+    warnings: tuple[str, ...]
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """The result."""
+        del snapshot
+        return ranked(rows[0], self.scorer, warnings=self.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class PgSearchScorer(Scorer):
+    """Scores of other chunks, 0 without any of the words; NaN for one that is gone.
+
+    Attributes:
+        names: The collection's tables.
+        words: The query as far as it is searched.
+    """
+
+    names: Names
+    words: str
+
+    def missing_scores(self, keys: Sequence[Key]) -> PgSearchScores:
+        """Reads which chunks exist, and the scores of those that hold a word."""
+        arrays = key_arrays(keys)
+        # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The
+        # conditions let more chunks pass than are asked for; a join would lose the score.
+        scored = sql.SQL(
+            "SELECT c.document_id, c.chunk_id, pdb.score(c.keyword_id) FROM {chunk} AS c "
+            "WHERE {text} OPERATOR(pg_catalog.|||) %(query)s::text "
+            "AND c.document_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(document_ids)s::uuid[])::pdb.const(0) "
+            "AND c.chunk_id OPERATOR(pg_catalog.@@@) pdb.term_set(%(chunk_ids)s::text[])::pdb.const(0)"
+        ).format(chunk=self.names.chunk, text=TEXT)
+        existing = sql.SQL(
+            "SELECT c.document_id, c.chunk_id, 0::float8 FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
+        ).format(chunk=self.names.chunk)
+        statements = Statement(existing, arrays), Statement(scored, {"query": self.words, **arrays})
+        return PgSearchScores(statements, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class PgSearchScores:
+    """Rows of document_id, chunk_id, score; those of the last statement count.
+
+    Attributes:
+        statements: Of the chunks that exist, and of those that hold a word.
+        keys: Of the chunks that were asked for.
+    """
+
+    statements: tuple[Statement, Statement]
+    keys: Sequence[Key]
+
+    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """The scores."""
         known = {(row[0], row[1]): row[2] for part in rows for row in part}
-        return np.array([known.get(key, np.nan) for key in keys], dtype=np.float64)
-
-    return Question((Statement(existing, arrays), Statement(scored, {"query": words, **arrays})), scores)
+        return np.array([known.get(key, np.nan) for key in self.keys], dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,16 +10,17 @@ from psycopg import sql
 
 from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.postgres.extensions import Extension, first_words
-from semlex.store.query.legs import Leg, LegAnswer, Question, Statement, fetch, key_arrays, ranked
+from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
+from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key, LegPlan, LegResult
     from semlex.store.schema.names import Names
 
 INDEX = "keyword_text"
@@ -73,11 +75,14 @@ class PgTextsearchEngine:
         )
         return ((INDEX, statement),)
 
-    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+    def leg(
+        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+    ) -> LegPlan | None:
         """Chunks that contain any of the words, best score first; ties by key."""
+        del with_phrases
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
-        return _Query(names, self._extension, query, limit, condition).leg()
+        return PgTextsearchLeg(names, self._extension, query, limit, condition)
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
@@ -92,7 +97,7 @@ class PgTextsearchEngine:
         return self._words.match_lines(query, texts, languages)
 
 
-class _Query:
+class PgTextsearchLeg(PlainKeywordLeg, Scorer):
     """One query.
 
     The index gives chunks of equal score in an order of its own, so all that are equal to the last one are taken, and
@@ -110,23 +115,28 @@ class _Query:
             "c.keyword_text OPERATOR({schema}.<@>) {schema}.to_bm25query(%(query)s::text, {index})"
         ).format(schema=schema, index=sql.Literal(f"{names.schema}.{names.collection}_{INDEX}"))
 
-    def leg(self) -> Leg:
-        first = min(OVERSAMPLING * self._limit, MAX_DEPTH)
+    @property
+    def statements(self) -> tuple[Statement]:
+        """A first look at the index."""
+        return (self._best(self._first_depth),)
 
-        async def finish(connection: Connection, rows: list[list[Any]]) -> LegAnswer:
-            found, depth, warnings = rows[0], first, self._warnings
-            while found and found[0][3] == depth < MAX_DEPTH:  # there may be more that are equal
-                depth = min(DEEPER * depth, MAX_DEPTH)
-                found = await fetch(connection, self._best(depth))
-            if len(found) < self._limit and not self._condition.is_empty:
-                large, narrow = (await fetch(connection, self._sizes()))[0]
-                if large and narrow:
-                    found = await fetch(connection, self._every_chunk())
-                elif large:
-                    warnings = (*warnings, f"the keyword leg looked at the best {MAX_DEPTH} chunks only")
-            return ranked(found, scores_of=self._scores_of, warnings=warnings)
+    @property
+    def _first_depth(self) -> int:
+        return min(OVERSAMPLING * self._limit, MAX_DEPTH)
 
-        return Leg("keyword", lambda _: (self._best(first),), finish)
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """The result; looks deeper where the first look was not deep enough."""
+        found, depth, warnings = rows[0], self._first_depth, self._warnings
+        while found and found[0][3] == depth < MAX_DEPTH:  # there may be more that are equal
+            depth = min(DEEPER * depth, MAX_DEPTH)
+            found = await fetch(snapshot, self._best(depth))
+        if len(found) < self._limit and not self._condition.is_empty:
+            large, narrow = (await fetch(snapshot, self._sizes()))[0]
+            if large and narrow:
+                found = await fetch(snapshot, self._every_chunk())
+            elif large:
+                warnings = (*warnings, f"the keyword leg looked at the best {MAX_DEPTH} chunks only")
+        return ranked(found, self, warnings=warnings)
 
     def _best(self, depth: int) -> Statement:
         """The best chunks that pass the filter, and how many there are with those that equal the last of them.
@@ -166,17 +176,30 @@ class _Query:
         ).format(distance=self._distance, condition=self._condition.expression, chunk=self._names.chunk)
         return Statement(text, self._parameters)
 
-    def _scores_of(self, keys: Sequence[Key]) -> Question:
-        """Scores of chunks, 0 without any of the words; NaN for one that is gone."""
+    def missing_scores(self, keys: Sequence[Key]) -> NumberedScores:
+        """Scores of other chunks, 0 without any of the words; NaN for one that is gone."""
         text = sql.SQL(
-            "SELECT k.place, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-            "WITH ORDINALITY AS k(document_id, chunk_id, place) JOIN {chunk} AS c USING (document_id, chunk_id)"
+            "SELECT k.number, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "WITH ORDINALITY AS k(document_id, chunk_id, number) JOIN {chunk} AS c USING (document_id, chunk_id)"
         ).format(distance=self._distance, chunk=self._names.chunk)
+        return NumberedScores((Statement(text, {**self._parameters, **key_arrays(keys)}),), len(keys))
 
-        def scores(rows: list[list[Any]]) -> NDArray[np.float64]:
-            made = np.full(len(keys), np.nan)
-            for place, score in rows[0]:
-                made[place - 1] = score
-            return made
 
-        return Question((Statement(text, {**self._parameters, **key_arrays(keys)}),), scores)
+@dataclass(frozen=True, slots=True)
+class NumberedScores:
+    """Rows of a chunk's number, from 1, and its score.
+
+    Attributes:
+        statements: One.
+        count: Of the chunks that were asked for.
+    """
+
+    statements: tuple[Statement]
+    count: int
+
+    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """The scores; NaN for a number that is missing."""
+        made = np.full(self.count, np.nan)
+        for number, score in rows[0]:
+            made[number - 1] = score
+        return made

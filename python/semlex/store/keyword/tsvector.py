@@ -6,7 +6,7 @@ This is not BM25 (no inverse document frequency, no saturation), and its score i
 from __future__ import annotations
 
 import re
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +16,14 @@ from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.keyword.base import MAX_TERMS, match_lines, terms_cut
 from semlex.store.keyword.none import plain_excerpt
-from semlex.store.query.legs import Leg, LegAnswer, Question, Statement, by_key, ranked
+from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
     from semlex.store.schema.names import Names
 
 # Name of the engine -> the rank function that scores it, as a name and as SQL.
@@ -93,8 +93,11 @@ class TsvectorEngine:
             ") AS term)"
         ).format(quoted=QUOTED_LEXEME, config=self._config, limit=sql.Literal(MAX_TERMS))
 
-    def leg(self, names: Names, query: str, limit: int, condition: Filter) -> Leg | None:
+    def leg(
+        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+    ) -> LegPlan | None:
         """Chunks that contain any of the words, best rank first; ties by key."""
+        del with_phrases
         parts = {
             "asked": sql.SQL("WITH asked AS MATERIALIZED (SELECT {} AS terms)").format(self._tsquery()),
             "score": sql.SQL("{}(c.text_search, asked.terms, {})::float8").format(
@@ -116,19 +119,8 @@ class TsvectorEngine:
         ).format(**parts)
         count = sql.SQL("SELECT count(*) FROM unnest(to_tsvector({}, %(query)s))").format(self._config)
         parameters = {"query": query, "limit": limit, **condition.parameters}
-        finish = partial(self._answer, Statement(of_others, {"query": query}), limit)
         statements = (Statement(count, {"query": query}), Statement(statement, parameters))
-        return Leg("keyword", lambda _: statements, finish)
-
-    async def _answer(self, of_others: Statement, limit: int, _: Connection, rows: list[list[Any]]) -> LegAnswer:
-        counted, found = rows
-
-        def scores_of(keys: Sequence[Key]) -> Question:
-            if len(found) < limit:  # all that match were found
-                return Question((), lambda _: np.zeros(len(keys), dtype=np.float64))
-            return by_key(of_others, keys)
-
-        return ranked(found, scores_of=scores_of, warnings=terms_cut(counted[0][0]))
+        return TsvectorLeg(statements, limit, Statement(of_others, {"query": query}))
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
@@ -146,3 +138,42 @@ class TsvectorEngine:
         """The line of each text on which the first word of the query stands, by our own analyzer."""
         del languages
         return match_lines(self._analyzer, query, texts)
+
+
+@dataclass(frozen=True, slots=True)
+class TsvectorLeg(PlainKeywordLeg):
+    """The best chunks of one query.
+
+    Attributes:
+        statements: The number of words, and the best chunks.
+        limit: Rows wanted.
+        of_others: Ranks by key.
+    """
+
+    statements: tuple[Statement, Statement]
+    limit: int
+    of_others: Statement
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """The result."""
+        del snapshot
+        counted, found = rows
+        scorer = TsvectorScorer(self.of_others, found_all=len(found) < self.limit)
+        return ranked(found, scorer, warnings=terms_cut(counted[0][0]))
+
+
+@dataclass(frozen=True, slots=True)
+class TsvectorScorer(Scorer):
+    """Ranks of other chunks, 0 without any of the words; NaN for one that is gone.
+
+    Attributes:
+        of_others: Ranks by key.
+        found_all: Whether the leg found all chunks that hold a word.
+    """
+
+    of_others: Statement
+    found_all: bool
+
+    def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
+        """Reads the ranks by key, unless all that match were found."""
+        return KnownScores(np.zeros(len(keys))) if self.found_all else scores_by_key(self.of_others, keys)

@@ -13,9 +13,8 @@ import os
 import random
 import socket
 import threading
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -31,10 +30,10 @@ from semlex.store.postgres.settings import (
     begin_writing,
     check_encoding,
     current_settings,
-    is_told,
     read_times_as_utc,
     set_local,
 )
+from semlex.store.postgres.snapshot import Snapshot, open_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -210,13 +209,19 @@ class Database:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
     async def read(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, deadline: float | None = None) -> T:
+        """As `read_snapshot`, for work that takes the connection alone."""
+        return await self.read_snapshot(doing, lambda snapshot: work(snapshot.connection), deadline=deadline)
+
+    async def read_snapshot(
+        self, doing: str, work: Callable[[Snapshot], Awaitable[T]], *, deadline: float | None = None
+    ) -> T:
         """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried where that is safe.
 
         One snapshot for all statements, and the form that standbys and poolers accept.
 
         Args:
             doing: What it is for, for error messages.
-            work: Gets the connection.
+            work: Gets the snapshot.
             deadline: Seconds after which a server that does not answer at all is given up. The server's own
                 statement_timeout is what normally ends late work; this is for a network that swallows it.
 
@@ -230,10 +235,11 @@ class Database:
                 # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
                 async with connection.transaction() as savepoint:
                     await set_local(connection, **READ_SETTINGS)
-                    result = await work(connection)
+                    result = await work(Snapshot(connection))
                     raise psycopg.Rollback(savepoint)
                 return result
-            return await _in_one_snapshot(connection, work)
+            async with open_snapshot(connection) as snapshot:
+                return await work(snapshot)
 
         if deadline is None:
             return await self._run(doing, transaction)
@@ -347,76 +353,6 @@ def _check_usable(connection: Connection) -> None:
         )
 
 
-async def _in_one_snapshot(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
-    """Runs `work` in a transaction of its own.
-
-    Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
-    own block of a transaction waits three times, which is longer than a search of words takes.)
-    """
-    if not connection.autocommit:
-        # The user's own: the driver begins a transaction by itself before any statement.
-        async with connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await set_local(connection, **READ_SETTINGS)
-            return await work(connection)
-    try:
-        async with _pipelined(connection) as pipeline:
-            _pipelines[connection] = pipeline
-            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await set_local(connection, **READ_SETTINGS)
-            if not is_told(connection):
-                # The driver encodes parameters by what the server has told, which it does with its next answer.
-                await pipeline.sync()
-            result = await work(connection)
-            await connection.execute("COMMIT")
-    except BaseException:
-        if not connection.closed:
-            with suppress(psycopg.Error):  # what happened first is what is told
-                await connection.rollback()
-        raise
-    finally:
-        _pipelines.pop(connection, None)
-    return result
-
-
-@asynccontextmanager
-async def _pipelined(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
-    """The driver's block, which would write to the log that it could not end after an error in it."""
-    async with AsyncExitStack() as block:
-        pipeline = await block.enter_async_context(connection.pipeline())
-        try:
-            yield pipeline
-        except BaseException:
-            with suppress(psycopg.Error):
-                await block.aclose()
-            raise
-
-
-_pipelines: WeakKeyDictionary[Connection, psycopg.AsyncPipeline] = WeakKeyDictionary()
-
-
-@asynccontextmanager
-async def in_one_go(connection: Connection) -> AsyncIterator[None]:
-    """Sends the statements of the block at once; at its end all have been answered, or the first failure is raised.
-
-    Afterwards the connection can be used as far as its transaction allows.
-    """
-    pipeline = _pipelines.get(connection)
-    if pipeline is None:
-        async with _pipelined(connection):
-            yield
-        return
-    # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
-    try:
-        yield
-        await pipeline.sync()
-    except psycopg.Error:
-        if not connection.closed:
-            with suppress(psycopg.Error):  # the rest of the answers
-                await pipeline.sync()
-        raise
-
-
 async def _configure(connection: Connection) -> None:
     read_times_as_utc(connection)
     _widen_send_buffer(connection)
@@ -430,15 +366,3 @@ def _widen_send_buffer(connection: Connection) -> None:
     if connection.info.host.startswith("/"):
         with socket.socket(fileno=os.dup(connection.fileno())) as copy:
             copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-
-
-async def in_time(connection: Connection, work: Callable[[], Awaitable[T]]) -> T | None:
-    """What `work` returns, or None when a statement of it took longer than its time limit.
-
-    The transaction goes on either way, with the settings that it had.
-    """
-    try:
-        async with connection.transaction():
-            return await work()
-    except psycopg.errors.QueryCanceled:
-        return None

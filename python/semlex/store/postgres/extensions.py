@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import UnsupportedServerError
 from semlex.store.keyword.base import MAX_TERMS, terms_cut
-from semlex.store.query.legs import Leg
+from semlex.store.query.leg import PlainKeywordLeg
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.legs import LegAnswer
+    from semlex.store.postgres.snapshot import Snapshot
 
 # Name of the extension -> the oldest version whose SQL is the one that is used here.
 OLDEST = {"pg_textsearch": (0, 6, 1), "pg_search": (0, 21, 0)}
@@ -67,13 +67,31 @@ class Extension:
         """
         raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
 
-    def refusing_leg(self) -> Leg:
+    def refusing_leg(self) -> RefusingLeg:
         """A keyword leg that answers with the error, so that the other legs still answer."""
+        return RefusingLeg(self)
 
-        async def refuse(_connection: Connection, _rows: list[list[Any]]) -> LegAnswer:
-            self.refuse()
 
-        return Leg("keyword", lambda _: (), refuse)
+@dataclass(frozen=True, slots=True)
+class RefusingLeg(PlainKeywordLeg):
+    """The leg of an extension that cannot be used.
+
+    Attributes:
+        extension: As found in the database.
+        statements: None.
+    """
+
+    extension: Extension
+    statements: tuple[()] = ()
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> NoReturn:
+        """Says why the extension cannot be used.
+
+        Raises:
+            UnsupportedServerError: Always.
+        """
+        del snapshot, rows
+        self.extension.refuse()
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

@@ -12,18 +12,16 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.query.legs import key_arrays
+from semlex.store.query.leg import key_arrays
 from semlex.types.documents import StoredChunk
 from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Sequence
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection
 
 # What `indexed_chunk_id` makes.
@@ -104,7 +102,7 @@ async def load_results(
     collection: Collection,
     keys: Sequence[Key],
     query: str | None,
-    coverage: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None,
+    postings: _core.PostingSnapshot | None = None,
 ) -> dict[Key, SearchResult]:
     """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer.
 
@@ -113,7 +111,7 @@ async def load_results(
         collection: Where they are.
         keys: Of the hits.
         query: Its words are marked; None for none.
-        coverage: As `LegAnswer.coverage`.
+        postings: As `LegResult.postings`.
     """
     if not keys:
         return {}
@@ -141,8 +139,8 @@ async def load_results(
         for place, below in zip(in_files, found, strict=True):
             hit = results[place]
             hit.match_line = None if hit.line is None or below is None else hit.line + below
-    if coverage is not None:
-        shares = coverage(np.array([row[-2] for row in rows], dtype=np.int64))
+    if postings is not None:
+        shares = postings.coverage(np.array([row[-2] for row in rows], dtype=np.int64))
         for hit, share in zip(results, shares.tolist(), strict=True):
             hit.coverage = None if math.isnan(share) else share
     return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}

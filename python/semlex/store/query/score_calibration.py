@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from semlex.parameters import DistanceName
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.schema.collection import Collection, EmbeddingVersion
 
 SAMPLE_ROWS = 256
@@ -88,7 +89,7 @@ class VectorSample:
             collection: With vectors.
             query: float32, shape (d,).
         """
-        found = self.spread_at_hand(collection, query)
+        found = self.spread_in_memory(collection, query)
         if found is not None:
             return found
         embedding = collection.embedding
@@ -103,7 +104,7 @@ class VectorSample:
         self._drawn = _Drawn(of, vectors, rows, time.monotonic(), written)
         return spread_of(vectors, query, collection.distance.name)
 
-    def spread_at_hand(self, collection: Collection, query: NDArray[np.float32]) -> Spread | None:
+    def spread_in_memory(self, collection: Collection, query: NDArray[np.float32]) -> Spread | None:
         """As `spread`; None when the sample has to be drawn first."""
         drawn, embedding = self._drawn, collection.embedding
         if drawn is None or embedding is None or drawn.of != (collection.collection_id, embedding.version):
@@ -114,6 +115,29 @@ class VectorSample:
         if time.monotonic() - drawn.at > SAMPLE_SECONDS:
             return True
         return self._written - drawn.written > TOLERATED_WRITES * drawn.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What one query's vector scores are measured against.
+
+    Attributes:
+        sample: Stored vectors.
+        collection: With vectors.
+        query: float32, shape (d,).
+    """
+
+    sample: VectorSample
+    collection: Collection
+    query: NDArray[np.float32]
+
+    def spread_in_memory(self) -> Spread | None:
+        """The spread, where the sample is in memory."""
+        return self.sample.spread_in_memory(self.collection, self.query)
+
+    async def spread(self, snapshot: Snapshot) -> Spread:
+        """The spread, of a sample that may have to be drawn first."""
+        return await self.sample.spread(snapshot.connection, self.collection, self.query)
 
 
 def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance: DistanceName) -> Spread:

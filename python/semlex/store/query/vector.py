@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pgvector import HalfVector, Vector
 from psycopg import sql
@@ -10,7 +11,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError
-from semlex.store.query.legs import Beside, Leg, Statement, as_told, by_key, ranked
+from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Key, LegAnswer, Question
+    from semlex.store.query.leg import Key, LegResult, ScoreQuery
     from semlex.store.schema.collection import Collection
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
@@ -70,9 +72,9 @@ ALONE = sql.SQL(
     "WITH nearest AS MATERIALIZED ({found}) SELECT n.document_id, n.chunk_id, {offset}::float8 - n.distance "
     "FROM nearest AS n ORDER BY n.distance, n.document_id, n.chunk_id"
 )
-WITH_TOLD = sql.SQL(
+WITH_SIDE_COLUMN = sql.SQL(
     "WITH nearest AS MATERIALIZED ({found}) SELECT n.document_id, n.chunk_id, {offset}::float8 - n.distance, "
-    "(SELECT {told} FROM {chunk} AS c WHERE c.document_id = n.document_id AND c.chunk_id = n.chunk_id) "
+    "(SELECT {side_column} FROM {chunk} AS c WHERE c.document_id = n.document_id AND c.chunk_id = n.chunk_id) "
     "FROM nearest AS n ORDER BY n.distance, n.document_id, n.chunk_id"
 )
 
@@ -85,7 +87,7 @@ def vector_leg(
     *,
     exact: bool = False,
     ef_search: int | None = None,
-) -> Leg:
+) -> VectorLeg:
     """The vector leg.
 
     Without a filter the HNSW index answers (where there is one), with ``ef_search`` at least `limit` and iterative
@@ -100,63 +102,112 @@ def vector_leg(
         exact: Go round the index, and leave out vectors whose chunk is gone.
         ef_search: Size of the index's candidate list; at least `limit`, at most 1,000.
     """
-    search = _Search(collection, query, limit, condition, exact=exact)
+    embedding = collection.embedding
+    if embedding is None:
+        raise ConfigurationError("the collection holds no vectors")
+    extension = collection.server.extension
+    value = sql.SQL("%(vector)s::{}.{}").format(extension, sql.Identifier(embedding.storage))
+    parts: dict[str, sql.Composable] = {
+        "distance": collection.distance.between(extension, sql.SQL("e.embedding"), value),
+        "offset": sql.Literal(collection.distance.offset),
+        "embedding": collection.names.embedding(embedding.version),
+        "chunk": collection.names.chunk,
+        "condition": condition.expression,
+    }
+    vector = {"vector": vector_parameter(query, embedding.storage)}
+    exact = exact or not condition.is_empty
     settings: dict[str, str | int] = {}
-    if not search.exact:
+    if not exact:
         candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or DEFAULT_EF_SEARCH))
         settings = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
-    return Leg("vector", search.statements, search.finish, settings, search.beside())
+    parameters = {**vector, "limit": limit, **condition.parameters}
+    found = (NEAREST_EXACTLY if exact else NEAREST).format(**parts)
+    return VectorLeg(VectorScorer(parts, vector), found, parameters, settings)
 
 
-class _Search:
-    """One query: its statements, and what is made of their rows."""
+@dataclass(frozen=True, slots=True)
+class VectorScorer(Scorer):
+    """Similarities of other chunks.
 
-    def __init__(
-        self, collection: Collection, query: NDArray[np.float32], limit: int, condition: Filter, *, exact: bool
-    ) -> None:
-        embedding = collection.embedding
-        if embedding is None:
-            raise ConfigurationError("the collection holds no vectors")
-        extension = collection.server.extension
-        value = sql.SQL("%(vector)s::{}.{}").format(extension, sql.Identifier(embedding.storage))
-        self.exact = exact or not condition.is_empty
-        self._parts: dict[str, sql.Composable] = {
-            "distance": collection.distance.between(extension, sql.SQL("e.embedding"), value),
-            "offset": sql.Literal(collection.distance.offset),
-            "embedding": collection.names.embedding(embedding.version),
-            "chunk": collection.names.chunk,
-            "condition": condition.expression,
-        }
-        # Whether another leg wants to know something.
-        self._tells = False
-        self._vector = {"vector": vector_parameter(query, embedding.storage)}
-        self._parameters = {**self._vector, "limit": limit, **condition.parameters}
+    Attributes:
+        parts: Names and expressions of the statements.
+        vector: The query as a bound value.
+    """
 
-    def statements(self, beside: Beside | None) -> tuple[Statement]:
-        """The nearest chunks, with what another leg wants to know of them."""
-        found = (NEAREST_EXACTLY if self.exact else NEAREST).format(**self._parts)
-        self._tells = beside is not None
-        asked = beside or Beside(sql.SQL(""))
-        text = WITH_TOLD if beside else ALONE
-        composed = text.format(found=found, told=asked.expression, **self._parts)
-        return (Statement(composed, self._parameters | asked.parameters),)
+    parts: dict[str, sql.Composable]
+    vector: dict[str, Any]
 
-    async def finish(self, _: Connection, rows: list[list[Any]]) -> LegAnswer:
-        """The answer."""
-        return ranked(rows[0], with_besides=self._tells, score=as_told, scores_of=self._scores_of)
-
-    def beside(self) -> Beside:
+    @property
+    def column(self) -> SideColumn:
         """The similarity of a chunk's vector; NULL when it has none."""
         text = sql.SQL(
             "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
             "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
         )
-        return Beside(text.format(**self._parts), self._vector)
+        return SideColumn(text.format(**self.parts), self.vector)
 
-    def _scores_of(self, keys: Sequence[Key]) -> Question:
+    def scores_from_column(self, values: list[float | None]) -> NDArray[np.float64]:
+        """The column is the score."""
+        return scores_in_column(values)
+
+    def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
+        """Reads the vectors by key."""
         text = sql.SQL(
             "SELECT {offset}::float8 - ({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) "
             "LEFT JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY k.number"
         )
-        return by_key(Statement(text.format(**self._parts), self._vector), keys)
+        return scores_by_key(Statement(text.format(**self.parts), self.vector), keys)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorLeg:
+    """The nearest chunks of one query.
+
+    Attributes:
+        scorer: Of the query.
+        found: SQL of the nearest vectors.
+        parameters: Values bound by name in it.
+        settings: Of the leg's transaction.
+    """
+
+    name: ClassVar[str] = "vector"
+
+    scorer: VectorScorer
+    found: sql.Composed
+    parameters: dict[str, Any]
+    settings: dict[str, str | int]
+
+    @property
+    def side_column(self) -> SideColumn:
+        """The similarity of a chunk's vector."""
+        return self.scorer.column
+
+    def prepare(self, side_column: SideColumn | None) -> PreparedVectorLeg:
+        """The nearest chunks, with the other leg's side column."""
+        if side_column is None:
+            text = ALONE.format(found=self.found, **self.scorer.parts)
+            return PreparedVectorLeg((Statement(text, self.parameters),), self.scorer, has_side_column=False)
+        text = WITH_SIDE_COLUMN.format(found=self.found, side_column=side_column.expression, **self.scorer.parts)
+        statement = Statement(text, self.parameters | side_column.parameters)
+        return PreparedVectorLeg((statement,), self.scorer, has_side_column=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedVectorLeg:
+    """The nearest chunks, to be sent.
+
+    Attributes:
+        statements: One, of rows that `ranked` takes.
+        scorer: Of the query.
+        has_side_column: Whether the rows have the other leg's side column.
+    """
+
+    statements: tuple[Statement]
+    scorer: VectorScorer
+    has_side_column: bool
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """The result."""
+        del snapshot
+        return ranked(rows[0], self.scorer, with_side_values=self.has_side_column)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection
     from semlex.store.write.documents import DocumentRow
 

@@ -10,14 +10,14 @@ from psycopg import sql
 
 from semlex.store.keyword.bm25.segments import ids_of
 from semlex.store.keyword.bm25.write import lock_for_writing, write_tombstones
-from semlex.store.query.legs import key_arrays
+from semlex.store.query.leg import key_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection
 
 # Documents, or chunks that are named by id, of one transaction.

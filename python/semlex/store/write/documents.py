@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.legs import Key
+    from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection
 
 

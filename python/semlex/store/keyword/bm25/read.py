@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.query.legs import Statement
+from semlex.store.query.leg import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

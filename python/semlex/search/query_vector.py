@@ -1,0 +1,57 @@
+"""The embedding stage: the query's vector, from memory or from the model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from semlex.errors import ModelError, SemlexError
+from semlex.search.model_answers import embedding_error, usable_vector
+from semlex.store.query.leg import failed_leg
+
+if TYPE_CHECKING:
+    from semlex.open_collection import OpenCollection
+    from semlex.search.state import SearchState
+
+# Share of a deadline that embedding the query may take; the rest is the database's.
+EMBEDDING_SHARE = 0.7
+
+
+async def embed_query(state: SearchState, opened: OpenCollection) -> None:
+    """Embeds the query of a vector leg that was given no vector.
+
+    Where it fails and another leg can go on without it, that is the vector leg's result.
+
+    Raises:
+        SemlexError: It failed, and the vector leg is alone.
+    """
+    request, models, alone = state.request, opened.models, state.legs == ["vector"]
+    if "vector" not in state.legs or state.vector is not None:
+        return
+    embedder = models.embedder
+    if embedder is None or request.text is None:
+        raise ModelError("no embedding model is open to embed the query")
+    # What the embedder is, as it said when it was opened: asking it again may mean waiting for its model.
+    identity = "" if models.version is None else models.version.identity_key
+    remaining = request.remaining()
+    limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
+    started = time.perf_counter()
+    deadline: asyncio.Timeout | None = None
+    try:
+        made = opened.query_cache.find(identity, request.text)
+        state.query_cached = made is not None
+        if made is None:
+            async with asyncio.timeout(limit) as deadline:
+                made = await opened.caller.query(
+                    opened.query_cache.embed, embedder, identity, request.text, model=embedder
+                )
+        state.vector = usable_vector(made)
+    except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
+        error = embedding_error(reason, request, is_late=deadline is not None and deadline.expired())
+        if alone:
+            raise error from (None if isinstance(reason, (SemlexError, TimeoutError)) else reason)
+    else:
+        state.add_time("embed", time.perf_counter() - started)
+        return
+    state.failed["vector"] = failed_leg(error, (time.perf_counter() - started) * 1000)

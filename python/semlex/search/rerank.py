@@ -1,0 +1,44 @@
+"""The reranking stage: a model orders the best hits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from semlex.search.model_answers import kind_of, usable_scores
+
+if TYPE_CHECKING:
+    from semlex.models.executor import ModelCaller
+    from semlex.reranking.base import Reranker
+    from semlex.search.fusion import Candidate
+    from semlex.search.state import SearchState
+    from semlex.types.results import SearchResult
+
+Hits = list[tuple["Candidate", "SearchResult"]]
+
+
+async def rerank(
+    state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelCaller
+) -> tuple[Hits, str | None]:
+    """The hits by the reranker's scores, and what it is; as they were, and None, where there is none or it failed."""
+    request = state.request
+    if reranker is None or request.text is None or not hits:
+        return hits, None
+    started = time.perf_counter()
+    deadline: asyncio.Timeout | None = None
+    texts = [hit.content for _, hit in hits]
+    try:
+        async with asyncio.timeout(request.remaining()) as deadline:
+            judged = await executor.query(reranker.score, request.text, texts, model=reranker)
+        scores = usable_scores(judged, len(texts))
+    except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
+        is_late = deadline is not None and deadline.expired()
+        what = "was late for the deadline" if is_late else f"failed ({kind_of(reason)})"
+        state.warnings.append(f"the reranker {what}; the order is that of the fusion")
+        return hits, None
+    state.add_time("rerank", time.perf_counter() - started)
+    for (_, hit), score in zip(hits, scores.tolist(), strict=True):
+        hit.rerank_score = score + 0.0  # never -0.0
+    # A stable sort keeps the fused order among equals.
+    return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0)), reranker.identity

@@ -1,0 +1,79 @@
+"""The last stage: hits with the scores of every stage, and what the user is told of the search."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from semlex.types.results import HitMetadata, SearchMode, SearchResult, SearchResults
+
+if TYPE_CHECKING:
+    from semlex.search.fusion import Candidate
+    from semlex.search.rerank import Hits
+    from semlex.search.state import Found, SearchState
+    from semlex.store.schema.collection import Collection
+
+# Scores of a candidate that its hit bears.
+STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution")
+
+
+def search_results(
+    state: SearchState, found: Found, hits: Hits, *, collection: Collection, reranker: str | None
+) -> SearchResults:
+    """The results of a search.
+
+    Args:
+        state: After all stages.
+        found: By the database.
+        hits: Best first; no more than top_k of them are results.
+        collection: As opened.
+        reranker: What ordered the hits last, or None.
+    """
+    request, legs, warnings = state.request, found.results, list(state.warnings)
+    results = [scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(hits[: request.top_k], 1)]
+    answered = [name for name in state.legs if name in legs and legs[name].error is None]
+    for name in state.legs:
+        error = legs[name].error if name in legs else None
+        if error is not None:
+            warnings.append(f"the {name} leg did not answer: {error}")
+    if found.fusion != request.fusion:
+        warnings.append("the legs' scores were not completed in time; the order is that of rrf")
+    timings = dict(state.timings)
+    for name in answered:
+        warnings += legs[name].warnings
+        timings[f"{name}_leg"] = legs[name].milliseconds
+    timings["total"] = (time.perf_counter() - request.started) * 1000
+    embedding = collection.embedding
+    is_cosine = collection.distance.name == "cosine"
+    similarities = [hit.vector_score for hit in results if hit.vector_score is not None and is_cosine]
+    return SearchResults(
+        results,
+        mode=_mode(answered),
+        requested_mode=request.mode or _mode(state.legs),
+        embedding_model=embedding.model if embedding is not None and "vector" in answered else None,
+        reranker_model=reranker,
+        fusion=found.fusion if len(answered) > 1 else None,
+        leg_hits={name: len(legs[name].keys) for name in answered},
+        timings=timings,
+        query_cached=state.query_cached,
+        best_similarity=max(similarities, default=None),
+        coverage=max((hit.coverage for hit in results if hit.coverage is not None), default=None),
+        warnings=list(dict.fromkeys(warnings)),
+    )
+
+
+def scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
+    """The loaded row with the scores of every stage; two of them can be read from the metadata, too."""
+    hit.rank, hit.vector_rank, hit.keyword_rank = rank, candidate.vector_rank, candidate.keyword_rank
+    for name in STAGE_SCORES:
+        score = getattr(candidate, name)
+        # Adding 0 makes -0.0 an ordinary zero.
+        setattr(hit, name, None if score is None else score + 0.0)
+    hit.metadata = HitMetadata(hit.metadata, hit.vector_score, hit.rerank_score)
+    return hit
+
+
+def _mode(legs: list[str]) -> SearchMode:
+    if legs == ["vector"]:
+        return "vector"
+    return "keyword" if legs == ["keyword"] else "hybrid"

@@ -1,0 +1,253 @@
+"""The database's stages: legs, score completion, fusion, rows; all in one snapshot unless a leg fails."""
+
+from __future__ import annotations
+
+import math
+import time
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from semlex.errors import ModelError, SemlexError
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, candidates_of, fuse, fuse_completed, vector_weight
+from semlex.search.planner import candidate_depth, plan_legs, rows_wanted
+from semlex.search.request import MAX_CANDIDATES
+from semlex.search.score_completion import completed_scores, without_excluded
+from semlex.search.state import Found
+from semlex.store.postgres.settings import set_local
+from semlex.store.query.chunks import load_results
+from semlex.store.query.filters import unknown_fields
+from semlex.store.query.run import run_legs
+from semlex.store.query.score_calibration import Calibration
+from semlex.store.query.vector import register_vector_parameter, vector_leg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.open_collection import OpenCollection
+    from semlex.search.fusion import Candidate, FusionMethod
+    from semlex.search.request import Request
+    from semlex.search.score_completion import Candidates
+    from semlex.search.state import SearchState
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import LegPlan, LegResult
+    from semlex.store.query.score_calibration import Spread
+    from semlex.types.results import SearchResult
+
+DEEPER = 4  # times the candidates, when those that were found are not enough
+# Share of what a deadline leaves that all legs together may take; the rest is for loading the rows of what they found.
+LEGS_SHARE = 0.8
+# Share of the rest that completing the scores may take.
+COMPLETION_SHARE = 0.5
+# Seconds that looking for the fields of a filter may take, when nothing passed it.
+LOOK_SECONDS = 1.0
+
+
+class Retrieval:
+    """Finds the hits of a search in an open collection.
+
+    Args:
+        opened: The collection.
+        reranks: Whether a reranker orders the hits, which needs more of them.
+    """
+
+    def __init__(self, opened: OpenCollection, *, reranks: bool) -> None:
+        self._database = opened.database
+        self._collection = opened.info
+        self._embedder = opened.models.embedder
+        self._sample = opened.sample
+        self._reranks = reranks
+
+    async def find_enough(self, state: SearchState) -> Found:
+        """Finds hits; again and deeper where that brings rows that are lacking."""
+        request = state.request
+        depth = candidate_depth(request, reranks=self._reranks)
+        found = await self.find(state, depth)
+        if found.is_short:
+            # Rows were deleted outside semlex: their vectors are still there. Look again past them, exactly.
+            found = await self.find(state, depth, exact=True)
+        while found.has_exclusions and len(found.hits) < request.top_k and depth < MAX_CANDIDATES:
+            # The nearest chunks hold words that the query excludes: look among more of them, if there are more. What
+            # holds a phrase has its words, too, and was found by them.
+            if len(found.results["vector"].keys) < depth or found.results["keyword"].has_phrases:
+                break
+            depth = min(depth * DEEPER, MAX_CANDIDATES)
+            found = await self.find(state, depth)
+        return found
+
+    async def find(self, state: SearchState, depth: int, *, exact: bool = False) -> Found:
+        """Finds the hits among so many candidates of each leg.
+
+        Args:
+            state: The search.
+            depth: Candidates of each leg.
+            exact: Whether the vector leg goes round its index.
+        """
+        request = state.request
+        plans = plan_legs(state, self._collection, depth, exact=exact)
+        remaining = request.remaining()
+        # The server measures each statement by itself.
+        seconds = None if remaining is None or not plans else remaining * LEGS_SHARE / len(plans)
+
+        async def search(snapshot: Snapshot) -> Found | dict[str, LegResult]:
+            register_vector_parameter(snapshot.connection)
+            await limit(snapshot.connection, seconds)
+            return await self._search(snapshot, state, plans, depth, exact=exact)
+
+        started = time.perf_counter()
+        found = await self._database.read_snapshot("search", search, deadline=request.remaining())
+        if not isinstance(found, Found):
+            results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
+
+            async def load(snapshot: Snapshot) -> Found:
+                return await self._load(snapshot, state, results)
+
+            found = await self._database.read_snapshot("search", load, deadline=request.remaining())
+        state.add_time("database", time.perf_counter() - started)
+        return found
+
+    async def _search(
+        self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, *, exact: bool
+    ) -> Found | dict[str, LegResult]:
+        """The hits; or the results up to the first leg that failed, whose failure has ended the transaction."""
+        request = state.request
+        is_completed = request.fusion == "completed" and len(plans) == len(LEGS)
+        run = await run_legs(snapshot, plans, self._calibration(state) if is_completed else None)
+        results = run.results
+        if len(results) < len(plans) or any(result.error for result in results.values()):
+            return results
+        nearest = results.get("vector")
+        if nearest is not None and len(nearest.keys) < depth and request.condition.is_empty and not exact:
+            # The index may stop early (dead rows, its own limits); an exact scan tells whether more exist.
+            again = vector_leg(self._collection, query_vector(state), depth, request.condition, exact=True)
+            complete = (await run_legs(snapshot, [again])).results
+            if complete["vector"].error is not None:
+                return results  # out of time: what the index found is the result
+            results |= complete
+        return await self._load(snapshot, state, state.failed | results, run.spread)
+
+    async def _load(
+        self, snapshot: Snapshot, state: SearchState, results: dict[str, LegResult], spread: Spread | None = None
+    ) -> Found:
+        """The rows of the best candidates.
+
+        Args:
+            snapshot: That of the legs, or another when one of them failed.
+            state: The search.
+            results: Of all legs.
+            spread: What the vector leg's scores are measured against, where that is known.
+        """
+        good = {name: result for name, result in results.items() if result.error is None}
+        if not good:
+            raise next(result.error for result in results.values() if result.error is not None)
+        candidates = await without_excluded(snapshot, good)
+        fused, fusion = await self._fuse(snapshot, state, candidates, spread)
+        await limit(snapshot.connection, state.request.remaining())
+        postings = good["keyword"].postings if "keyword" in good else None
+        wanted = rows_wanted(state.request, reranks=self._reranks)
+        hits: list[tuple[Candidate, SearchResult]] = []
+        dropped = 0
+        # Rows that are gone are replaced by the next candidates.
+        while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
+            keys = [candidate.key for candidate in batch]
+            loaded = await load_results(snapshot.connection, self._collection, keys, state.request.text, postings)
+            hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
+            dropped += len(batch) - len(loaded)
+        is_short = dropped > 0 and len(hits) < wanted
+        return Found(results, fusion, hits, is_short=is_short, has_exclusions=candidates.has_exclusions)
+
+    async def _fuse(
+        self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
+    ) -> tuple[Iterator[Candidate], FusionMethod]:
+        """Candidates, best first, and the fusion that ordered them; one leg's own order is kept."""
+        request, results, union = state.request, candidates.results, candidates.union
+        if len(results) < len(LEGS):
+            return candidates_of(results, union), request.fusion
+        if request.fusion != "completed":
+            fused = fuse(results, union, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k)
+            return fused, request.fusion
+        remaining = request.remaining()
+        if remaining is None:
+            return await self._complete(snapshot, state, candidates, spread), "completed"
+        completed: Iterator[Candidate] | None = None
+        async with snapshot.in_time():
+            await limit(snapshot.connection, remaining * COMPLETION_SHARE)
+            completed = await self._complete(snapshot, state, candidates, spread)
+        return (fuse(results, union, method="rrf"), "rrf") if completed is None else (completed, "completed")
+
+    async def _complete(
+        self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None
+    ) -> Iterator[Candidate]:
+        """Candidates by both legs' scores of all that either found."""
+        declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
+        weight = vector_weight(state.request.weights, declared)
+        results, union = candidates.results, candidates.union
+        scores = candidates.scores or await completed_scores(snapshot, results, union)
+        spread = spread or await self._calibration(state).spread(snapshot)
+        return fuse_completed(results, union, scores, spread=spread, weight=weight)
+
+    def _calibration(self, state: SearchState) -> Calibration:
+        return Calibration(self._sample, self._collection, query_vector(state))
+
+    async def unknown_fields(self, request: Request) -> list[str]:
+        """Why nothing may have passed the filter, as far as that can be told soon."""
+        remaining = request.remaining()
+        seconds = LOOK_SECONDS if remaining is None else min(LOOK_SECONDS, remaining)
+
+        async def look(snapshot: Snapshot) -> list[str]:
+            await limit(snapshot.connection, seconds)
+            async with snapshot.in_time():
+                return await unknown_fields(snapshot.connection, self._collection.names, request.condition)
+            return []  # it took too long
+
+        try:
+            return await self._database.read_snapshot("look at the filter's fields", look, deadline=remaining)
+        except SemlexError:
+            return []  # the results are good without the hint
+
+
+async def run_remaining_legs(
+    database: Database, plans: list[LegPlan], results: dict[str, LegResult], seconds: float | None, request: Request
+) -> dict[str, LegResult]:
+    """Runs the legs that a failure of another cut off, each in a transaction of its own (and so its own snapshot).
+
+    Args:
+        database: An open database.
+        plans: All legs.
+        results: Those that are there.
+        seconds: Time limit of each statement, or None.
+        request: Has the deadline.
+
+    Returns:
+        The results of all legs.
+
+    Raises:
+        SearchTimeoutError: The server did not answer in time.
+    """
+    for plan in plans:
+        if plan.name in results:
+            continue
+
+        async def run(snapshot: Snapshot, plan: LegPlan = plan) -> dict[str, LegResult]:
+            await limit(snapshot.connection, seconds)
+            return (await run_legs(snapshot, [plan])).results
+
+        results = results | await database.read_snapshot(f"{plan.name} leg", run, deadline=request.remaining())
+    return results
+
+
+async def limit(connection: Connection, seconds: float | None) -> None:
+    """Lets no statement of this transaction take longer."""
+    if seconds is not None:
+        await set_local(connection, statement_timeout=math.ceil(seconds * 1000))
+
+
+def query_vector(state: SearchState) -> NDArray[np.float32]:
+    """The query's vector."""
+    if state.vector is None:
+        raise ModelError("the vector leg ran without a vector")
+    return state.vector

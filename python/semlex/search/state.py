@@ -1,0 +1,63 @@
+"""What the stages of one search hand on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.search.fusion import Candidate, FusionMethod
+    from semlex.search.request import Request
+    from semlex.store.query.leg import LegResult
+    from semlex.types.results import SearchResult
+
+
+@dataclass(slots=True)
+class SearchState:
+    """One search.
+
+    Attributes:
+        request: What is asked.
+        legs: Those that are wanted, ``vector`` before ``keyword``.
+        vector: The query's, float32, shape (d,); None without a vector leg, or where embedding failed.
+        query_cached: Whether the vector was in memory.
+        failed: Legs that failed before the database was asked.
+        with_phrases: Whether chunks without the query's phrases are left out.
+        timings: Stage -> milliseconds.
+        warnings: What the user should know.
+    """
+
+    request: Request
+    legs: list[str]
+    vector: NDArray[np.float32] | None
+    query_cached: bool = False
+    failed: dict[str, LegResult] = field(default_factory=dict)
+    with_phrases: bool = True
+    timings: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def add_time(self, stage: str, seconds: float) -> None:
+        """Adds to the time of a stage."""
+        self.timings[stage] = self.timings.get(stage, 0.0) + seconds * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the database part of a search brings.
+
+    Attributes:
+        results: Of each leg, failed ones included.
+        fusion: What ordered the hits.
+        hits: Best first.
+        is_short: Whether rows of candidates were gone, and too few are left.
+        has_exclusions: Whether the query's words left out chunks that the vector leg found.
+    """
+
+    results: dict[str, LegResult]
+    fusion: FusionMethod
+    hits: list[tuple[Candidate, SearchResult]]
+    is_short: bool
+    has_exclusions: bool

@@ -1,0 +1,321 @@
+"""One query to the keyword index: what is sent, what is read, which chunks are best, and exact scores of any others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import compress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from psycopg import sql
+
+from semlex import _core
+from semlex.errors import AnalyzerVersionError
+from semlex.store.keyword.bm25.query import AnalysedQuery
+from semlex.store.keyword.bm25.read import (
+    IndexRows,
+    expected_state,
+    given_rows,
+    index_statement,
+    rows_statement,
+    state_statement,
+)
+from semlex.store.query.filters import Filter
+from semlex.store.query.leg import KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays, key_order
+from semlex.store.query.run import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.store.keyword.bm25.read import IndexState, MissingRow
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key, ScoreQuery
+    from semlex.store.schema.names import Names
+
+# A filter that keeps at most so many chunks is read as a list of their ids; of a wider one the best candidates are
+# checked, and more of them until there are enough.
+NARROW_FILTER_ROWS = 20_000
+DEEPER = 4
+# The id of no chunk.
+NO_CHUNK = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Leg:
+    """The best chunks of one query.
+
+    Attributes:
+        names: The collection's tables.
+        query: The query.
+        limit: Rows wanted.
+        condition: Filter over the chunk's row.
+    """
+
+    name: ClassVar[str] = "keyword"
+    settings: ClassVar[dict[str, str | int]] = {}
+
+    names: Names
+    query: AnalysedQuery
+    limit: int
+    condition: Filter
+
+    @property
+    def side_column(self) -> SideColumn | None:
+        """The id of a chunk; None where its text would have to be read, too."""
+        return None if self.query.reads_texts else SideColumn(sql.SQL("c.keyword_id"))
+
+    def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg:
+        """What the index holds for this query, and the ids that a narrow filter keeps.
+
+        Or, when the index is probably what it was: whether it is, and what is still missing: rows of the index, or else
+        the keys of the best chunks.
+        """
+        query, plan = self.query, self.query.plan
+        if self.condition.is_empty and query.index.is_steady:
+            expected, state, missing = expected_state(plan), state_statement(self.names), plan.missing
+            if missing:
+                statements = (state, rows_statement(self.names, missing))
+                return ExpectingBm25Leg(self, side_column, statements, expected, missing)
+            postings = query.index.postings.complete(plan, ())
+            best = query.best(postings, query.depth(self.limit))
+            statements = (state, self.keys_of(best[0], self.condition, side_column))
+            return ExpectingBm25Leg(self, side_column, statements, expected, missing, (postings, best))
+        index = index_statement(self.names, plan)
+        if self.condition.is_empty:
+            return PreparedBm25Leg(self, side_column, (index,))
+        text = sql.SQL("SELECT c.keyword_id FROM {} AS c WHERE {} LIMIT {}").format(
+            self.names.chunk, self.condition.expression, sql.Literal(NARROW_FILTER_ROWS + 1)
+        )
+        return PreparedBm25Leg(self, side_column, (index, Statement(text, self.condition.parameters)))
+
+    def keys_of(self, ids: NDArray[np.int64], condition: Filter, side_column: SideColumn | None) -> Statement:
+        """Of those of the chunks that exist and pass the filter: key, id, side column, texts."""
+        column = side_column or SideColumn(sql.SQL("NULL"))
+        text = sql.SQL(
+            "SELECT c.document_id, c.chunk_id, c.keyword_id, {column}{texts} FROM {chunk} AS c "
+            "WHERE c.keyword_id = ANY(%(ids)s::bigint[]) AND {condition}"
+        ).format(
+            column=column.expression,
+            texts=self.query.text_columns,
+            chunk=self.names.chunk,
+            condition=condition.expression,
+        )
+        # As text: that costs the driver less than a list of numbers.
+        array = "{" + ",".join(map(str, ids.tolist())) + "}"
+        return Statement(text, {"ids": array, **condition.parameters, **column.parameters})
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBm25Leg:
+    """A query whose index is read in full, as far as it is not in memory.
+
+    Attributes:
+        leg: The query.
+        side_column: The other leg's.
+        statements: The index, and the ids that a filter keeps.
+    """
+
+    leg: Bm25Leg
+    side_column: SideColumn | None
+    statements: tuple[Statement, ...]
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """Scores, and finds the keys of the best chunks."""
+        leg, (index, *kept) = self.leg, rows
+        query, cache = leg.query, leg.query.index
+        postings = _postings(leg, query, IndexRows(index))
+        if postings.missing_languages:
+            # Chunks in a language that was not seen here before: once more, with the query analysed in it, too.
+            cache.languages.update(postings.missing_languages)
+            query = AnalysedQuery.of(cache, query.text, with_phrases=query.with_phrases)
+            leg = Bm25Leg(leg.names, query, leg.limit, leg.condition)
+            index = await fetch(snapshot, index_statement(leg.names, query.plan))
+            postings = _postings(leg, query, IndexRows(index))
+        allowed = None
+        if kept and len(kept[0]) <= NARROW_FILTER_ROWS:
+            allowed = np.array([row[0] for row in kept[0]], dtype=np.int64)
+        return await _result(snapshot, leg, self.side_column, postings, allowed)
+
+
+Best = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectingBm25Leg:
+    """A query to an index that probably is what it was at the last search.
+
+    Attributes:
+        leg: The query.
+        side_column: The other leg's.
+        statements: The state of the index, and what is missing.
+        expected: The state that the index is expected to have.
+        missing: Rows of the index that are not in memory.
+        in_memory: When none is missing: the index, and the best chunks, whose keys are asked for.
+    """
+
+    leg: Bm25Leg
+    side_column: SideColumn | None
+    statements: tuple[Statement, Statement]
+    expected: IndexState
+    missing: list[MissingRow]
+    in_memory: tuple[_core.PostingSnapshot, Best] | None = None
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """Takes the answer when the index is what it was; otherwise what came is thrown away, and the index read."""
+        leg, (state, found) = self.leg, rows
+        cache = leg.query.index
+        if state != [(_core.ANALYZER_VERSION, *self.expected)]:
+            statement = index_statement(leg.names, leg.query.plan)
+            anew = PreparedBm25Leg(leg, self.side_column, (statement,))
+            return await anew.read(snapshot, [await fetch(snapshot, statement)])
+        cache.saw(self.expected)
+        if self.in_memory is not None:
+            postings, best = self.in_memory
+            return await _result(snapshot, leg, self.side_column, postings, first=(best, found))
+        postings = cache.postings.complete(leg.query.plan, given_rows(self.missing, found))
+        return await _result(snapshot, leg, self.side_column, postings)
+
+
+def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.PostingSnapshot:
+    """The index as it was read.
+
+    Raises:
+        AnalyzerVersionError: The index was made by another version of the analyzer.
+        DamagedSegmentError: A row is not what was written.
+    """
+    cache, collection = query.index, leg.names.collection
+    if rows.analyzer_version != _core.ANALYZER_VERSION:
+        raise AnalyzerVersionError(
+            f"the keyword index of collection {collection!r} was made by version "
+            f"{rows.analyzer_version} of the analyzer, this is version {_core.ANALYZER_VERSION}; rebuild "
+            f"it with: semlex reindex --lexical --collection {collection}"
+        )
+    cache.saw(rows.state)
+    return cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings)
+
+
+async def _result(
+    snapshot: Snapshot,
+    leg: Bm25Leg,
+    side_column: SideColumn | None,
+    postings: _core.PostingSnapshot,
+    allowed: NDArray[np.int64] | None = None,
+    *,
+    first: tuple[Best, list[Any]] | None = None,
+) -> LegResult:
+    """The best chunks.
+
+    Args:
+        snapshot: What the index was read in.
+        leg: The query.
+        side_column: The other leg's.
+        postings: Everything that the query needs.
+        allowed: Ids of the only chunks that may be found.
+        first: The best chunks and the rows of `Bm25Leg.keys_of`, when they are known.
+    """
+    query = leg.query
+    condition = leg.condition if allowed is None else Filter()
+    found: list[tuple[float, Key, Any]] = []
+    depth, looked_at = query.depth(leg.limit), 0
+    warnings: list[str] = []
+    while True:
+        if first is not None:
+            (ids, scores), rows = first
+        else:
+            ids, scores = query.best(postings, depth, allowed)
+            rows = await fetch(snapshot, leg.keys_of(ids[looked_at:], condition, side_column))
+        score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
+        held = query.hold_phrases([row[4:] for row in rows])
+        found += [(score_of[row[2]], (row[0], row[1]), row[3]) for row in compress(rows, held)]
+        first, looked_at = None, len(ids)
+        if len(found) >= leg.limit or looked_at < depth:
+            break
+        if query.reads_texts and not query.texts_left(looked_at):
+            warnings.append(f"the phrase was looked for in the best {looked_at} texts with its words only")
+            break
+        # Some were left out by the filter, by a phrase, or were deleted by another client since.
+        depth = query.depth(depth * DEEPER)
+    # Whether every chunk that may be found was: then no other one holds the phrases.
+    found_all = looked_at < depth and len(found) <= leg.limit
+    found.sort(key=lambda entry: (-entry[0], *key_order(entry[1])))
+    del found[leg.limit :]
+    return LegResult(
+        [key for _, key, _ in found],
+        np.array([score for score, _, _ in found], dtype=np.float64),
+        side_values=[value for _, _, value in found] if side_column else None,
+        scorer=Bm25Scorer(leg.names, query, postings, query.texts_left(looked_at), found_all=found_all),
+        has_exclusions=query.excludes,
+        has_phrases=query.wants_phrases,
+        postings=postings,
+        warnings=(*warnings, *query.warnings(postings)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Scorer(Scorer):
+    """Scores of other chunks; NaN for one that the query itself leaves out, or that is gone.
+
+    Attributes:
+        names: The collection's tables.
+        query: The query.
+        postings: What it needs of the index.
+        texts_left: In how many more texts phrases may be looked for.
+        found_all: Whether the leg found every chunk that it may find.
+    """
+
+    names: Names
+    query: AnalysedQuery
+    postings: _core.PostingSnapshot
+    texts_left: int
+    found_all: bool
+
+    def scores_from_column(self, values: list[int | None]) -> NDArray[np.float64] | None:
+        """The scores by the ids; None where a phrase has to be looked for in the texts."""
+        return None if self.query.reads_texts else self.scores_by_id(values)
+
+    def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
+        """Reads the ids by key, and the texts where phrases are looked for."""
+        if self.query.wants_phrases and self.found_all:
+            return KnownScores(np.full(len(keys), np.nan))
+        text = sql.SQL(
+            "SELECT c.keyword_id{texts} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "WITH ORDINALITY AS k(document_id, chunk_id, number) "
+            "LEFT JOIN {chunk} AS c ON k.number <= {most} AND c.document_id = k.document_id "
+            "AND c.chunk_id = k.chunk_id ORDER BY k.number"
+        ).format(
+            texts=self.query.text_columns,
+            chunk=self.names.chunk,
+            most=sql.Literal(self.texts_left if self.query.reads_texts else len(keys)),
+        )
+        return Bm25Scores((Statement(text, key_arrays(keys)),), self)
+
+    def scores_by_id(self, ids: Sequence[int | None]) -> NDArray[np.float64]:
+        """The scores of chunks by their ids in the index; NaN for None."""
+        options = self.query.index.options
+        also = np.array([NO_CHUNK if keyword_id is None else keyword_id for keyword_id in ids], dtype=np.int64)
+        return self.postings.search(0, k1=options.k1, b=options.b, also=also)[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Scores:
+    """Ids of chunks, with the texts that phrases are looked for in.
+
+    Attributes:
+        statements: One.
+        scorer: Of the query.
+    """
+
+    statements: tuple[Statement]
+    scorer: Bm25Scorer
+
+    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """The scores of those that hold the phrases; NaN for the others."""
+        ids = [row[0] for row in rows[0]]
+        existing = [number for number, keyword_id in enumerate(ids) if keyword_id is not None]
+        held = self.scorer.query.hold_phrases([rows[0][number][1:] for number in existing])
+        for number, holds in zip(existing, held, strict=True):
+            if not holds:
+                ids[number] = None
+        return self.scorer.scores_by_id(ids)

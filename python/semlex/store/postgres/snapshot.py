@@ -1,0 +1,105 @@
+"""One state of the database for all statements of a read transaction, sent to it in few round trips."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from semlex.store.postgres.settings import READ_SETTINGS, is_told, set_local
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from semlex.store.postgres.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A REPEATABLE READ, READ ONLY transaction.
+
+    Attributes:
+        connection: In the transaction.
+        pipeline: That of the whole transaction; None where its beginning was not pipelined.
+    """
+
+    connection: Connection
+    pipeline: psycopg.AsyncPipeline | None = None
+
+    @asynccontextmanager
+    async def in_one_go(self) -> AsyncIterator[None]:
+        """Sends the statements of the block at once; at its end all are answered, or the first failure is raised.
+
+        Afterwards the connection can be used as far as its transaction allows.
+        """
+        if self.pipeline is None:
+            async with _pipelined(self.connection):
+                yield
+            return
+        # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
+        try:
+            yield
+            await self.pipeline.sync()
+        except psycopg.Error:
+            if not self.connection.closed:
+                with suppress(psycopg.Error):  # the rest of the answers
+                    await self.pipeline.sync()
+            raise
+
+    @asynccontextmanager
+    async def in_time(self) -> AsyncIterator[None]:
+        """Ends the block where a statement of it takes longer than its time limit.
+
+        The transaction goes on either way, with the settings that it had.
+        """
+        with suppress(psycopg.errors.QueryCanceled):
+            async with self.connection.transaction():
+                yield
+
+
+@asynccontextmanager
+async def open_snapshot(connection: Connection) -> AsyncIterator[Snapshot]:
+    """A snapshot in a transaction of its own.
+
+    Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
+    own block of a transaction waits three times, which is longer than a search of words takes.)
+
+    Args:
+        connection: In no transaction.
+    """
+    if not connection.autocommit:
+        # The user's own: the driver begins a transaction by itself before any statement.
+        async with connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await set_local(connection, **READ_SETTINGS)
+            yield Snapshot(connection)
+        return
+    try:
+        async with _pipelined(connection) as pipeline:
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            await set_local(connection, **READ_SETTINGS)
+            if not is_told(connection):
+                # The driver encodes parameters by what the server has told, which it does with its next answer.
+                await pipeline.sync()
+            yield Snapshot(connection, pipeline)
+            await connection.execute("COMMIT")
+    except BaseException:
+        if not connection.closed:
+            with suppress(psycopg.Error):  # what happened first is what is told
+                await connection.rollback()
+        raise
+
+
+@asynccontextmanager
+async def _pipelined(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
+    """The driver's block, which would write to the log that it could not end after an error in it."""
+    async with AsyncExitStack() as block:
+        pipeline = await block.enter_async_context(connection.pipeline())
+        try:
+            yield pipeline
+        except BaseException:
+            with suppress(psycopg.Error):
+                await block.aclose()
+            raise

@@ -1,0 +1,248 @@
+"""A leg of a search in its three states, as values: planned, prepared to be sent, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from uuid import UUID
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from psycopg import sql
+
+    from semlex import _core
+    from semlex.store.postgres.snapshot import Snapshot
+
+Key = tuple[UUID, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL with its values.
+
+    Attributes:
+        text: The statement; bytes when it was rendered before.
+        parameters: Values bound by name.
+    """
+
+    text: sql.Composed | bytes
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SideColumn:
+    """An SQL column that one leg adds to the other leg's SELECT, to score those chunks without another round trip.
+
+    Attributes:
+        expression: SQL over the chunk's row (alias ``c``).
+        parameters: Values bound by name in it.
+    """
+
+    expression: sql.Composable
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+class LegPlan(Protocol):
+    """One way of finding chunks."""
+
+    @property
+    def name(self) -> str:
+        """``vector`` or ``keyword``."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, str | int]:
+        """Settings of the leg's transaction."""
+        ...
+
+    @property
+    def side_column(self) -> SideColumn | None:
+        """The column that this leg adds to the other leg's SELECT."""
+        ...
+
+    def prepare(self, side_column: SideColumn | None) -> PreparedLeg:
+        """The leg as it is sent.
+
+        Called when the legs before this one are on their way, so what it computes costs no time that the server does
+        not need anyway.
+
+        Args:
+            side_column: The column that the other leg adds to this leg's SELECT.
+        """
+        ...
+
+
+class PreparedLeg(Protocol):
+    """A leg that is ready to be sent, with all that reading its rows takes."""
+
+    @property
+    def statements(self) -> Sequence[Statement]:
+        """Sent with those of the other legs in one go."""
+        ...
+
+    async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
+        """Makes the result of the rows of each statement; may read more of the same snapshot."""
+        ...
+
+
+class PlainKeywordLeg:
+    """A keyword leg without side columns: sent as it is planned. Subclasses are `PreparedLeg`, too."""
+
+    name: ClassVar[str] = "keyword"
+    settings: ClassVar[dict[str, str | int]] = {}
+    side_column: ClassVar[None] = None
+
+    def prepare(self, side_column: SideColumn | None) -> Self:
+        """Itself: it takes no other leg's column."""
+        del side_column
+        return self
+
+
+class ScoreQuery(Protocol):
+    """What has to be read for a leg's exact scores of chunks that another leg found."""
+
+    @property
+    def statements(self) -> Sequence[Statement]:
+        """Sent with those of other queries in one go."""
+        ...
+
+    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """The scores, of the rows of each statement: float64, shape (n,), one a chunk; NaN for one that has none."""
+        ...
+
+
+class Scorer(Protocol):
+    """A leg's exact scores of chunks that another leg found."""
+
+    def scores_from_column(self, values: list[Any]) -> NDArray[np.float64] | None:
+        """The scores of chunks by the values of the leg's side column.
+
+        Returns:
+            float64, shape (n,), NaN for a chunk that has none; or None where the values do not suffice.
+        """
+        del values
+        return None
+
+    def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
+        """What has to be read for the scores of chunks whose side column is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LegResult:
+    """What a leg found, or why it found nothing.
+
+    Attributes:
+        keys: (document_id, chunk_id), best first.
+        scores: float64, shape (n,), the leg's own scores.
+        milliseconds: From sending to the last row; the legs of one pipeline overlap.
+        error: What went wrong, or None.
+        side_values: The other leg's side column for each chunk; None when there was none.
+        scorer: Scores chunks that the other leg found.
+        has_exclusions: Whether a score of NaN means that the query's own words leave the chunk out.
+        has_phrases: Whether chunks without the query's phrases were left out.
+        postings: The keyword index as the leg read it; knows which share of the query's weight a chunk holds.
+        warnings: What the user should know of this result.
+    """
+
+    keys: list[Key]
+    scores: NDArray[np.float64]
+    milliseconds: float = 0.0
+    error: BaseException | None = None
+    side_values: list[Any] | None = None
+    scorer: Scorer | None = None
+    has_exclusions: bool = False
+    has_phrases: bool = False
+    postings: _core.PostingSnapshot | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoresInOrder:
+    """A statement that returns one score a chunk, in the order that was asked for.
+
+    Attributes:
+        statements: The statement; NULL is NaN.
+    """
+
+    statements: tuple[Statement]
+
+    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """The scores."""
+        return scores_in_column([row[0] for row in rows[0]])
+
+
+@dataclass(frozen=True, slots=True)
+class KnownScores:
+    """Scores that are known without a statement.
+
+    Attributes:
+        known: float64, shape (n,).
+    """
+
+    known: NDArray[np.float64]
+
+    @property
+    def statements(self) -> tuple[()]:
+        """Nothing to read."""
+        return ()
+
+    def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
+        """The scores."""
+        del rows
+        return self.known
+
+
+def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
+    """Keys as the values of two arrays, ``document_ids`` and ``chunk_ids``."""
+    return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
+
+
+def scores_by_key(statement: Statement, keys: Sequence[Key]) -> ScoresInOrder:
+    """The query of a statement that takes `key_arrays` and returns one score a key, in their order; NULL is NaN."""
+    return ScoresInOrder((Statement(statement.text, {**statement.parameters, **key_arrays(keys)}),))
+
+
+def key_order(key: Key) -> tuple[int, str]:
+    """Sorts as Postgres sorts (document_id, chunk_id): numbers like their bytes, code points like UTF-8."""
+    return key[0].int, key[1]
+
+
+def in_key_order(keys: Iterable[Key]) -> list[Key]:
+    """Keys by (document_id, chunk_id)."""
+    return sorted(keys, key=key_order)
+
+
+def scores_in_column(values: list[float | None]) -> NDArray[np.float64]:
+    """Scores that a column holds: float64, shape (n,), NaN for NULL."""
+    return np.array(values, dtype=np.float64)
+
+
+def ranked(
+    rows: Sequence[Sequence[Any]],
+    scorer: Scorer,
+    *,
+    with_side_values: bool = False,
+    warnings: tuple[str, ...] = (),
+) -> LegResult:
+    """The result of rows that begin with document_id, chunk_id, score.
+
+    Args:
+        rows: Best first.
+        scorer: Scores other chunks.
+        with_side_values: Whether the next column is the other leg's side column.
+        warnings: What the user should know.
+    """
+    scores = np.array([row[2] for row in rows], dtype=np.float64)
+    side_values = [row[3] for row in rows] if with_side_values else None
+    keys = [(row[0], row[1]) for row in rows]
+    return LegResult(keys, scores, side_values=side_values, scorer=scorer, warnings=warnings)
+
+
+def failed_leg(error: BaseException, milliseconds: float = 0.0) -> LegResult:
+    """The result of a leg that could not answer."""
+    return LegResult([], np.empty(0, dtype=np.float64), milliseconds, error)

@@ -1,0 +1,139 @@
+"""Runs the legs of a search, pipelined in one snapshot; a leg that fails does not take the others with it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.pq import ExecStatus
+
+from semlex.errors import SemlexError
+from semlex.store.postgres.errors import is_retryable, translate
+from semlex.store.postgres.settings import set_local
+from semlex.store.query.leg import failed_leg
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import LegPlan, LegResult, PreparedLeg, ScoreQuery, Statement
+    from semlex.store.query.score_calibration import Calibration, Spread
+
+Cursor = psycopg.AsyncCursor[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LegRun:
+    """What the legs answered.
+
+    Attributes:
+        results: By the leg's name. After the first failure the server ignores the rest of the pipeline: legs behind it
+            are missing.
+        spread: Of the query's similarities, where it was asked for and the sample is in memory.
+    """
+
+    results: dict[str, LegResult]
+    spread: Spread | None = None
+
+
+@dataclass(slots=True)
+class _Sent:
+    """Legs that were sent.
+
+    Attributes:
+        legs: Name, what was sent, and the cursors of its statements.
+        failure: The first one.
+        spread: As `LegRun`.
+    """
+
+    legs: dict[str, tuple[PreparedLeg, list[Cursor]]] = field(default_factory=dict)
+    failure: psycopg.Error | None = None
+    spread: Spread | None = None
+
+
+async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None = None) -> LegRun:
+    """Sends all legs at once and reads their results.
+
+    Args:
+        snapshot: Broken afterwards if a leg failed.
+        plans: In the order of the results.
+        calibration: What the vector leg's scores will be measured against; computed while the server works.
+    """
+    started = time.perf_counter()
+    sent = await _send(snapshot, plans, calibration)
+    results: dict[str, LegResult] = {}
+    for plan in plans:
+        prepared, cursors = sent.legs.get(plan.name, (None, []))
+        if prepared is None or not all(map(_is_answered, cursors)):
+            if sent.failure is not None:
+                results[plan.name] = failed_leg(translate(sent.failure, f"{plan.name} leg"), _milliseconds(started))
+            break
+        try:
+            result = await prepared.read(snapshot, [await cursor.fetchall() for cursor in cursors])
+        except SemlexError as error:
+            result = failed_leg(error)
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            results[plan.name] = failed_leg(translate(error, f"{plan.name} leg"), _milliseconds(started))
+            break
+        results[plan.name] = replace(result, milliseconds=_milliseconds(started))
+    return LegRun(results, sent.spread)
+
+
+async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None) -> _Sent:
+    """Sends the statements of all legs in one go."""
+    sent = _Sent()
+    try:
+        async with snapshot.in_one_go():
+            for plan in plans:
+                if plan.settings:
+                    await set_local(snapshot.connection, **plan.settings)
+                prepared = plan.prepare(next((other.side_column for other in plans if other is not plan), None))
+                cursors = [await _execute(snapshot.connection, statement) for statement in prepared.statements]
+                sent.legs[plan.name] = prepared, cursors
+            if calibration is not None:
+                sent.spread = calibration.spread_in_memory()
+    except psycopg.Error as error:
+        if is_retryable(error):
+            raise  # the whole transaction is run again
+        sent.failure = error
+    return sent
+
+
+async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str, NDArray[np.float64]]:
+    """Sends all queries in one go; the scores of each."""
+    if not queries:
+        return {}
+    connection = snapshot.connection
+    async with snapshot.in_one_go():
+        sent = {name: [await _execute(connection, one) for one in query.statements] for name, query in queries.items()}
+    rows = {name: [await cursor.fetchall() for cursor in cursors] for name, cursors in sent.items()}
+    return {name: query.scores(rows[name]) for name, query in queries.items()}
+
+
+async def fetch(snapshot: Snapshot, statement: Statement) -> list[Any]:
+    """The rows of a statement. When it fails, the connection can be used again as far as its transaction allows."""
+    async with snapshot.in_one_go():
+        cursor = await _execute(snapshot.connection, statement)
+    return await cursor.fetchall()
+
+
+async def _execute(connection: Connection, statement: Statement) -> Cursor:
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement.text, statement.parameters)
+    return cursor
+
+
+def _is_answered(cursor: Cursor) -> bool:
+    return cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
