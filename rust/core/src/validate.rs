@@ -1,10 +1,11 @@
 //! What a field may hold. Each function returns every rule that the value breaks, so that a caller can fix all at once.
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use half::vec::HalfFloatVecExt;
+
 use crate::fault::{Code, Fault};
-use crate::pgcopy::{
-    MAX_DIMENSIONS, half_from_single, half_refused, not_finite, single_from_half,
-    timestamp as shifted,
-};
+use crate::pgcopy::{MAX_DIMENSIONS, half_refused, not_finite, timestamp as shifted};
 
 /// Bytes of an id: a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id.
 pub const MAX_ID_BYTES: usize = 512;
@@ -119,10 +120,7 @@ fn length(values: &[f32]) -> Option<Fault> {
 
 /// The rules for what is left after rounding to float16.
 fn half_length(values: &[f32]) -> Option<Fault> {
-    let rounded: Vec<f32> = values
-        .iter()
-        .map(|&value| single_from_half(half_from_single(value)))
-        .collect();
+    let rounded = Vec::<f16>::from_f32_slice(values).to_f32_vec();
     if rounded.iter().all(|value| value.is_finite()) {
         length(&rounded)
     } else {

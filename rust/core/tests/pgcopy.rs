@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
+use half::f16;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use semlex_core::pgcopy::{
     Batch, Column, EncodeError, FIRST_MICROSECOND, LAST_MICROSECOND, Lists, OwnedCells,
     OwnedColumn, OwnedLists, OwnedScalar, OwnedSparse, Rows, Scalar, ScalarColumn, Type, decode,
-    half_from_single, single_from_half,
 };
 
 const SCALARS: [Scalar; 9] = [
@@ -66,7 +66,7 @@ fn text() -> impl Strategy<Value = String> {
 
 fn half() -> impl Strategy<Value = f32> {
     any::<u16>()
-        .prop_map(single_from_half)
+        .prop_map(|bits| f16::from_bits(bits).to_f32())
         .prop_filter("finite", |value| value.is_finite())
 }
 
@@ -263,7 +263,7 @@ proptest! {
     fn halfvec_rounds(values in vec(-65519.0_f32..65519.0, 1..40)) {
         let column = OwnedColumn::Halfvec(lists(vec![Some(values.clone())]));
         let bytes = batch(std::slice::from_ref(&column)).encode().expect("in range");
-        let rounded: Vec<f32> = values.iter().map(|&value| single_from_half(half_from_single(value))).collect();
+        let rounded: Vec<f32> = values.iter().map(|&value| f16::from_f32_const(value).to_f32_const()).collect();
         let read = decode(&bytes, &[Type::Halfvec]).expect("our own stream");
         prop_assert_eq!(read, vec![OwnedColumn::Halfvec(lists(vec![Some(rounded)]))]);
     }
@@ -283,6 +283,34 @@ proptest! {
         prop_assert_eq!(fault.row, Some(1));
         prop_assert_eq!(fault.fault.code.name(), "not_finite");
         prop_assert_eq!(fault.fault.actual, Some(format!("component {place}")));
+    }
+}
+
+/// IEEE 754-2019, 4.3.1: the nearest float16, of two the even one.
+#[test]
+fn halfvec_rounds_ties_to_even() {
+    let (mut values, mut expected) = (Vec::new(), Vec::new());
+    for bits in 0..f16::MAX.to_bits() {
+        let (below, above) = (f16::from_bits(bits), f16::from_bits(bits + 1));
+        let tie = f32::midpoint(below.to_f32_const(), above.to_f32_const());
+        let even = if bits % 2 == 0 { below } else { above };
+        for (value, half) in [
+            (tie, even),
+            (tie.next_down(), below),
+            (tie.next_up(), above),
+        ] {
+            values.push(value);
+            expected.push(half.to_f32_const());
+        }
+    }
+    for (values, expected) in values.chunks(9999).zip(expected.chunks(9999)) {
+        let column = OwnedColumn::Halfvec(lists(vec![Some(values.to_vec())]));
+        let bytes = batch(std::slice::from_ref(&column))
+            .encode()
+            .expect("in range");
+        let read = decode(&bytes, &[Type::Halfvec]).expect("our own stream");
+        let expected = OwnedColumn::Halfvec(lists(vec![Some(expected.to_vec())]));
+        assert_eq!(read, vec![expected]);
     }
 }
 

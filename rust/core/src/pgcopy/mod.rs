@@ -8,7 +8,6 @@
 mod buffer;
 mod column;
 mod encode;
-mod half;
 mod owned;
 mod reader;
 mod vectors;
@@ -18,7 +17,6 @@ pub(crate) use encode::timestamp;
 pub(crate) use vectors::{half_refused, not_finite};
 
 pub use column::{Cells, Column, Lists, Rows, ScalarColumn, SparseVectors};
-pub use half::{half_from_single, single_from_half};
 pub use owned::{OwnedCells, OwnedColumn, OwnedLists, OwnedScalar, OwnedSparse};
 pub use reader::{Malformed, decode};
 pub use writer::{Batch, EncodeError};

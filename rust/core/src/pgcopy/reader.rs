@@ -1,6 +1,7 @@
 //! A stream back into columns. Every malformed stream is an error value; memory grows only with what was really there.
 
-use super::half::single_from_half;
+use half::f16;
+
 use super::owned::{OwnedCells, OwnedColumn, OwnedScalar, OwnedSparse};
 use super::{
     EPOCH_MICROSECONDS, FIRST_MICROSECOND, LAST_MICROSECOND, MAX_DIMENSIONS, MAX_SPARSE_DIMENSIONS,
@@ -155,9 +156,7 @@ fn push(column: &mut OwnedColumn, bytes: &[u8]) -> Outcome<()> {
             lists.push(Some(&floats));
         }
         OwnedColumn::Halfvec(lists) => {
-            let floats = components(&mut value, |bytes| {
-                single_from_half(u16::from_be_bytes(bytes))
-            })?;
+            let floats = components(&mut value, |bytes| f16::from_be_bytes(bytes).to_f32())?;
             lists.push(Some(&floats));
         }
         OwnedColumn::Bit(lists) => {

@@ -1,8 +1,10 @@
 //! pgvector's types and `bit(n)` to bytes: the loops that decide how fast a load is.
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
 use super::buffer::{Buffer, Refusal, too_long};
 use super::column::{Lists, SparseVectors};
-use super::half::{HALF_INFINITY, half_from_single};
 use super::{MAX_DIMENSIONS, MAX_SPARSE_DIMENSIONS};
 use crate::fault::{Code, Fault};
 
@@ -12,6 +14,9 @@ const VECTOR_HEADER_BYTES: usize = 4;
 pub(super) const SPARSE_HEADER_BYTES: usize = 12;
 /// Bits that are all set in NaN and infinity, and in no other float32.
 const EXPONENT: u32 = 0x7f80_0000;
+
+/// Components that are rounded to float16 by one call, which looks for the processor's instructions.
+const ROUNDED_AT_ONCE: usize = 256;
 
 pub(super) fn vector_size(dimension: usize, component: usize) -> usize {
     dimension
@@ -51,11 +56,16 @@ pub(super) fn write_vector(values: &[f32], out: &mut Buffer<'_>) -> Result<(), R
 
 pub(super) fn write_halfvec(values: &[f32], out: &mut Buffer<'_>) -> Result<(), Refusal> {
     let (space, _) = vector_space(values, 2, out)?.as_chunks_mut::<2>();
+    let mut rounded = [f16::ZERO; ROUNDED_AT_ONCE];
     let mut refused = false;
-    for (place, value) in space.iter_mut().zip(values) {
-        let half = half_from_single(*value);
-        refused |= half & HALF_INFINITY == HALF_INFINITY;
-        *place = half.to_be_bytes();
+    let blocks = space.chunks_mut(ROUNDED_AT_ONCE);
+    for (places, values) in blocks.zip(values.chunks(ROUNDED_AT_ONCE)) {
+        let halves = rounded.get_mut(..values.len()).unwrap_or_default();
+        halves.convert_from_f32_slice(values);
+        for (place, half) in places.iter_mut().zip(halves) {
+            refused |= !half.is_finite();
+            *place = half.to_be_bytes();
+        }
     }
     if refused {
         Err(half_refused(values).into())
@@ -68,7 +78,7 @@ pub(super) fn write_halfvec(values: &[f32], out: &mut Buffer<'_>) -> Result<(), 
 pub(crate) fn half_refused(values: &[f32]) -> Fault {
     let place = values
         .iter()
-        .position(|value| half_from_single(*value) & HALF_INFINITY == HALF_INFINITY);
+        .position(|value| !f16::from_f32(*value).is_finite());
     match place.and_then(|place| values.get(place)) {
         Some(value) if value.is_finite() => Fault::new(Code::OutOfRange)
             .limit("below 65520")
