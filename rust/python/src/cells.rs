@@ -29,7 +29,7 @@ pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result
             }
             rows.push(Some(start..elements.count()));
         }
-        OwnedColumn::Jsonb(_) => return Err(wrong_type(value, "JSON")), // columns.rs writes those through JsonWriter
+        OwnedColumn::Jsonb(_) => return Err(wrong_type(value, "JSON")), // columns.rs writes those
         OwnedColumn::Bytea(lists) => {
             let bytes = value
                 .cast::<PyBytes>()

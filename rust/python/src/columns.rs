@@ -4,14 +4,14 @@ use numpy::PyUntypedArray;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 use semlex_core::fault::{Code, Fault, FieldFault};
-use semlex_core::json::JsonWriter;
+use semlex_core::json::Limits;
 use semlex_core::pgcopy::{
     Column, MAX_SPARSE_DIMENSIONS, OwnedColumn, OwnedLists, OwnedSparse, Type,
 };
 
 use crate::arrays::{ArraySource, Borrowed, one_dimensional};
 use crate::cells::push;
-use crate::json::write_json;
+use crate::json::append_json;
 use crate::objects::{snapshot, wrong_type};
 
 /// Where a column's values live.
@@ -102,23 +102,21 @@ fn listed(
 }
 
 fn jsonb(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) -> OwnedColumn {
-    let mut writer = JsonWriter::default();
+    let mut values = Vec::new();
     let mut ranges = Vec::with_capacity(rows.len());
     for (row, value) in rows.iter().enumerate() {
-        let start = writer.len();
-        writer.begin_document(start);
+        let start = values.len();
         if value.is_none() {
             ranges.push(None);
-        } else if let Err(fault) = write_json(&mut writer, &value) {
+        } else if let Err(fault) = append_json(&mut values, &value, Limits::default()) {
             faults.push(fault.at(Some(row), name));
-            writer.begin_document(start);
             ranges.push(None);
         } else {
-            ranges.push(Some(start..writer.len()));
+            ranges.push(Some(start..values.len()));
         }
     }
     OwnedColumn::Jsonb(OwnedLists {
-        values: writer.into_bytes(),
+        values,
         rows: ranges,
     })
 }

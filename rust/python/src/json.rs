@@ -1,9 +1,14 @@
-//! Python values to JSON text for `jsonb`: the walk is here, the rules are the core's.
+//! Python values to JSON text for `jsonb`.
+
+use std::cell::Cell;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 use semlex_core::fault::{Code, Fault};
-use semlex_core::json::{JsonWriter, MAX_DIGITS};
+use semlex_core::json::{self, Limits, MAX_DIGITS};
+use serde::ser::{Error, SerializeMap};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::errors::{caught, validation_error};
 use crate::objects::{snapshot, type_name, utf8};
@@ -11,59 +16,109 @@ use crate::objects::{snapshot, type_name, utf8};
 /// An integer of more bits has more than [`MAX_DIGITS`] digits (4300 / log10(2), rounded up).
 const MAX_BITS: u64 = 14_285;
 
-/// Appends `value`. The recursion ends where the writer refuses the next level.
-pub(crate) fn write_json(writer: &mut JsonWriter, value: &Bound<'_, PyAny>) -> Result<(), Fault> {
-    if let Ok(text) = value.cast::<PyString>() {
-        return writer.string(utf8(text)?);
-    }
-    if value.is_none() {
-        return writer.null();
-    }
-    if let Ok(truth) = value.cast::<PyBool>() {
-        return writer.bool(truth.is_true());
-    }
-    if let Ok(integer) = value.cast::<PyInt>() {
-        return write_integer(writer, integer);
-    }
-    if let Ok(float) = value.cast::<PyFloat>() {
-        return writer.f64(float.value());
-    }
-    if let Ok(mapping) = value.cast::<PyDict>() {
-        return write_object(writer, mapping);
-    }
-    let Some(items) = snapshot(value) else {
-        return Err(Fault::new(Code::UnsupportedType).actual(type_name(value)));
+/// Appends the text of a value, or nothing.
+pub(crate) fn append_json(
+    out: &mut Vec<u8>,
+    value: &Bound<'_, PyAny>,
+    limits: Limits,
+) -> Result<(), Fault> {
+    let walk = Walk {
+        max_depth: limits.max_depth,
+        refusal: Cell::new(None),
     };
-    writer.begin_array()?;
-    for item in items.iter() {
-        write_json(writer, &item)?;
-    }
-    writer.end_array()
+    let top = Value {
+        value: value.clone(),
+        depth: 0,
+        walk: &walk,
+    };
+    json::append(out, &top, limits.max_bytes)
+        .map_err(|too_long| walk.refusal.take().unwrap_or(too_long))
 }
 
-fn write_object(writer: &mut JsonWriter, mapping: &Bound<'_, PyDict>) -> Result<(), Fault> {
-    writer.begin_object()?;
-    // A list of the items: walking the dict itself would panic when it changes size under the walk.
-    for item in mapping.items().iter() {
-        let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item
-            .extract()
-            .map_err(|_| Fault::new(Code::UnsupportedType).actual(type_name(mapping)))?;
-        let Ok(text) = key.cast::<PyString>() else {
-            return Err(Fault::new(Code::KeyNotString).actual(type_name(&key)));
-        };
-        writer.key(utf8(text)?)?;
-        write_json(writer, &value)?;
-    }
-    writer.end_object()
+struct Walk {
+    max_depth: usize,
+    /// The first broken rule.
+    refusal: Cell<Option<Fault>>,
 }
 
-fn write_integer(writer: &mut JsonWriter, integer: &Bound<'_, PyInt>) -> Result<(), Fault> {
-    if let Ok(small) = integer.extract::<i64>() {
-        return writer.i64(small);
+/// A value, and how many containers it stands in.
+struct Value<'a, 'py> {
+    value: Bound<'py, PyAny>,
+    depth: usize,
+    walk: &'a Walk,
+}
+
+impl Value<'_, '_> {
+    fn allowed<T, E: Error>(&self, found: Result<T, Fault>) -> Result<T, E> {
+        found.map_err(|fault| {
+            self.walk.refusal.set(Some(fault));
+            E::custom("refused")
+        })
     }
-    if let Ok(small) = integer.extract::<u64>() {
-        return writer.u64(small);
+
+    /// The level below, if there may be one.
+    fn below<E: Error>(&self) -> Result<usize, E> {
+        let max_depth = self.walk.max_depth;
+        let too_deep = || Fault::new(Code::TooDeep).limit(format!("{max_depth} levels"));
+        let fits = self.depth < max_depth;
+        self.allowed(fits.then_some(self.depth + 1).ok_or_else(too_deep))
     }
+
+    fn object<S: Serializer>(&self, mapping: &Bound<'_, PyDict>, to: S) -> Result<S::Ok, S::Error> {
+        let (depth, walk) = (self.below()?, self.walk);
+        let mut object = to.serialize_map(None)?;
+        // A list of the items: walking the dict itself would panic when it changes size under the walk.
+        for item in mapping.items().iter() {
+            let pair = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>();
+            let refused = |_| Fault::new(Code::UnsupportedType).actual(type_name(mapping));
+            let (key, value) = self.allowed(pair.map_err(refused))?;
+            let refused = |_| Fault::new(Code::KeyNotString).actual(type_name(&key));
+            let key = self.allowed(key.cast::<PyString>().map_err(refused).and_then(string))?;
+            object.serialize_entry(key, &Value { value, depth, walk })?;
+        }
+        object.end()
+    }
+}
+
+impl Serialize for Value<'_, '_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let value = &self.value;
+        if let Ok(text) = value.cast::<PyString>() {
+            return to.serialize_str(self.allowed(string(text))?);
+        }
+        if value.is_none() {
+            return to.serialize_unit();
+        }
+        if let Ok(truth) = value.cast::<PyBool>() {
+            return to.serialize_bool(truth.is_true());
+        }
+        if let Ok(integer) = value.cast::<PyInt>() {
+            if let Ok(small) = integer.extract::<i64>() {
+                return to.serialize_i64(small);
+            }
+            return self.allowed(large_integer(integer))?.serialize(to);
+        }
+        if let Ok(float) = value.cast::<PyFloat>() {
+            let finite = Some(float.value()).filter(|it| it.is_finite());
+            let refused = || Fault::new(Code::NotFinite).actual("a number in JSON");
+            return to.serialize_f64(self.allowed(finite.ok_or_else(refused))?);
+        }
+        if let Ok(mapping) = value.cast::<PyDict>() {
+            return self.object(mapping, to);
+        }
+        let items = snapshot(value);
+        let refused = || Fault::new(Code::UnsupportedType).actual(type_name(value));
+        let items = self.allowed(items.ok_or_else(refused))?;
+        let (depth, walk) = (self.below()?, self.walk);
+        to.collect_seq(items.iter().map(|value| Value { value, depth, walk }))
+    }
+}
+
+fn string<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str, Fault> {
+    json::string(utf8(text)?)
+}
+
+fn large_integer(integer: &Bound<'_, PyInt>) -> Result<Box<RawValue>, Fault> {
     let refused = || Fault::new(Code::OutOfRange).limit(format!("{MAX_DIGITS} digits"));
     let bits = integer
         .call_method0("bit_length")
@@ -77,8 +132,12 @@ fn write_integer(writer: &mut JsonWriter, integer: &Bound<'_, PyInt>) -> Result<
         .py()
         .get_type::<PyInt>()
         .call_method1("__repr__", (integer,))
+        .and_then(|text| text.extract::<String>())
         .map_err(|_| refused())?;
-    writer.integer_text(utf8(text.cast::<PyString>().map_err(|_| refused())?)?)
+    if text.trim_start_matches('-').len() > MAX_DIGITS {
+        return Err(refused());
+    }
+    RawValue::from_string(text).map_err(|_| refused())
 }
 
 /// JSON text of a value, as `jsonb` takes it.
@@ -86,10 +145,9 @@ fn write_integer(writer: &mut JsonWriter, integer: &Bound<'_, PyInt>) -> Result<
 pub(crate) fn to_json<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let py = value.py();
     caught(|| {
-        let mut writer = JsonWriter::default();
-        match write_json(&mut writer, value) {
-            Ok(()) => Ok(PyBytes::new(py, &writer.into_bytes())),
-            Err(fault) => Err(validation_error(py, vec![fault.at(None, "value")], None)),
-        }
+        let mut text = Vec::new();
+        append_json(&mut text, value, Limits::default())
+            .map_err(|fault| validation_error(py, vec![fault.at(None, "value")], None))?;
+        Ok(PyBytes::new(py, &text))
     })
 }

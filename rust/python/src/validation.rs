@@ -5,20 +5,20 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use semlex_core::fault::{Code, Fault, FieldFault, sort_by_row};
-use semlex_core::json::{JsonWriter, MAX_BYTES, MAX_DEPTH};
+use semlex_core::json::Limits;
 use semlex_core::pgcopy::{Column, MAX_VALUE_BYTES, Scalar, ScalarColumn, Type};
 use semlex_core::validate::{TextLimits, VectorLimits, id, identifier, text, timestamp, vector};
 
 use crate::columns::Source;
 use crate::errors::{FaultTuple, caught, detached, fault_tuple};
-use crate::json::write_json;
+use crate::json::append_json;
 use crate::objects::{snapshot, utf8, wrong_type};
 
 /// What a field must be.
 enum Rules {
     Id,
     Text(TextLimits),
-    Jsonb { max_depth: usize, max_bytes: usize },
+    Jsonb(Limits),
     Vector(VectorLimits),
     Timestamptz,
 }
@@ -158,25 +158,26 @@ impl Rules {
                 Ok(value)
             }
         };
+        let most = Limits::default();
         let rules = match kind {
             "id" => Self::Id,
             "text" => Self::Text(TextLimits {
                 min_chars: bound("min_chars")?.unwrap_or(0),
                 max_bytes: bound("max_bytes")?,
             }),
-            "jsonb" => Self::Jsonb {
+            "jsonb" => Self::Jsonb(Limits {
                 // The walk recurses: a larger bound could end the stack.
                 max_depth: at_most(
                     "max_depth",
-                    bound("max_depth")?.unwrap_or(MAX_DEPTH),
-                    MAX_DEPTH,
+                    bound("max_depth")?.unwrap_or(most.max_depth),
+                    most.max_depth,
                 )?,
                 max_bytes: at_most(
                     "max_bytes",
-                    bound("max_bytes")?.unwrap_or(MAX_BYTES),
+                    bound("max_bytes")?.unwrap_or(most.max_bytes),
                     MAX_VALUE_BYTES,
                 )?,
-            },
+            }),
             "vector" | "halfvec" => Self::Vector(VectorLimits {
                 dimension: bound("dimension")?,
                 half: kind == "halfvec",
@@ -221,17 +222,14 @@ impl Rules {
             Self::Vector(limits) if limits.half => Type::Halfvec,
             Self::Vector(_) => Type::Vector,
             Self::Timestamptz => Type::Scalar(Scalar::Timestamptz),
-            Self::Id | Self::Text(_) | Self::Jsonb { .. } => {
+            Self::Id | Self::Text(_) | Self::Jsonb(_) => {
                 let Some(rows) = snapshot(data) else {
                     faults.push(wrong_type(data, "list").at(None, name));
                     return None;
                 };
                 missing(name, &rows, nullable, faults);
                 return Some(match self {
-                    Self::Jsonb {
-                        max_depth,
-                        max_bytes,
-                    } => walk(name, &rows, *max_depth, *max_bytes, faults),
+                    Self::Jsonb(limits) => walk(name, &rows, *limits, faults),
                     _ => strings(name, &rows, faults),
                 });
             }
@@ -291,22 +289,18 @@ fn strings(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) 
 fn walk(
     name: &str,
     rows: &Bound<'_, PyTuple>,
-    max_depth: usize,
-    max_bytes: usize,
+    limits: Limits,
     faults: &mut Vec<FieldFault>,
 ) -> Values {
-    let mut writer = JsonWriter::new(max_depth, max_bytes);
+    let mut text = Vec::new();
     for (row, value) in rows
         .iter()
         .enumerate()
         .filter(|(_, value)| !value.is_none())
     {
-        writer.begin_document(0);
-        faults.extend(
-            write_json(&mut writer, &value)
-                .err()
-                .map(|fault| fault.at(Some(row), name)),
-        );
+        text.clear();
+        let refused = append_json(&mut text, &value, limits).err();
+        faults.extend(refused.map(|fault| fault.at(Some(row), name)));
     }
     Values::Checked(rows.len())
 }
