@@ -18,10 +18,7 @@ from semlex.cli.commands.postgres import postgres_app
 from semlex.cli.commands.search import search, try_folder
 from semlex.cli.commands.sources import sources_app
 from semlex.cli.exit_codes import EXIT_CODES, exit_code
-from semlex.cli.options import (
-    MainGroup,
-    QuestionCommand,
-)
+from semlex.cli.options import MainGroup, QuestionCommand
 from semlex.cli.terminal import messages, output, set_quiet, set_verbose
 from semlex.errors import ConfigurationError, SemlexError
 

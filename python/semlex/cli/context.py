@@ -1,45 +1,159 @@
-"""The collection that a command works on, opened."""
+"""What many commands share: their options, the settings, the collection opened, progress and output."""
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from rich.markup import escape
 
+from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annotations
+    AsJson,
+    CollectionName,
+    Database,
+    DataDir,
+    Device,
+    Dimensions,
+    KeepAlive,
+    Language,
+    Lexical,
+    Model,
+    Reranker,
+)
+from semlex.cli.output import print_json
+from semlex.cli.progress_bar import progress_bar
 from semlex.cli.terminal import inform, is_verbose, messages, one_line
 from semlex.errors import CollectionNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from types import EllipsisType
 
+    from semlex.ingest.progress import Progress
     from semlex.retriever.synchronous import SyncRetriever
     from semlex.settings.load import Settings
 
+# Names of shared options that often stand together.
+SERVER = ("database_url", "data_dir", "keep_alive")
+MODEL = ("embedding_model", "device", "dimensions")
 
-@contextmanager
-def opened(
-    settings: Settings, *, quiet: bool, create: bool = False, with_choice: bool = False
-) -> Iterator[SyncRetriever]:
-    """The collection of the settings; where none was named and there is but one, that one.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The shared options of a command, each by the name of its setting; None where the command has no such option."""
+
+    collection: CollectionName = None
+    database_url: Database = None
+    data_dir: DataDir = None
+    keep_alive: KeepAlive = None
+    embedding_model: Model = None
+    device: Device = None
+    dimensions: Dimensions = None
+    language: Language = None
+    lexical: Lexical = None
+    reranker_model: Reranker = None
+    as_json: AsJson = False
+
+    def settings(self, **arguments: Any) -> Settings:
+        """The settings with these options, and with the arguments in place of options of the same name."""
+        from semlex.settings.load import load_settings
+
+        options = asdict(self)
+        del options["as_json"]
+        return load_settings(**options | arguments)
+
+    @contextmanager
+    def opened(
+        self, settings: Settings | None = None, *, create: bool = False, with_choice: bool = False
+    ) -> Iterator[SyncRetriever]:
+        """The collection of the settings; where none was named and there is but one, that one.
+
+        Args:
+            settings: Default: those of the options.
+            create: Whether it is made where it does not exist.
+            with_choice: Whether to print which model was chosen.
+
+        Raises:
+            CollectionNotFoundError: There is none, and none is made.
+        """
+        settings = settings or self.settings()
+        with self._retriever(settings, create=create) as retriever:
+            if with_choice and not self.as_json:
+                inform(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
+            if is_verbose() and not self.as_json:
+                for name, (default, stored) in retriever.retriever.unused_defaults.items():
+                    line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
+                    messages.print(f"[dim]{escape(line)}[/dim]")
+            yield retriever
+
+    def _retriever(self, settings: Settings, *, create: bool) -> SyncRetriever:
+        from semlex.retriever.synchronous import SyncRetriever
+
+        retriever = SyncRetriever(**settings.retriever_options, create=create)
+        try:
+            retriever.initialize()
+        except CollectionNotFoundError:
+            names = [] if settings.is_set("collection") else collection_names(settings)
+            if len(names) != 1:
+                raise
+            if not self.as_json:
+                inform(f"[dim]the only collection: {escape(one_line(names[0]))}[/dim]")
+            retriever = SyncRetriever(**settings.retriever_options | {"collection": names[0]}, create=create)
+            retriever.initialize()
+        return retriever
+
+    def progress(self) -> AbstractContextManager[Callable[[Progress], None] | None]:
+        """What long work calls as it goes on; None where only JSON is wanted."""
+        return progress_bar(shown=not self.as_json)
+
+    def emit(self, value: Any, show: Callable[[], object]) -> None:
+        """Prints a value as JSON where that is wanted, each entry of a list on a line; else calls `show`."""
+        if not self.as_json:
+            show()
+            return
+        for entry in value if isinstance(value, list) else [value]:
+            print_json(asdict(entry) if is_dataclass(entry) and not isinstance(entry, type) else entry)
+
+
+_OPTIONS = {
+    name: inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False if name == "as_json" else None
+    )
+    for name, annotation in get_type_hints(Context, include_extras=True).items()
+}
+
+
+def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command shared options and ``--json``: it gets them as a `Context`, its first argument.
+
+    A command that opens a collection and has no ``--model`` needs none: its `Context` says so.
 
     Args:
-        settings: As the command got them.
-        quiet: Whether nothing is told beside results.
-        create: Whether it is made where it does not exist.
-        with_choice: Whether the choice of the model is told.
-
-    Raises:
-        CollectionNotFoundError: There is none, and none is made.
+        names: Attributes of `Context`, in the order of the help. ``...`` stands for the command's own parameters;
+            without it they come first.
     """
-    with _retriever(settings, create=create, quiet=quiet) as retriever:
-        if with_choice and not quiet:
-            inform(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
-        if is_verbose() and not quiet:
-            for name, (default, stored) in retriever.retriever.unused_defaults.items():
-                line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
-                messages.print(f"[dim]{escape(line)}[/dim]")
-        yield retriever
+    order = [*names, "as_json"] if ... in names else [..., *names, "as_json"]
+    fixed = {"embedding_model": "none"} if "collection" in names and "embedding_model" not in names else {}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            shared = {name: given.pop(name) for name in order if isinstance(name, str)}
+            command(Context(**shared | fixed), **given)
+
+        signature = [parameter for name in order for parameter in (own if name is ... else [_OPTIONS[str(name)]])]
+        run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        return run
+
+    return decorate
 
 
 def collection_names(settings: Settings) -> list[str]:
@@ -48,27 +162,3 @@ def collection_names(settings: Settings) -> list[str]:
 
     found = list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
     return [entry["name"] for entry in found]
-
-
-def _retriever(settings: Settings, *, create: bool, quiet: bool) -> SyncRetriever:
-    from semlex.retriever.synchronous import SyncRetriever
-
-    retriever = SyncRetriever(**settings.retriever_options, create=create)
-    try:
-        retriever.initialize()
-    except CollectionNotFoundError:
-        names = [] if settings.is_set("collection") else collection_names(settings)
-        if len(names) != 1:
-            raise
-        if not quiet:
-            inform(f"[dim]the only collection: {escape(one_line(names[0]))}[/dim]")
-        retriever = SyncRetriever(**settings.retriever_options | {"collection": names[0]}, create=create)
-        retriever.initialize()
-    return retriever
-
-
-def load_settings(**arguments: Any) -> Settings:
-    """As `semlex.settings.load.load_settings`, loaded when it is called."""
-    from semlex.settings import load
-
-    return load.load_settings(**arguments)

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
+from semlex.cli.context import Context, with_context
 from semlex.cli.exit_codes import MODEL
-from semlex.cli.options import (
-    AsJson,
-    Database,
-    Device,
-    HelpGroup,
-)
-from semlex.cli.output import print_json
+from semlex.cli.options import HelpGroup
 from semlex.cli.terminal import output
 
 if TYPE_CHECKING:
-    from semlex.diagnostics.doctor import ModelExamination, ModelsExamination
+    from semlex.diagnostics.doctor import ModelExamination, ModelsExamination, ServerExamination
 
 doctor_app = typer.Typer(help="What works on this machine, and what does not.", cls=HelpGroup)
 
 
 @doctor_app.command("models")
+@with_context("device")
 def doctor_models(
+    context: Context,
     *,
     model: Annotated[str | None, typer.Option("--model", help="Embedding model to try: name or folder.")] = None,
     reranker: Annotated[str | None, typer.Option("--reranker", help="Reranker to try: name or folder.")] = None,
-    device: Device = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show packages, devices and precision, and try the models that are named.
 
@@ -38,37 +32,29 @@ def doctor_models(
     """
     from semlex.diagnostics.doctor import examine_models
 
-    examination = examine_models(model, reranker, device=device)
-    if as_json:
-        print_json(dataclasses.asdict(examination))
-    else:
-        _print_machine(examination)
-        for examined in examination.models:
-            _print_model(examined)
+    examination = examine_models(model, reranker, device=context.device)
+    context.emit(examination, lambda: _print_models(examination))
     if any(examined.problem is not None for examined in examination.models):
         raise typer.Exit(MODEL)
 
 
 @doctor_app.command("server")
-def doctor_server(
-    *,
-    database: Database = None,
-    as_json: AsJson = False,
-) -> None:
+@with_context("database_url")
+def doctor_server(context: Context) -> None:
     """Show versions, which keyword engines of extensions could be used, and what is wrong with the collections."""
     from semlex.diagnostics.doctor import examine_server
-    from semlex.settings.load import load_settings
     from semlex.store.postgres.embedded.server import EmbeddedServer
 
-    settings = load_settings(database_url=database)
+    settings = context.settings()
     if settings.url is not None:
         examination = examine_server(settings.url)
     else:
         with EmbeddedServer(settings.server_folder, keep_alive=settings.keep_alive) as server:
             examination = examine_server(server.url)
-    if as_json:
-        print_json(dataclasses.asdict(examination))
-        return
+    context.emit(examination, lambda: _print_server(examination))
+
+
+def _print_server(examination: ServerExamination) -> None:
     _line("server", examination.server)
     _line("postgres", f"{examination.postgres}{' (read only)' if examination.read_only else ''}")
     _line("pgvector", examination.pgvector or "not installed in this database")
@@ -80,7 +66,7 @@ def doctor_server(
         _line("collections", "nothing wrong was found")
 
 
-def _print_machine(examination: ModelsExamination) -> None:
+def _print_models(examination: ModelsExamination) -> None:
     _line("python", examination.python)
     for package, found in examination.packages.items():
         _line(package, found or "not installed")
@@ -94,6 +80,8 @@ def _print_machine(examination: ModelsExamination) -> None:
         _line("runs on", f"{examination.device} in {examination.precision} ({examination.precision_reason})")
     for name, place in examination.defaults.items():
         _line(name, place)
+    for examined in examination.models:
+        _print_model(examined)
 
 
 def _print_model(examined: ModelExamination) -> None:

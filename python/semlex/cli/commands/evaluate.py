@@ -11,23 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.markup import escape
 
+from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.evaluation_output import print_evaluation, print_tuning
-from semlex.cli.options import (
-    INT,
-    AsJson,
-    Database,
-    DataDir,
-    Device,
-    Dimensions,
-    HelpGroup,
-    KeepAlive,
-    Language,
-    Model,
-    Reranker,
-    whole_number_between,
-)
-from semlex.cli.output import print_json
-from semlex.cli.progress_bar import progress_bar
+from semlex.cli.options import INT, HelpGroup, Reranker, whole_number_between
 from semlex.cli.terminal import inform, messages
 from semlex.errors import ConfigurationError
 from semlex.types.queries import MAX_TOP_K
@@ -85,41 +71,18 @@ LimitQueries = Annotated[
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that was made of the corpus.")]
 
 
-def _settings(
-    *,
-    database: str | None,
-    data_dir: Path | None,
-    keep_alive: float | None,
-    model: str | None,
-    device: str | None,
-    dimensions: int | None,
-    language: str | None,
-) -> dict[str, Any]:
-    """The options that both commands have, by the names of `semlex.settings.load`; nothing is reranked."""
-    return {
-        "database_url": database,
-        "data_dir": data_dir,
-        "keep_alive": keep_alive,
-        "embedding_model": model,
-        "use_reranking": False,
-        "device": device,
-        "dimensions": dimensions,
-        "language": language,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class _Target:
     """What is measured, and with what."""
 
+    context: Context
     folder: Path | None
     collection: str | None
     queries: Path | None
     qrels: Path | None
     limit_queries: int | None
     keep: bool
-    as_json: bool
-    settings: dict[str, Any]
+    reranking: dict[str, Any]
     both_legs: bool = False
 
     def judged_set(self) -> JudgedSet:
@@ -135,7 +98,7 @@ class _Target:
 
         async def work() -> Measured:
             async with self._opened() as retriever:
-                with progress_bar(shown=not self.as_json) as progress:
+                with self.context.progress() as progress:
                     return await measure(retriever, progress)
 
         import asyncio
@@ -152,13 +115,12 @@ class _Target:
     async def _opened(self) -> AsyncIterator[PostgreSQLRetriever]:
         """The collection to measure: the named one, or a new one with the corpus, dropped at the end."""
         from semlex.retriever.postgres import PostgreSQLRetriever
-        from semlex.settings.load import load_settings
 
         documents = self._documents()
         name = self.collection or f"eval_{secrets.token_hex(6)}"
-        settings = load_settings(collection=name, **self.settings)
+        settings = self.context.settings(collection=name, **self.reranking)
         async with PostgreSQLRetriever(**settings.retriever_options, create=self.collection is None) as retriever:
-            if not self.as_json:
+            if not self.context.as_json:
                 inform(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
             if self.collection is not None:
                 yield retriever
@@ -167,7 +129,7 @@ class _Target:
             try:
                 if self.both_legs and retriever.embedder is None:
                     raise ConfigurationError("tuning needs both legs; no embedding model is open")
-                with progress_bar(shown=not self.as_json) as progress:
+                with self.context.progress() as progress:
                     await retriever.add_documents(documents, progress=progress)
                 loaded = True
                 yield retriever
@@ -179,7 +141,9 @@ class _Target:
 
 
 @evaluation_app.command(DEFAULT_COMMAND)
+@with_context(*SERVER, *MODEL, "language")
 def measure(
+    context: Context,
     folder: Folder = None,
     *,
     collection: ExistingCollection = None,
@@ -198,14 +162,6 @@ def measure(
     ] = None,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
-    database: Database = None,
-    data_dir: DataDir = None,
-    keep_alive: KeepAlive = None,
-    model: Model = None,
-    device: Device = None,
-    dimensions: Dimensions = None,
-    language: Language = None,
-    as_json: AsJson = False,
 ) -> None:
     """Measure every leg, every fusion and the reranker with judged queries.
 
@@ -221,17 +177,8 @@ def measure(
     if run is not None and not run.parent.is_dir():
         raise ConfigurationError(f"--run: there is no folder {run.parent}")
     fusions = [name for name in FUSIONS if not fusion or name in fusion]
-    settings = _settings(
-        database=database,
-        data_dir=data_dir,
-        keep_alive=keep_alive,
-        model=model,
-        device=device,
-        dimensions=dimensions,
-        language=language,
-    )
-    settings |= {"reranker_model": reranker, "use_reranking": rerank}
-    target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings)
+    reranking = {"reranker_model": reranker, "use_reranking": rerank}
+    target = _Target(context, folder, collection, queries, qrels, limit_queries, keep, reranking)
     judged = target.judged_set()
 
     async def work(retriever: PostgreSQLRetriever, progress: Tell | None) -> Report:
@@ -239,14 +186,16 @@ def measure(
         return await evaluate(retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, progress=progress)
 
     report = target.measured(work)
-    print_evaluation(report, judged.left_out, as_json=as_json)
+    print_evaluation(report, judged.left_out, as_json=context.as_json)
     if run is not None:
         for name, system in report.systems.items():
             write_run(run.with_name(f"{run.stem}.{name}{run.suffix}"), system.run, name)
 
 
 @evaluation_app.command("tune")
+@with_context(*SERVER, *MODEL, "language")
 def tune_weight(
+    context: Context,
     folder: Folder = None,
     *,
     collection: ExistingCollection = None,
@@ -261,14 +210,6 @@ def tune_weight(
     ] = 5,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
-    database: Database = None,
-    data_dir: DataDir = None,
-    keep_alive: KeepAlive = None,
-    model: Model = None,
-    device: Device = None,
-    dimensions: Dimensions = None,
-    language: Language = None,
-    as_json: AsJson = False,
 ) -> None:
     """Suggest the vector leg's share in the fusion, and say how far to trust that.
 
@@ -277,23 +218,13 @@ def tune_weight(
     """
     from semlex.evaluation import tune
 
-    settings = _settings(
-        database=database,
-        data_dir=data_dir,
-        keep_alive=keep_alive,
-        model=model,
-        device=device,
-        dimensions=dimensions,
-        language=language,
-    )
-    target = _Target(folder, collection, queries, qrels, limit_queries, keep, as_json, settings, both_legs=True)
+    reranking = {"use_reranking": False}
+    target = _Target(context, folder, collection, queries, qrels, limit_queries, keep, reranking, both_legs=True)
     judged = target.judged_set()
 
     async def work(retriever: PostgreSQLRetriever, progress: Tell | None) -> TuningReport:
         return await tune(retriever, judged.queries, judged.judgements, k=k, folds=folds, progress=progress)
 
     report = target.measured(work)
-    if as_json:
-        print_json(asdict(report) | {"warnings": [*judged.left_out, *report.warnings]})
-    else:
-        print_tuning(report, judged.left_out)
+    value = asdict(report) | {"warnings": [*judged.left_out, *report.warnings]}
+    context.emit(value, lambda: print_tuning(report, judged.left_out))

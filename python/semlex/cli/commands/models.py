@@ -9,23 +9,26 @@ import typer
 from rich.filesize import decimal
 from rich.markup import escape
 
-from semlex.cli.options import AsJson, HelpGroup
-from semlex.cli.output import print_json
+from semlex.cli.context import Context, with_context
+from semlex.cli.options import HelpGroup
 from semlex.cli.terminal import messages, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from semlex.models.files import PulledModel
 
 
 models_app = typer.Typer(help="Models on this machine.", cls=HelpGroup)
 
 
 @models_app.command("pull")
+@with_context()
 def pull(
+    context: Context,
     name: Annotated[str, typer.Argument(help="Model of the hub, for example Qwen/Qwen3-Embedding-0.6B.")],
     *,
     revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Fetch a model from the hub into its local cache.
 
@@ -34,20 +37,20 @@ def pull(
     """
     from semlex.models.files import pull_model
 
-    with _download_bar(shown=not as_json) as (announce, progress):
+    with _download_bar(shown=not context.as_json) as (announce, progress):
         pulled = pull_model(name, revision=revision, announce=announce, progress=progress)
-    if as_json:
-        print_json(
-            {
-                "model": pulled.folder.name,
-                "revision": pulled.folder.revision,
-                "path": str(pulled.folder.path),
-                "files": pulled.files,
-                "bytes": pulled.bytes,
-                "fetched_bytes": pulled.fetched_bytes,
-            }
-        )
-        return
+    value = {
+        "model": pulled.folder.name,
+        "revision": pulled.folder.revision,
+        "path": str(pulled.folder.path),
+        "files": pulled.files,
+        "bytes": pulled.bytes,
+        "fetched_bytes": pulled.fetched_bytes,
+    }
+    context.emit(value, lambda: _print_pulled(pulled))
+
+
+def _print_pulled(pulled: PulledModel) -> None:
     size = f", {decimal(pulled.bytes)} in {pulled.files} files" if pulled.files else " (the hub was not reachable)"
     messages.print(f"[dim]{escape(pulled.folder.name)} at {pulled.folder.revision}{size}[/dim]")
     output.print(escape(str(pulled.folder.path)))

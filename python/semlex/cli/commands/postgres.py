@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 from rich.markup import escape
 
-from semlex.cli.options import AsJson, DataDir
-from semlex.cli.output import print_json
+from semlex.cli.context import Context, with_context
 from semlex.cli.terminal import output
 
 postgres_app = typer.Typer(help="The embedded Postgres of this machine.", no_args_is_help=True)
 
 
 @postgres_app.command("status")
-def status(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+@with_context("data_dir")
+def status(context: Context) -> None:
     """Show whether the embedded Postgres runs, where, and for how long; starts nothing."""
-    from semlex.settings.load import load_settings
     from semlex.store.postgres.embedded.server import server_status
 
-    found = server_status(load_settings(data_dir=data_dir).server_folder)
-    if as_json:
-        print_json(found)
-        return
+    found = server_status(context.settings().server_folder)
+    context.emit(found, lambda: _print_status(found))
+
+
+def _print_status(found: dict[str, Any]) -> None:
     for name, value in found.items():
         if value is not None:
             shown = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
@@ -29,13 +31,10 @@ def status(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 @postgres_app.command("stop")
-def stop(*, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+@with_context("data_dir")
+def stop(context: Context) -> None:
     """Stop the embedded Postgres now, instead of after its time; refused while a program uses it."""
-    from semlex.settings.load import load_settings
     from semlex.store.postgres.embedded.server import stop_unused
 
-    stopped = stop_unused(load_settings(data_dir=data_dir).server_folder)
-    if as_json:
-        print_json({"stopped": stopped})
-    else:
-        output.print("stopped" if stopped else "it does not run")
+    stopped = stop_unused(context.settings().server_folder)
+    context.emit({"stopped": stopped}, lambda: output.print("stopped" if stopped else "it does not run"))
