@@ -18,7 +18,7 @@ from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
 from semlex.embedding.remote import REFUSED_STATUSES, ServerEmbedder, find_key, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models.http_client import ModelServer
-from semlex.models.permission import key_for
+from semlex.models.model_names import key_for
 from semlex.validation import shown_rows
 
 if TYPE_CHECKING:

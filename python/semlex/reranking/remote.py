@@ -9,7 +9,7 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, MissingKeyError, ModelServerError
 from semlex.models.http_client import CALLS_AT_ONCE, ModelServer
-from semlex.models.permission import key_for
+from semlex.models.model_names import key_for
 from semlex.reranking.known import KEY_VARIABLES, environment
 from semlex.validation import check_range, check_texts
 

@@ -21,7 +21,7 @@ from semlex.errors import (
 )
 from semlex.ingest.prepare_file import GIVEN, embedder_version
 from semlex.models.files import find_cached
-from semlex.models.permission import LOCAL_PREFIXES, host_of, leads_to
+from semlex.models.model_names import LOCAL_PREFIXES, host_of, leads_to
 from semlex.open_collection import OpenModels, OpenReranker
 from semlex.reranking.registry import choose_reranker
 from semlex.settings.files import named_models, own_file

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import ConfigurationError
-from semlex.models.permission import leads_to
+from semlex.models.model_names import leads_to
 from semlex.settings import files
 from semlex.settings.files import FOLDER_FILE, OWN_FILE_VARIABLE, model_names
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelMismatchError, ModelNotAllowedError
-from semlex.models.permission import host_of, key_for, leads_to
+from semlex.models.model_names import host_of, key_for, leads_to
 from semlex.retriever.model_selection import STORED
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
