@@ -20,7 +20,8 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     """Takes the figure."""
     from benches.baselines.qwen3_cards import EmbeddingCard
     from benches.embed import LEAST_COSINE
-    from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION, Qwen3EmbeddingEncoder
+    from semlex.embedding.base import DEFAULT_INSTRUCTION
+    from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 
     folder = qwen3_shape.write_model(state, "embedder", quick=quick)
     print(qwen3_shape.describe(quick=quick))

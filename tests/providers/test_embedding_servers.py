@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from semlex import PostgreSQLRetriever, _core
-from semlex.embedding.base import Embedder
+from semlex.embedding.base import DEFAULT_INSTRUCTION, Embedder
 from semlex.embedding.gemini import GeminiEmbedder
 from semlex.embedding.openai import OpenAIEmbedder
-from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
 from semlex.embedding.remote import read_vector
 from semlex.errors import (
     ConfigurationError,
@@ -575,8 +574,8 @@ def test_a_missing_key_is_told_by_its_variable(make, variable):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": " "}, "printable and not blank"),
-        ({"model": "a\nb"}, "printable and not blank"),
+        ({"model": " "}, "in one line, and not blank"),
+        ({"model": "a\nb"}, "in one line, and not blank"),
         ({"batch_size": 0}, "batch_size must be from 1 to 2048"),
         ({"batch_size": 2049}, "batch_size must be from 1 to 2048"),
         ({"dimensions": 0}, "dimensions must be from 1"),

@@ -7,6 +7,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -358,7 +359,7 @@ def test_many_requests_are_those_of_each(count, concurrency, faults):
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults if count else []) as double:
         patch.setattr(module, "_pause", lambda _: None)
         server = ModelServer(double.url, concurrency=concurrency)
-        assert [answer["body"] for answer in server.post_all("/x", bodies)] == bodies
+        assert [answer["body"] for answer in server.map(partial(server.post, "/x"), bodies)] == bodies
         server.close()
 
 
@@ -371,7 +372,7 @@ def test_no_more_than_so_many_at_once():
 
     with ModelServerDouble(answer) as double:
         server = ModelServer(double.url, concurrency=3, attempts=1)
-        server.post_all("/x", [{"input": [number]} for number in range(12)])
+        server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(12)])
         server.close()
         assert double.most_at_once == 3
 
@@ -379,7 +380,7 @@ def test_no_more_than_so_many_at_once():
 def test_the_first_failure_ends_the_others(server, double):
     double.then(*[status(404)] * 4)
     with pytest.raises(ModelServerError, match="answered 404"):
-        server.post_all("/x", [{"input": [number]} for number in range(1000)])
+        server.map(partial(server.post, "/x"), [{"input": [number]} for number in range(1000)])
     assert len(double.requests) < 100
 
 
@@ -407,7 +408,7 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
         with pytest.raises(WorkAbandonedError):
             server.post("/x", {"input": []})
         with pytest.raises(WorkAbandonedError):
-            server.post_all("/x", [{"input": []}] * 9)
+            server.map(partial(server.post, "/x"), [{"input": []}] * 9)
     assert len(double.requests) == 0
 
 
@@ -429,7 +430,7 @@ def test_an_answer_that_nobody_waits_for_is_left(count):
         threading.Thread(target=give_up).start()
         begun = time.monotonic()
         with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-            server.post_all("/x", [{"input": []}] * count)
+            server.map(partial(server.post, "/x"), [{"input": []}] * count)
         assert time.monotonic() - begun < 30
         double.stopped.set()
         server.close()

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
-from semlex.embedding.base import Embedder, EmbedderIdentity, check_vectors
-from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION, Qwen3EmbeddingEncoder
+from semlex.embedding.base import DEFAULT_INSTRUCTION, Embedder, EmbedderIdentity, check_vectors
+from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, ModelNotFoundError, ValidationError
 from tests.support import tiny_qwen3
 

@@ -9,7 +9,6 @@ import threading
 import pytest
 from huggingface_hub import constants
 
-from semlex.embedding import registry as embedder_selection
 from semlex.embedding import static
 from semlex.embedding.gemini import GeminiEmbedder
 from semlex.embedding.openai import OpenAIEmbedder
@@ -19,6 +18,7 @@ from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
 from semlex.models import files
 from semlex.models.files import ModelFolder, find_cached, find_model
+from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
 from semlex.reranking.registry import choose_reranker
 from semlex.testing import HashEmbedder
 from tests.support import model_cache, tiny_qwen3
@@ -400,4 +400,4 @@ def test_light_imports():
 
 
 def test_the_default_is_that_of_the_card():
-    assert embedder_selection.DEFAULT_MODEL == "Qwen/Qwen3-Embedding-0.6B"
+    assert DEFAULT_EMBEDDING_MODEL == "Qwen/Qwen3-Embedding-0.6B"

@@ -7,16 +7,14 @@ import socket
 import pytest
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
+from semlex.models.model_names import ACCOUNTS, DEFAULT_RERANKING_MODEL
 from semlex.reranking import cross_encoder
-from semlex.reranking import qwen3 as qwen3_reranking
-from semlex.reranking import registry as reranker_selection
 from semlex.reranking.cohere import CohereReranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker
-from semlex.reranking.known import KEY_VARIABLES
 from semlex.reranking.llm import LLMReranker
 from semlex.reranking.qwen3 import Qwen3Reranker
 from semlex.reranking.registry import choose_reranker
-from semlex.reranking.remote import OTHER_KEY_VARIABLE
+from semlex.reranking.remote import RemoteReranker
 from semlex.reranking.tei import TEIReranker
 from semlex.reranking.term_overlap import ScoreReranker
 from tests.support import model_cache, tiny_cross_encoder
@@ -25,7 +23,8 @@ from tests.support.model_cache import COMMIT, one_line, with_gpu, without
 empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
 KEY = "key-6f1c2d"
 LLM_VARIABLE = "SEMLEX_LLM_MODEL"
-VARIABLES = [*(name for names in KEY_VARIABLES.values() for name in names), OTHER_KEY_VARIABLE, LLM_VARIABLE]
+KEY_VARIABLE = RemoteReranker.key_variable
+VARIABLES = [*(name for account in ACCOUNTS.values() for name in account.variables), KEY_VARIABLE, LLM_VARIABLE]
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +111,7 @@ def test_an_account_by_name_needs_its_key(monkeypatch, name, variable, kind, ide
     for unset in (None, "", " "):
         if unset is not None:
             monkeypatch.setenv(variable, unset)
-        with pytest.raises(ConfigurationError, match=rf"wants a key: set the environment variable .*{variable}"):
+        with pytest.raises(ConfigurationError, match=rf"needs a key: set the environment variable .*{variable}"):
             choose_reranker(name)
     monkeypatch.setenv(variable, KEY)
     choice = choose_reranker(name)
@@ -137,7 +136,7 @@ def test_an_account_by_name_needs_its_key(monkeypatch, name, variable, kind, ide
 )
 def test_a_server_by_its_address(monkeypatch, name, kind, identity, key):
     if key is not None:
-        monkeypatch.setenv(OTHER_KEY_VARIABLE, key)
+        monkeypatch.setenv(KEY_VARIABLE, key)
     choice = choose_reranker(name)
     assert type(choice.reranker) is kind
     assert choice.reranker.identity == identity
@@ -149,7 +148,7 @@ def test_a_server_by_its_address(monkeypatch, name, kind, identity, key):
 def test_the_key_of_an_account_goes_nowhere_else(monkeypatch):
     for variable in VARIABLES:
         monkeypatch.setenv(variable, f"{KEY}-{variable}")
-    monkeypatch.delenv(OTHER_KEY_VARIABLE)
+    monkeypatch.delenv(KEY_VARIABLE)
     choice = choose_reranker("http://localhost:8000/v1#m")
     assert "Authorization" not in choice.reranker._server._headers
 
@@ -268,7 +267,7 @@ def test_auto_takes_cohere_then_qwen3_then_the_language_model(qwen3_cache, monke
 
 
 def test_the_default_is_that_of_the_card():
-    assert reranker_selection.DEFAULT_MODEL == qwen3_reranking.DEFAULT_MODEL == "Qwen/Qwen3-Reranker-0.6B"
+    assert DEFAULT_RERANKING_MODEL == "Qwen/Qwen3-Reranker-0.6B"
 
 
 def test_every_variable_is_one_that_a_test_unsets():

@@ -10,13 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from semlex.embedding.known import DEFAULT_MODEL as DEFAULT_EMBEDDING_MODEL
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
 from semlex.models.files import find_cached, find_model
 from semlex.models.local.device import describe_devices, place
+from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import open_tokenizer
-from semlex.reranking.known import DEFAULT_MODEL as DEFAULT_RERANKING_MODEL
 from semlex.reranking.registry import choose_reranker
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.database import Database

@@ -24,6 +24,9 @@ UNIT_NORM_TOLERANCE = 5e-3
 # was trained for retrieval and knows the language measured best with 0.6 (nDCG@10, five judged collections).
 STATIC_FUSION_WEIGHT = 0.3
 FITTED_FUSION_WEIGHT = 0.6
+# The task of Qwen3-Embedding's card; English also for other languages, since most of the training tasks were written in
+# English.
+DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,25 +12,23 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from semlex.embedding.base import FITTED_FUSION_WEIGHT
-from semlex.embedding.remote import ServerEmbedder, find_key, read_vector
-from semlex.errors import ConfigurationError, ModelServerError
-from semlex.models.http_client import ModelServer
+from semlex.embedding.remote import RemoteEmbedder, read_vector
+from semlex.errors import ConfigurationError
+from semlex.models.model_names import ACCOUNTS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-BASE_URL = "https://generativelanguage.googleapis.com"
 DEFAULT_MODEL = "gemini-embedding-001"
-KEY_VARIABLES = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-MOST_TEXTS = 100  # that one request may hold
+MAX_TEXTS = 100  # that one request may hold
 PREFIXED_MODELS = "gemini-embedding-2"
 TASK_TYPES = {True: "RETRIEVAL_QUERY", False: "RETRIEVAL_DOCUMENT"}
 QUERY_PREFIX = "task: search result | query: "
 DOCUMENT_PREFIX = "title: none | text: "
 
 
-class GeminiEmbedder(ServerEmbedder):
+class GeminiEmbedder(RemoteEmbedder):
     """Embeds with a Gemini model. Texts are sent to Google; nothing is sent before the first call.
 
     Args:
@@ -56,35 +54,30 @@ class GeminiEmbedder(ServerEmbedder):
         *,
         dimensions: int | None = None,
         api_key: str | None = None,
-        base_url: str = BASE_URL,
+        base_url: str = ACCOUNTS["gemini"].url,
         batch_size: int = 32,
         tokenizer: str | None = None,
         timeout: float = 60.0,
         concurrency: int = 4,
     ) -> None:
-        if not 1 <= batch_size <= MOST_TEXTS:
-            raise ConfigurationError(f"batch_size must be from 1 to {MOST_TEXTS} for Gemini; found {batch_size}")
+        if not 1 <= batch_size <= MAX_TEXTS:
+            raise ConfigurationError(f"batch_size must be from 1 to {MAX_TEXTS} for Gemini; found {batch_size}")
         model = model.removeprefix("models/")
-        name = f"gemini:{model}"
-        server = ModelServer(
-            base_url,
-            api_key=find_key(api_key, *KEY_VARIABLES, needed_by=name),
-            key_header="x-goog-api-key",
-            key_variable=" or ".join(KEY_VARIABLES),
-            timeout=timeout,
-            concurrency=concurrency,
-        )
         takes_type = not model.startswith(PREFIXED_MODELS)
         super().__init__(
-            server,
             model,
-            name,
+            base_url,
+            api_key=api_key,
+            account="gemini",
+            key_header="x-goog-api-key",
             dimensions=dimensions,
             query_prompt="" if takes_type else QUERY_PREFIX,
             document_prompt="" if takes_type else DOCUMENT_PREFIX,
             task=TASK_TYPES[True] if takes_type else QUERY_PREFIX,
-            batch_size=batch_size,
             tokenizer=tokenizer,
+            batch_size=batch_size,
+            timeout=timeout,
+            concurrency=concurrency,
         )
         self._takes_type = takes_type
 
@@ -104,9 +97,5 @@ class GeminiEmbedder(ServerEmbedder):
             if isinstance(entry, dict) and (vector := read_vector(entry.get("values"))) is not None
         ]
         if len(vectors) != len(texts):
-            raise ModelServerError(
-                f"the answer of {self.host} for {self._model} cannot be used: it holds {len(vectors)} vectors for "
-                f"{len(texts)} texts",
-                status=200,
-            )
+            raise self._unusable(f"it holds {len(vectors)} vectors for {len(texts)} texts")
         return vectors

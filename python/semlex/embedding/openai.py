@@ -12,27 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.embedding.base import FITTED_FUSION_WEIGHT
-from semlex.embedding.known import ACCOUNTS
-from semlex.embedding.qwen3 import DEFAULT_INSTRUCTION
-from semlex.embedding.remote import REFUSED_STATUSES, ServerEmbedder, find_key, read_vector
+from semlex.embedding.base import DEFAULT_INSTRUCTION, FITTED_FUSION_WEIGHT
+from semlex.embedding.remote import RemoteEmbedder, read_vector
 from semlex.errors import ConfigurationError, ModelServerError
-from semlex.models.http_client import ModelServer
-from semlex.models.model_names import key_for
+from semlex.models.model_names import ACCOUNTS
 from semlex.validation import shown_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PATH = "/embeddings"
-OTHER_KEY_VARIABLE = "SEMLEX_EMBEDDING_API_KEY"
 # Servers add no prompt by themselves, and without it Qwen3-Embedding loses 1 to 5 % of retrieval quality.
 PROMPTED_MODELS = "qwen3-embedding"
 # Models of which is known that they were trained for retrieval in many languages; names of others promise nothing.
 MULTILINGUAL_MODELS = (PROMPTED_MODELS, "text-embedding-3")
 
 
-class OpenAIEmbedder(ServerEmbedder):
+class OpenAIEmbedder(RemoteEmbedder):
     """Embeds with a model behind a server that speaks OpenAI's format.
 
     Texts are sent to that server. Nothing is sent before the first call.
@@ -61,10 +57,12 @@ class OpenAIEmbedder(ServerEmbedder):
         ConfigurationError: A parameter cannot be used, or a key is missing.
     """
 
+    accounts = ("openai", "openrouter")
+
     def __init__(
         self,
         model: str,
-        base_url: str = ACCOUNTS["openai"][0],
+        base_url: str = ACCOUNTS["openai"].url,
         *,
         api_key: str | None = None,
         name: str | None = None,
@@ -84,31 +82,19 @@ class OpenAIEmbedder(ServerEmbedder):
             instruction = DEFAULT_INSTRUCTION
         if send_dimensions and dimensions is None:
             raise ConfigurationError("send_dimensions needs dimensions")
-        address = base_url.rstrip("/")
-        account = next((short for short, (known, _) in ACCOUNTS.items() if known == address), None)
-        if account is None:
-            other_key, variable = key_for(OTHER_KEY_VARIABLE, address)
-            key = find_key(other_key or "" if api_key is None else api_key)
-        else:
-            variable = ACCOUNTS[account][1]
-            key = find_key(api_key, variable, needed_by=f"{account}:{model}")
-        server = ModelServer(
-            address,
-            api_key=key,
-            key_variable=variable,
-            timeout=timeout,
-            concurrency=concurrency,
-        )
         super().__init__(
-            server,
             model,
-            name or (f"{address}#{model}" if account is None else f"{account}:{model}"),
+            base_url,
+            api_key=api_key,
+            name=name,
             dimensions=dimensions,
             query_prompt=(query_prompt or "") if instruction is None else f"Instruct: {instruction}\nQuery:",
             document_prompt=document_prompt or "",
             task=query_prompt or None if instruction is None else instruction,
-            batch_size=batch_size,
             tokenizer=tokenizer,
+            batch_size=batch_size,
+            timeout=timeout,
+            concurrency=concurrency,
         )
         if any(known in model.lower() for known in MULTILINGUAL_MODELS):
             self.fusion_weight = FITTED_FUSION_WEIGHT
@@ -119,7 +105,7 @@ class OpenAIEmbedder(ServerEmbedder):
         try:
             answer = self._post(texts, self._encoding or "base64")
         except ModelServerError as error:
-            if self._encoding is not None or error.status not in REFUSED_STATUSES:
+            if self._encoding is not None or error.status not in self.halved_statuses:
                 raise
             answer = self._post(texts, "float")
             self._encoding = "float"
@@ -152,9 +138,6 @@ class OpenAIEmbedder(ServerEmbedder):
                 raise self._unusable(f"row {row} of the request is neither numbers nor base64 of float32")
             vectors.append(vector)
         return vectors
-
-    def _unusable(self, fault: str) -> ModelServerError:
-        return ModelServerError(f"the answer of {self.host} for {self._model} cannot be used: {fault}", status=200)
 
 
 def _decode(text: str) -> NDArray[np.float32] | None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import FITTED_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
-from semlex.embedding.known import DEFAULT_MODEL
+from semlex.embedding.base import DEFAULT_INSTRUCTION, FITTED_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
 from semlex.models.local.prefetch import prefetched
 from semlex.models.local.transformer import Transformer, check_config
+from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
 from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
 from semlex.models.truncation import CutTexts
 from semlex.validation import check_range, check_texts
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from semlex.models.local.transformer import RuntimeReport
 
-# The model card's task; English also for other languages, since most of the training tasks were written in English.
-DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
 # Texts whose tokens are made at once: enough of them that rows of like length go together and little memory is held.
 WINDOW_TEXTS = 2_048
@@ -75,7 +73,7 @@ class Qwen3EmbeddingEncoder:
 
     def __init__(  # noqa: PLR0917 (the order that callers know: all six may be positional)
         self,
-        model_name: str = DEFAULT_MODEL,
+        model_name: str = DEFAULT_EMBEDDING_MODEL,
         device: str | None = None,
         batch_size: int = 128,
         max_length: int = 8192,

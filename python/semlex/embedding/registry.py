@@ -7,29 +7,33 @@ this machine only when a name says so.
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from semlex.embedding.known import ACCOUNTS, DEFAULT_MODEL
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError
 from semlex.models.files import find_model
 from semlex.models.local.device import automatic_obstacle
+from semlex.models.model_names import (
+    ACCOUNTS,
+    DEFAULT_EMBEDDING_MODEL,
+    is_path_or_hub_id,
+    leads_to,
+    model_and_address,
+    ollama_address,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from semlex.embedding.base import Embedder
-    from semlex.embedding.remote import ServerEmbedder
+    from semlex.embedding.remote import RemoteEmbedder
     from semlex.models.files import ModelFolder
 
 KEYWORDS_ONLY = "none"
 STATIC = "static"
-OLLAMA_PORT = 11434
 # What a name may begin with, before a colon.
-PROVIDERS = (*ACCOUNTS, "gemini", "ollama", "sentence-transformers")
+SCHEMES = ("openai", "openrouter", "gemini", "ollama", "sentence-transformers")
 AS_CONFIGURED = "as configured"
 
 
@@ -112,33 +116,37 @@ def _named_embedder(
         return Choice(None, f"keyword search only, {why}")
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
         return Choice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
-    server = _behind_server(configured, dimensions, send_key=send_key) if ":" in configured else None
+    server = _at_server(configured, dimensions, send_key=send_key)
     if server is not None:
         if revision is not None:
             raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
         return Choice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
-    chosen: Embedder
-    provider, _, name = configured.partition(":")
-    if provider == "sentence-transformers" and name:
-        from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
+    from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - only the chosen kind is loaded
+        PREFIX,
+        SentenceTransformersEmbedder,
+        is_default_for,
+    )
 
+    chosen: Embedder
+    name = configured.removeprefix(PREFIX)
+    if name not in ("", configured):
         chosen = SentenceTransformersEmbedder(
             name, device, dimensions=dimensions, revision=revision, allow_download=allow_download
         )
         return Choice(chosen, f"hybrid search with {name}, {why}")
-    _refuse_unknown_form(configured)
+    if not is_path_or_hub_id(configured):
+        raise ConfigurationError(
+            "the model must be 'static', 'none', the path of a local folder, a hub id, "
+            f"{', '.join(f'{scheme}:NAME' for scheme in SCHEMES)} or http(s)://HOST[:PORT]/v1#MODEL"
+        )
     folder = find_model(configured, revision=revision, allow_download=allow_download)
     from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder  # noqa: PLC0415 - only the chosen kind is loaded
-    from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - as above
-        SentenceTransformersEmbedder,
-        is_chosen_unasked,
-    )
 
     if folder.read_json("config.json").get("model_type") == "qwen3":
         chosen = Qwen3EmbeddingEncoder(configured, device, dimensions=dimensions, revision=revision)
     elif _is_static(folder):
         chosen = StaticEmbedder(configured, revision=revision)
-    elif is_chosen_unasked(folder):
+    elif is_default_for(folder):
         chosen = SentenceTransformersEmbedder(configured, device, dimensions=dimensions, revision=revision)
     else:
         raise ModelError(
@@ -148,67 +156,39 @@ def _named_embedder(
     return Choice(chosen, f"hybrid search with {folder.name}, {why}")
 
 
-def _behind_server(configured: str, dimensions: int | None, *, send_key: bool) -> ServerEmbedder | None:
+def _at_server(name: str, dimensions: int | None, *, send_key: bool) -> RemoteEmbedder | None:
     """The embedder of a name that leads to a server; nothing is sent to it yet."""
+    if leads_to(name) != "server":
+        return None
     from semlex.embedding.gemini import GeminiEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
     from semlex.embedding.openai import OpenAIEmbedder  # noqa: PLC0415 - as above
 
     key = None if send_key else ""
-    if configured.startswith(("http://", "https://")):
-        address, _, model = configured.partition("#")
-        if not model:
-            raise ConfigurationError("an address needs the name of a model behind it: http(s)://HOST[:PORT]/v1#MODEL")
-        return OpenAIEmbedder(model, address, api_key=key, dimensions=dimensions)
-    provider, _, model = configured.partition(":")
-    if not model:
-        return None
-    if provider in ACCOUNTS:
-        return OpenAIEmbedder(model, ACCOUNTS[provider][0], dimensions=dimensions)
-    if provider == "gemini":
-        return GeminiEmbedder(model, dimensions=dimensions)
-    if provider == "ollama":
-        return OpenAIEmbedder(model, _ollama_address(), api_key=key, name=configured, dimensions=dimensions)
-    return None
+    scheme, _, model = name.partition(":")
 
+    def at_account() -> RemoteEmbedder:
+        return OpenAIEmbedder(model, ACCOUNTS[scheme].url, dimensions=dimensions)
 
-def _ollama_address() -> str:
-    """Address of Ollama's server: ``OLLAMA_HOST`` read as Ollama's own client reads it."""
-    value = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
-    if not value:
-        return f"http://localhost:{OLLAMA_PORT}/v1"
-    has_scheme = "://" in value
-    try:
-        parts = urlsplit(value if has_scheme else f"http://{value}")
-        host, port = parts.hostname or "127.0.0.1", parts.port
-    except ValueError:
-        raise ConfigurationError("OLLAMA_HOST must have the form [http(s)://]HOST[:PORT]") from None
-    if parts.username is not None or parts.password is not None:
-        raise ConfigurationError("OLLAMA_HOST must not hold a user or password")
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 (a server's own setting: every address of this machine)
-        host = "127.0.0.1"
-    bracketed = f"[{host}]" if ":" in host else host
-    # With a scheme and no port, Ollama takes the scheme's own port.
-    place = bracketed if port is None and has_scheme else f"{bracketed}:{port or OLLAMA_PORT}"
-    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}/v1"
+    def at_address() -> RemoteEmbedder:
+        return OpenAIEmbedder(*model_and_address(name), api_key=key, dimensions=dimensions)
 
-
-def _refuse_unknown_form(configured: str) -> None:
-    """Refuses what looks like a provider's name, but is none; one letter and a colon begin a path of Windows."""
-    provider, colon, _ = configured.partition(":")
-    looks_like_provider = colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]+", provider)
-    if "://" in configured or (looks_like_provider and not Path(configured).is_dir()):
-        raise ConfigurationError(
-            "the model must be 'static', 'none', the path of a local folder, a hub id, "
-            f"{', '.join(f'{known}:NAME' for known in PROVIDERS)} or http(s)://HOST[:PORT]/v1#MODEL"
-        )
+    factories: dict[str, Callable[[], RemoteEmbedder]] = {
+        "openai": at_account,
+        "openrouter": at_account,
+        "gemini": lambda: GeminiEmbedder(model, dimensions=dimensions),
+        "ollama": lambda: OpenAIEmbedder(model, ollama_address(), api_key=key, name=name, dimensions=dimensions),
+        "http": at_address,
+        "https": at_address,
+    }
+    return factories[scheme]() if model and scheme in factories else None
 
 
 def _automatic_embedder(device: str | None, dimensions: int | None) -> Choice:
-    obstacle = automatic_obstacle(DEFAULT_MODEL, device)
+    obstacle = automatic_obstacle(DEFAULT_EMBEDDING_MODEL, device)
     if obstacle is None:
         from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder  # noqa: PLC0415 - only the chosen kind is loaded
 
-        reason = f"hybrid search with {DEFAULT_MODEL} on the GPU, found in the local cache"
+        reason = f"hybrid search with {DEFAULT_EMBEDDING_MODEL} on the GPU, found in the local cache"
         return Choice(Qwen3EmbeddingEncoder(device=device, dimensions=dimensions), reason)
     try:
         static = StaticEmbedder()

@@ -1,4 +1,4 @@
-"""What embedders behind a server have in common: batches, halving, dimensions, norms, and the count of tokens.
+"""What embedders behind a server have in common: dimensions, norms, and the count of tokens.
 
 A server's answer is never trusted: the number of rows, their length, and every value are checked, and vectors are cut
 and normalised here, whatever the server has done.
@@ -7,16 +7,15 @@ and normalised here, whatever the server has done.
 from __future__ import annotations
 
 import hashlib
-import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
-from semlex.errors import ConfigurationError, MissingKeyError, ModelMismatchError, ModelServerError
+from semlex.errors import ModelMismatchError
 from semlex.forks import new_lock
-from semlex.models.http_client import CALLS_AT_ONCE
+from semlex.models.remote_model import RemoteModel
 from semlex.models.token_counters import find_tokenizer
 from semlex.validation import check_range, check_texts
 
@@ -25,81 +24,59 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.models.http_client import ModelServer
     from semlex.models.token_counters import WordTokenizer
     from semlex.models.tokenizer import TextTokenizer
 
-# Answers that may mean "too much at once"; the same request for fewer texts can succeed.
-REFUSED_STATUSES = frozenset({400, 413, 422})
 PROBE = "dimension"
-MOST_DIMENSIONS = 1 << 16
+MAX_DIMENSIONS = 1 << 16
 
 
-class ServerEmbedder(ABC):
+class RemoteEmbedder(RemoteModel, ABC):
     """An embedder whose model runs behind a server.
 
-    Texts are sent in batches, several at a time. A batch that the server refuses is halved until it is accepted, or
-    until one text remains, which the error then names by its row. An empty text is sent as a single space, since some
-    servers refuse empty ones. All calls block; safe for several threads.
+    An empty text is sent as a single space, since some servers refuse empty ones.
 
     Args:
-        server: Where the model runs.
         model: The server's name for it.
-        name: Name of the identity: one that `semlex.embedding.registry.choose_embedder` understands.
+        base_url: Address in front of every path.
         dimensions: Length of the vectors: the leading part of what the server returns, normalised after the cut. None
             for the model's own, which is asked for, with one word, when it is first needed.
         query_prompt: Put in front of every query.
         document_prompt: Put in front of every document.
         task: What the prompts stand for in the identity, or None when there is no prompt for queries.
-        batch_size: Most texts in a request, 1 to 2048.
         tokenizer: Hub id or folder of the model's tokenizer; see `semlex.models.token_counters.find_tokenizer`.
+        **options: As for `RemoteModel`; its name must be one that `semlex.embedding.registry.choose_embedder` knows.
 
     Raises:
-        ConfigurationError: A parameter is out of range.
+        ConfigurationError: A parameter cannot be used, or a key is missing.
     """
+
+    max_texts = 2048
+    key_variable = "SEMLEX_EMBEDDING_API_KEY"
+    halved_statuses = frozenset({400, 413, 422})
 
     def __init__(
         self,
-        server: ModelServer,
         model: str,
-        name: str,
+        base_url: str,
         *,
         dimensions: int | None,
         query_prompt: str,
         document_prompt: str,
         task: str | None,
-        batch_size: int,
         tokenizer: str | None,
+        **options: Any,
     ) -> None:
-        if not model.strip() or not model.isprintable():
-            raise ConfigurationError("the name of a server's model must be printable and not blank")
-        check_range("batch_size", batch_size, 1, 2048)
+        super().__init__(model, base_url, **options)
         if dimensions is not None:
-            check_range("dimensions", dimensions, 1, MOST_DIMENSIONS)
-        self._server = server
-        self._model = model
-        self._name = name
+            check_range("dimensions", dimensions, 1, MAX_DIMENSIONS)
         self._wanted = dimensions
         self._prompts = {True: query_prompt, False: document_prompt}
         self._task = task
-        self._batch_size = batch_size
         self._given_tokenizer = tokenizer
         self._tokenizer: TextTokenizer | WordTokenizer | None = None
         self._length: int | None = None  # of the vectors that the server returns
         self._lock = new_lock()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r})"
-
-    @property
-    def host(self) -> str:
-        """Where texts are sent: host and port."""
-        return self._server.host
-
-    @property
-    def calls_at_once(self) -> int:
-        """How many searches may ask it at the same time."""
-        return CALLS_AT_ONCE
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -195,22 +172,17 @@ class ServerEmbedder(ABC):
         """
         return self._open_tokenizer().counts(check_texts(texts))
 
-    def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
-        self._server.close()
-
     @abstractmethod
     def _ask(self, texts: list[str], *, is_query: bool) -> list[NDArray[np.float32]]:
         """One request: the vector of every text, in order, as the server made it."""
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         prompt = self._prompts[is_query]
-        prompted = [prompt + text or " " for text in texts]
 
-        def ask(first: int) -> NDArray[np.float32]:
-            return self._ask_or_halve(prompted[first : first + self._batch_size], first, is_query=is_query)
+        def ask(batch: list[str]) -> NDArray[np.float32]:
+            return np.stack([self._cut(vector) for vector in self._ask(batch, is_query=is_query)])
 
-        parts = self._server.map(ask, range(0, len(prompted), self._batch_size))
+        parts = self._in_batches(ask, [prompt + text or " " for text in texts])
         vectors = np.concatenate([np.empty((0, self.dimensions), dtype=np.float32), *parts])
         # Finite and not zero before the division, of norm 1 after it.
         for normalised in (False, True):
@@ -223,24 +195,11 @@ class ServerEmbedder(ABC):
             )
         return vectors
 
-    def _ask_or_halve(self, texts: list[str], first: int, *, is_query: bool) -> NDArray[np.float32]:
-        """Vectors of texts whose first has the row `first`, cut to their length."""
-        try:
-            return np.stack([self._cut(vector) for vector in self._ask(texts, is_query=is_query)])
-        except ModelServerError as error:
-            if error.status not in REFUSED_STATUSES:
-                raise
-            if len(texts) == 1:
-                raise ModelServerError(f"{error}; it refuses the text of row {first}", status=error.status) from None
-        middle = len(texts) // 2
-        halves = ((texts[:middle], first), (texts[middle:], first + middle))
-        return np.concatenate([self._ask_or_halve(half, start, is_query=is_query) for half, start in halves])
-
     def _cut(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The leading part of a vector, whose length must be that of all vectors before it."""
         with self._lock:
             if self._length is None:
-                if not max(self._wanted or 1, 1) <= vector.size <= MOST_DIMENSIONS:
+                if not max(self._wanted or 1, 1) <= vector.size <= MAX_DIMENSIONS:
                     raise ModelMismatchError(
                         f"{self._name} makes vectors of {vector.size} dimensions; "
                         f"{'expected at least one' if self._wanted is None else f'{self._wanted} were configured'}"
@@ -258,26 +217,6 @@ class ServerEmbedder(ABC):
             if self._tokenizer is None:
                 self._tokenizer = find_tokenizer(self._model, self._given_tokenizer)
             return self._tokenizer
-
-
-def find_key(given: str | None, *variables: str, needed_by: str | None = None) -> str | None:
-    """The key of a server's account: as given, else from the environment.
-
-    Args:
-        given: The key, or None.
-        *variables: Environment variables, the first that is set wins.
-        needed_by: What cannot work without a key, or None.
-
-    Returns:
-        The key without surrounding blanks, or None.
-
-    Raises:
-        MissingKeyError: It is needed, and there is none; names the variables.
-    """
-    found = (given if given is not None else next(filter(None, map(os.environ.get, variables)), "")).strip()
-    if not found and needed_by is not None:
-        raise MissingKeyError(f"{needed_by} needs a key: set the environment variable {' or '.join(variables)}")
-    return found or None
 
 
 def read_vector(values: Any) -> NDArray[np.float32] | None:

@@ -122,7 +122,7 @@ class SentenceTransformersEmbedder:
             if self._identity is None:
                 self._load()
                 self._identity = EmbedderIdentity(
-                    model=self._folder.name if is_chosen_unasked(self._folder) else f"{PREFIX}{self._folder.name}",
+                    model=self._folder.name if is_default_for(self._folder) else f"{PREFIX}{self._folder.name}",
                     revision=f"{self._folder.revision}+{_recipe(self._folder, self._prompt(is_query=False))}",
                     dimensions=self.dimensions,
                     instruction=self._prompt(is_query=True) or None,
@@ -292,7 +292,7 @@ class SentenceTransformersEmbedder:
             return self._tokenizer
 
 
-def is_chosen_unasked(folder: ModelFolder) -> bool:
+def is_default_for(folder: ModelFolder) -> bool:
     """Whether a folder's name alone leads to this embedder.
 
     Args:

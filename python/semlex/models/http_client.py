@@ -8,7 +8,6 @@ messages quote only names from a list of our own.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import random
@@ -20,13 +19,12 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
+from semlex.models.model_names import host_at
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -107,7 +105,7 @@ class ModelServer:
         key_variable: Environment variable that holds the key, for messages.
         timeout: Most seconds of one attempt, from the look-up of the host to the answer's last byte.
         attempts: Most attempts of one request, 1 to 20.
-        concurrency: Most requests at the same time in one call of `post_all` or `map`, 1 to 64.
+        concurrency: Most requests at the same time in one call of `map`, 1 to 64.
 
     Raises:
         ConfigurationError: A parameter cannot be used.
@@ -124,7 +122,7 @@ class ModelServer:
         attempts: int = 5,
         concurrency: int = 4,
     ) -> None:
-        self.host, self.is_local = _checked_address(base_url)
+        self.host, self.is_local = host_at(base_url)
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
             raise ConfigurationError("api_key must be printable ASCII characters without line breaks, and not blank")
         if not 0 < timeout <= 3600:  # noqa: PLR2004 (an hour)
@@ -176,24 +174,6 @@ class ModelServer:
         if isinstance(answer, _Failure):
             raise ModelServerError(f"{self.host}{path} {answer.what}; {answer.remedy}")
         raise self._refusal(path, answer)
-
-    def post_all(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[Any]:
-        """Sends many requests, several at a time.
-
-        Args:
-            path: Path behind the base URL, with its leading slash.
-            bodies: n bodies.
-
-        Returns:
-            n answers in the order of the bodies.
-
-        Raises:
-            ModelServerError: As for `post`; the other requests are given up.
-            ModelError: The server object was closed.
-            ConfigurationError: The environment's proxy settings cannot be used.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        return self.map(partial(self.post, path), bodies)
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Calls a function that talks to this server for every item, several at a time.
@@ -360,34 +340,6 @@ def _wait(event: threading.Event, seconds: float) -> None:
 
 def _pause(seconds: float) -> None:
     _wait(threading.Event(), seconds)
-
-
-def _checked_address(base_url: str) -> tuple[str, bool]:
-    """Host and port of an address, and whether that is this machine; the message never shows the address."""
-    try:
-        parts = urlsplit(base_url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        parts, host, port = None, None, None
-    if parts is None or parts.scheme not in {"http", "https"} or not host or re.search(r"[\s\x00-\x1f\x7f]", base_url):
-        raise ConfigurationError("the address of a server must have the form http(s)://HOST[:PORT][/PATH]")
-    if parts.username is not None or parts.password is not None:
-        raise ConfigurationError(
-            f"the address of {host} must not hold a user or password; give the key as api_key or in the environment"
-        )
-    if parts.query or parts.fragment:
-        raise ConfigurationError(f"the address of {host} must not hold a query (?…) or a fragment (#…)")
-    name = f"[{host}]" if ":" in host else host
-    return (name if port is None else f"{name}:{port}"), _is_loopback(host)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _asked_wait(value: str | None) -> float | None:

@@ -1,21 +1,33 @@
-"""Who decides where texts and keys go: what a model's name leads to, and which host a key was given for.
+"""Names of models: what a name leads to, the accounts that have a short name, and which host a key is for.
+
+    none, static, score, auto        keywords
+    PATH, HUB_ID                     a folder, or a model of the hub; also behind one of `LOCAL_PREFIXES`
+    ACCOUNT:MODEL                    a model of one of the `ACCOUNTS`; rerankers of a chat model have llm: in front
+    ollama:MODEL                     a model of the Ollama that the environment names
+    http(s)://HOST[:PORT]/v1#MODEL   a model behind an address; for rerankers with tei+ or llm+ in front
 
 A name that somebody else wrote (into a database, into a file of a folder that was copied) must send nothing and load
-nothing. Whoever uses such a name asks here first.
+nothing. Whoever uses such a name asks `leads_to` first.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from semlex.errors import ConfigurationError
+
+# The models that are the default where they are cached and there is a GPU.
+DEFAULT_EMBEDDING_MODEL = "Qwen/Qwen3-Embedding-0.6B"
+DEFAULT_RERANKING_MODEL = "Qwen/Qwen3-Reranker-0.6B"
 # In front of the name of a model that runs on this machine.
 LOCAL_PREFIXES = ("sentence-transformers:", "cross-encoder:")
-# In front of the address of a reranker's server.
-_ADDRESS_PREFIXES = ("tei+", "llm+")
+OLLAMA_PORT = 11434
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 # Rerankers that ask a server without a colon in their name, or may do so.
 _SERVER_NAMES = frozenset({"auto", "cohere"})
@@ -24,6 +36,57 @@ MODEL_VARIABLES = {
     "SEMLEX_EMBEDDING_API_KEY": "SEMLEX_EMBEDDING_MODEL",
     "SEMLEX_RERANKER_API_KEY": "SEMLEX_RERANKER_MODEL",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A provider of models.
+
+    Attributes:
+        url: Its address.
+        variables: Environment variables of the key that goes there and nowhere else; the first that is set wins.
+    """
+
+    url: str
+    variables: tuple[str, ...]
+
+    @property
+    def variable(self) -> str:
+        """The variable that is set; else all of them, for messages."""
+        return next(filter(environment, self.variables), " or ".join(self.variables))
+
+
+ACCOUNTS = {
+    "openai": Account("https://api.openai.com/v1", ("OPENAI_API_KEY",)),
+    "openrouter": Account("https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+    "gemini": Account("https://generativelanguage.googleapis.com", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
+    "cohere": Account("https://api.cohere.com/v2", ("COHERE_API_KEY", "CO_API_KEY")),
+    "jina": Account("https://api.jina.ai/v1", ("JINA_API_KEY",)),
+}
+
+
+def environment(variable: str) -> str | None:
+    """An environment variable; a blank one counts as not set."""
+    return os.environ.get(variable, "").strip() or None
+
+
+def scheme_of(name: str) -> str:
+    """What stands before a name's first colon: ``openai``, ``tei+https``; empty where the name is a path or hub id."""
+    # One letter and a colon begin a path of Windows.
+    found = re.match(r"([\w+-]{2,}):", name)
+    return found[1] if found else ""
+
+
+def bare_name(name: str) -> str:
+    """A local model's name without its prefix."""
+    for prefix in LOCAL_PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def is_path_or_hub_id(name: str) -> bool:
+    """Whether a name without a prefix can be that of a model on this machine."""
+    return "://" not in name and (not scheme_of(name) or Path(name).is_dir())
 
 
 def leads_to(name: str) -> Literal["server", "folder"] | None:
@@ -36,13 +99,22 @@ def leads_to(name: str) -> Literal["server", "folder"] | None:
         ``server``: texts would be sent away. ``folder``: files of a path would be loaded; a hub id counts as one where
         the working directory has a folder of that name. None: a keyword, or a hub id.
     """
-    local = name
-    for prefix in LOCAL_PREFIXES:
-        local = local.removeprefix(prefix)
-    # One letter and a colon begin a path of Windows.
-    if "://" in local or re.match(r"[\w+-]{2,}:", local) or local in _SERVER_NAMES:
+    local = bare_name(name)
+    if "://" in local or scheme_of(local) or local in _SERVER_NAMES:
         return "server"
     return None if _HUB_ID.fullmatch(local) and ".." not in local and not Path(local).is_dir() else "folder"
+
+
+def model_and_address(name: str) -> tuple[str, str]:
+    """Both parts of ``ADDRESS#MODEL``.
+
+    Raises:
+        ConfigurationError: There is no model. The message does not show the address, which may hold a password.
+    """
+    address, _, model = name.partition("#")
+    if not model.strip():
+        raise ConfigurationError("an address must end with # and the model's name: http(s)://HOST[:PORT]/v1#MODEL")
+    return model, address
 
 
 def host_of(name: str) -> str | None:
@@ -51,8 +123,7 @@ def host_of(name: str) -> str | None:
     Args:
         name: ``http(s)://HOST[:PORT]…``, also with ``tei+`` or ``llm+`` in front.
     """
-    for prefix in _ADDRESS_PREFIXES:
-        name = name.removeprefix(prefix)
+    name = name.removeprefix("tei+").removeprefix("llm+")
     if not name.startswith(("http://", "https://")):
         return None
     try:
@@ -61,6 +132,64 @@ def host_of(name: str) -> str | None:
     except ValueError:
         return None
     return f"{parts.hostname}:{port or {'http': 80, 'https': 443}[parts.scheme]}"
+
+
+def host_at(base_url: str) -> tuple[str, bool]:
+    """Host and port of a server's address, for messages, and whether that is this machine.
+
+    Raises:
+        ConfigurationError: It cannot be the address of a server, or holds what belongs elsewhere. The message does not
+            show it.
+    """
+    try:
+        parts = urlsplit(base_url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = None, None, None
+    if parts is None or parts.scheme not in {"http", "https"} or not host or re.search(r"[\s\x00-\x1f\x7f]", base_url):
+        raise ConfigurationError("the address of a server must have the form http(s)://HOST[:PORT][/PATH]")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError(
+            f"the address of {host} must not hold a user or password; give the key as api_key or in the environment"
+        )
+    if parts.query or parts.fragment:
+        raise ConfigurationError(f"the address of {host} must not hold a query (?…) or a fragment (#…)")
+    name = f"[{host}]" if ":" in host else host
+    return (name if port is None else f"{name}:{port}"), _is_loopback(host)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def ollama_address() -> str:
+    """Address of Ollama's server: ``OLLAMA_HOST`` read as Ollama's own client reads it.
+
+    Raises:
+        ConfigurationError: The variable holds no address, or a user or password.
+    """
+    value = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
+    if not value:
+        return f"http://localhost:{OLLAMA_PORT}/v1"
+    has_scheme = "://" in value
+    try:
+        parts = urlsplit(value if has_scheme else f"http://{value}")
+        host, port = parts.hostname or "127.0.0.1", parts.port
+    except ValueError:
+        raise ConfigurationError("OLLAMA_HOST must have the form [http(s)://]HOST[:PORT]") from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError("OLLAMA_HOST must not hold a user or password")
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 (a server's own setting: every address of this machine)
+        host = "127.0.0.1"
+    bracketed = f"[{host}]" if ":" in host else host
+    # With a scheme and no port, Ollama takes the scheme's own port.
+    place = bracketed if port is None and has_scheme else f"{bracketed}:{port or OLLAMA_PORT}"
+    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}/v1"
 
 
 def key_for(variable: str, address: str) -> tuple[str | None, str]:
@@ -76,7 +205,7 @@ def key_for(variable: str, address: str) -> tuple[str | None, str]:
     Returns:
         The key, or None; and how messages call its variable.
     """
-    key = os.environ.get(variable, "").strip() or None
+    key = environment(variable)
     setting = MODEL_VARIABLES[variable]
     host = host_of(os.environ.get(setting, ""))
     if key is None or host is None or host == host_of(address):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.reranking.known import COHERE_URL
-from semlex.reranking.remote import ServerReranker, read_scores
+from semlex.models.model_names import ACCOUNTS
+from semlex.reranking.remote import RemoteReranker, read_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +19,7 @@ DEFAULT_MODEL = "rerank-v3.5"
 PATH = "/rerank"
 
 
-class CohereReranker(ServerReranker):
+class CohereReranker(RemoteReranker):
     """Scores candidates with ``POST {base_url}/rerank``.
 
     The query and the texts are sent to that server; texts that are too long for its model are cut there. Nothing is
@@ -45,7 +45,7 @@ class CohereReranker(ServerReranker):
     def __init__(
         self,
         model: str = DEFAULT_MODEL,
-        base_url: str = COHERE_URL,
+        base_url: str = ACCOUNTS["cohere"].url,
         *,
         api_key: str | None = None,
         raw_scores: bool = False,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.errors import ModelServerError
+from semlex.models.model_names import ACCOUNTS
 from semlex.models.truncation import CutTexts
-from semlex.reranking.known import OPENAI_URL
-from semlex.reranking.remote import ServerReranker, read_scores
+from semlex.reranking.remote import RemoteReranker, read_scores
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _REFUSED_STATUSES = frozenset({400, 422})
 _FENCED = re.compile(r"\s*```\w*\s(.*)```\s*", re.DOTALL)
 
 
-class LLMReranker(ServerReranker):
+class LLMReranker(RemoteReranker):
     """Scores candidates by asking a language model; the scores are its opinion, not a calibrated probability.
 
     The query and the texts are sent to the server. Nothing is sent before the first call of `score`. An answer that is
@@ -82,13 +82,13 @@ class LLMReranker(ServerReranker):
         ConfigurationError: A parameter cannot be used, or a key is missing.
     """
 
-    most_texts = 100
-    halved_at = frozenset()  # what is refused is asked again without the settings instead
+    max_texts = 100
+    halved_statuses = frozenset()  # what is refused is asked again without the settings instead
 
     def __init__(
         self,
         model: str,
-        base_url: str = OPENAI_URL,
+        base_url: str = ACCOUNTS["openai"].url,
         *,
         api_key: str | None = None,
         batch_size: int = 20,

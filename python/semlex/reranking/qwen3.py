@@ -16,9 +16,9 @@ from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
 from semlex.models.local.transformer import Transformer, check_config
+from semlex.models.model_names import DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
 from semlex.models.truncation import CutTexts
-from semlex.reranking.known import DEFAULT_MODEL
 from semlex.validation import check_range, check_texts
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Qwen3Reranker:
 
     def __init__(
         self,
-        model_name: str = DEFAULT_MODEL,
+        model_name: str = DEFAULT_RERANKING_MODEL,
         device: str | None = None,
         batch_size: int = 32,
         max_length: int = 8192,

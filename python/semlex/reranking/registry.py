@@ -6,38 +6,32 @@ Nothing is downloaded here and the network is not touched. Texts go to a server 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from semlex.errors import ConfigurationError, ModelError
 from semlex.models.files import find_model
 from semlex.models.local.device import automatic_obstacle
-from semlex.reranking.known import (
-    COHERE_URL,
-    DEFAULT_MODEL,
-    JINA_URL,
-    KEY_VARIABLES,
-    OPENAI_URL,
-    OPENROUTER_URL,
+from semlex.models.model_names import (
+    ACCOUNTS,
+    DEFAULT_RERANKING_MODEL,
     environment,
+    is_path_or_hub_id,
+    leads_to,
+    model_and_address,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.reranking.base import Reranker
-    from semlex.reranking.cohere import CohereReranker
-    from semlex.reranking.llm import LLMReranker
-    from semlex.reranking.tei import TEIReranker
+    from semlex.reranking.remote import RemoteReranker
 
 NO_RERANKER = "none"
 AUTOMATIC = "auto"
 SCORE = "score"
 CROSS_ENCODER = "cross-encoder:"
 LLM_VARIABLE = "SEMLEX_LLM_MODEL"
-_LLM_PROVIDERS = {"openai": OPENAI_URL, "openrouter": OPENROUTER_URL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +112,7 @@ def choose_reranker(
     if configured is not None and not isinstance(configured, str):
         return RerankerChoice(configured, f"reranking with the reranker that was passed, {configured.identity}")
     if configured != AUTOMATIC:
-        return _named(configured or DEFAULT_MODEL, device, revision, allow_download=allow_download)
+        return _named(configured or DEFAULT_RERANKING_MODEL, device, revision, allow_download=allow_download)
     choice = _automatic(device)
     if choice.reranker is None and use_reranking is True:
         raise ConfigurationError(f"use_reranking=True, but 'auto' found nothing to rerank with ({choice.reason})")
@@ -126,42 +120,48 @@ def choose_reranker(
 
 
 def _cached_qwen3(device: str | None) -> RerankerChoice:
-    obstacle = automatic_obstacle(DEFAULT_MODEL, device)
+    obstacle = automatic_obstacle(DEFAULT_RERANKING_MODEL, device)
     if obstacle is not None:
         return RerankerChoice(None, f"no reranking: {obstacle}")
     from semlex.reranking.qwen3 import Qwen3Reranker  # noqa: PLC0415 - only the chosen kind is loaded
 
-    reason = f"reranking with {DEFAULT_MODEL} on the GPU, found in the local cache"
+    reason = f"reranking with {DEFAULT_RERANKING_MODEL} on the GPU, found in the local cache"
     return RerankerChoice(Qwen3Reranker(device=device), reason)
 
 
 def _automatic(device: str | None) -> RerankerChoice:
     """What ``auto`` stands for."""
-    variable = next(filter(environment, KEY_VARIABLES[COHERE_URL]), None)
-    if variable is not None:
-        return _at_server(_cohere("cohere"), f"because {variable} is set")
+    variable = ACCOUNTS["cohere"].variable
+    if environment(variable) is not None:
+        return _named("cohere", why=f"because {variable} is set")
     local = _cached_qwen3(device)
     if local.reranker is not None:
         return local
     language_model = environment(LLM_VARIABLE)
     if language_model is not None:
         is_address = language_model.startswith(("http://", "https://"))
-        reranker = _language_model(f"llm+{language_model}" if is_address else f"llm:{language_model}")
-        return _at_server(reranker, f"because {LLM_VARIABLE} names it")
-    return RerankerChoice(None, f"{local.reason}; neither {KEY_VARIABLES[COHERE_URL][0]} nor {LLM_VARIABLE} is set")
+        return _named(f"llm{'+' if is_address else ':'}{language_model}", why=f"because {LLM_VARIABLE} names it")
+    return RerankerChoice(None, f"{local.reason}; neither {ACCOUNTS['cohere'].variables[0]} nor {LLM_VARIABLE} is set")
 
 
-def _named(name: str, device: str | None, revision: str | None, *, allow_download: bool) -> RerankerChoice:
+def _named(
+    name: str,
+    device: str | None = None,
+    revision: str | None = None,
+    *,
+    allow_download: bool = False,
+    why: str = "as configured",
+) -> RerankerChoice:
     if name == SCORE:
         from semlex.reranking.term_overlap import ScoreReranker  # noqa: PLC0415 - only the chosen kind is loaded
 
         return RerankerChoice(ScoreReranker(), "reranking by the query's words in the texts, as configured; no model")
-    at_server = _AT_SERVERS.get(name.partition(":")[0])
-    if at_server is not None:
-        return _at_server(at_server(name), "as configured")
+    server = _at_server(name)
+    if server is not None:
+        reason = f"reranking with {server.identity}, {why}; queries and candidate texts are sent to {server.host}"
+        return RerankerChoice(server, reason)
     model = name.removeprefix(CROSS_ENCODER)
-    # One letter and a colon begin a path of Windows.
-    if re.match(r"[\w+-]{2,}:", model) and not Path(model).is_dir():
+    if not is_path_or_hub_id(model):
         raise ConfigurationError(
             "the reranker must be 'score', 'none', 'auto', the path of a local folder, a hub id, "
             "cross-encoder:PATH_OR_ID, cohere:MODEL, jina:MODEL, llm:openai:MODEL, llm:openrouter:MODEL, or "
@@ -181,70 +181,33 @@ def _named(name: str, device: str | None, revision: str | None, *, allow_downloa
     return RerankerChoice(reranker, f"reranking with {model}, as configured")
 
 
-def _at_server(reranker: CohereReranker | TEIReranker | LLMReranker, why: str) -> RerankerChoice:
-    reason = f"reranking with {reranker.identity}, {why}; queries and candidate texts are sent to {reranker.host}"
-    return RerankerChoice(reranker, reason)
+def _at_server(name: str) -> RemoteReranker | None:
+    """The reranker of a name that leads to a server; nothing is sent to it yet."""
+    if leads_to(name) != "server":
+        return None
+    from semlex.reranking.cohere import DEFAULT_MODEL, CohereReranker  # noqa: PLC0415 - only the chosen kind is loaded
+    from semlex.reranking.llm import LLMReranker  # noqa: PLC0415 - as above
+    from semlex.reranking.tei import TEIReranker  # noqa: PLC0415 - as above
 
+    scheme, _, rest = name.partition(":")
+    address = name.removeprefix("tei+").removeprefix("llm+")
 
-def _cohere(name: str) -> CohereReranker:
-    from semlex.reranking import cohere  # noqa: PLC0415 - only the chosen kind is loaded
+    def chat_model() -> RemoteReranker:
+        account, _, model = rest.partition(":")
+        if account not in ("openai", "openrouter"):
+            raise ConfigurationError(
+                "a language model must be named as llm:openai:MODEL, llm:openrouter:MODEL or "
+                f"llm+http(s)://HOST/v1#MODEL (in {LLM_VARIABLE} without the leading llm: or llm+)"
+            )
+        return LLMReranker(model, ACCOUNTS[account].url)
 
-    return cohere.CohereReranker(name.partition(":")[2] or cohere.DEFAULT_MODEL)
-
-
-def _jina(name: str) -> CohereReranker:
-    from semlex.reranking.cohere import CohereReranker  # noqa: PLC0415 - only the chosen kind is loaded
-
-    return CohereReranker(name.partition(":")[2], JINA_URL)
-
-
-def _cohere_form(name: str) -> CohereReranker:
-    from semlex.reranking.cohere import CohereReranker  # noqa: PLC0415 - only the chosen kind is loaded
-
-    address, model = _address_and_model(name)
-    return CohereReranker(model, address)
-
-
-def _tei(name: str) -> TEIReranker:
-    from semlex.reranking.tei import TEIReranker  # noqa: PLC0415 - only the chosen kind is loaded
-
-    return TEIReranker(name.removeprefix("tei+"))
-
-
-def _language_model(name: str) -> LLMReranker:
-    from semlex.reranking.llm import LLMReranker  # noqa: PLC0415 - only the chosen kind is loaded
-
-    if not name.startswith("llm:"):
-        address, model = _address_and_model(name.removeprefix("llm+"))
-        return LLMReranker(model, address)
-    provider, _, model = name.removeprefix("llm:").partition(":")
-    if provider not in _LLM_PROVIDERS:
-        raise ConfigurationError(
-            "a language model must be named as llm:openai:MODEL, llm:openrouter:MODEL or llm+http(s)://HOST/v1#MODEL "
-            f"(in {LLM_VARIABLE} without the leading llm: or llm+)"
-        )
-    return LLMReranker(model, _LLM_PROVIDERS[provider])
-
-
-# By what stands before the first colon of a name.
-_AT_SERVERS: dict[str, Callable[[str], CohereReranker | TEIReranker | LLMReranker]] = {
-    "cohere": _cohere,
-    "jina": _jina,
-    "http": _cohere_form,
-    "https": _cohere_form,
-    "tei+http": _tei,
-    "tei+https": _tei,
-    "llm": _language_model,
-    "llm+http": _language_model,
-    "llm+https": _language_model,
-}
-
-
-def _address_and_model(name: str) -> tuple[str, str]:
-    """Splits ``ADDRESS#MODEL``; the message shows neither, because an address may hold a password."""
-    address, _, model = name.partition("#")
-    if not model.strip():
-        raise ConfigurationError(
-            "the address of a reranker must end with # and the model's name: http(s)://HOST/v1#MODEL"
-        )
-    return address, model
+    factories: dict[str, Callable[[], RemoteReranker]] = {
+        "cohere": lambda: CohereReranker(rest or DEFAULT_MODEL),
+        "jina": lambda: CohereReranker(rest, ACCOUNTS["jina"].url),
+        "http": lambda: CohereReranker(*model_and_address(address)),
+        "tei+http": lambda: TEIReranker(address),
+        "llm": chat_model,
+        "llm+http": lambda: LLMReranker(*model_and_address(address)),
+    }
+    factory = factories.get(scheme.replace("https", "http"))
+    return None if factory is None else factory()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.reranking.remote import ServerReranker, read_scores
+from semlex.reranking.remote import RemoteReranker, read_scores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PATH = "/rerank"
 
 
-class TEIReranker(ServerReranker):
+class TEIReranker(RemoteReranker):
     """Scores candidates with the model that a TEI server was started with.
 
     The query and the texts are sent to that server, which cuts texts that are too long for its model. Nothing is sent

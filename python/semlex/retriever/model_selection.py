@@ -21,7 +21,7 @@ from semlex.errors import (
 )
 from semlex.ingest.prepare_file import GIVEN, embedder_version
 from semlex.models.files import find_cached
-from semlex.models.model_names import LOCAL_PREFIXES, host_of, leads_to
+from semlex.models.model_names import bare_name, host_of, leads_to
 from semlex.open_collection import OpenModels, OpenReranker
 from semlex.reranking.registry import choose_reranker
 from semlex.settings.files import named_models, own_file
@@ -190,8 +190,7 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> Choice:
 
 def _same_name(listed: str, stored: str) -> bool:
     """Whether a name of the user's is the stored one; a folder is stored by its absolute path."""
-    for prefix in LOCAL_PREFIXES:
-        listed, stored = listed.removeprefix(prefix), stored.removeprefix(prefix)
+    listed, stored = bare_name(listed), bare_name(stored)
     if listed == stored or {listed, stored} <= {STATIC, WHEEL_MODEL}:
         return True
     return leads_to(listed) == "folder" and str(Path(listed).expanduser().resolve()) == stored
@@ -199,9 +198,7 @@ def _same_name(listed: str, stored: str) -> bool:
 
 def _check_cached(name: str) -> None:
     """Refuses a hub id whose model is not in the local cache."""
-    hub_id = name
-    for prefix in LOCAL_PREFIXES:
-        hub_id = hub_id.removeprefix(prefix)
+    hub_id = bare_name(name)
     if find_spec("huggingface_hub") is None:
         raise MissingExtraError("huggingface_hub", "torch", "a model of the hub")
     if find_cached(hub_id) is None:

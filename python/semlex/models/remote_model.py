@@ -1,0 +1,147 @@
+"""A model behind a server: its name, its key, and texts in batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from semlex.errors import ConfigurationError, MissingKeyError, ModelServerError
+from semlex.models.http_client import CALLS_AT_ONCE, ModelServer
+from semlex.models.model_names import ACCOUNTS, environment, key_for
+from semlex.validation import check_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+
+class RemoteModel:
+    """What embedders and rerankers behind a server have in common.
+
+    Texts are sent to that server in batches, several at a time; a batch that it refuses is halved. Nothing is sent
+    before the first call. All calls block; safe for several threads.
+
+    Args:
+        model: Name by which the server knows the model.
+        base_url: Address in front of every path.
+        api_key: Key; blank for none, None for the environment's: that of the account, else `key_variable`, which goes
+            to the host that its setting names alone (`semlex.models.model_names.key_for`).
+        name: Name that leads to this model; None for ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
+        account: Whose key it needs, wherever it is; None for that one of `accounts` with this address, if any.
+        batch_size: Most texts of a request, 1 to `max_texts`.
+        timeout: Most seconds of one attempt.
+        attempts: Most attempts of one request.
+        concurrency: Most requests at the same time in one call.
+        key_header: Header that carries the key.
+
+    Raises:
+        ConfigurationError: A parameter cannot be used.
+        MissingKeyError: The server is that of an account whose key is not set.
+    """
+
+    max_texts: ClassVar[int]
+    # Of `ACCOUNTS`: those with models of this kind.
+    accounts: ClassVar[tuple[str, ...]] = ()
+    # Environment variable of the key of servers without an account.
+    key_variable: ClassVar[str]
+    # Answers that may mean "too much at once"; the same request for fewer texts can succeed.
+    halved_statuses: ClassVar[frozenset[int]]
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        *,
+        api_key: str | None,
+        name: str | None = None,
+        account: str | None = None,
+        batch_size: int,
+        timeout: float,
+        attempts: int = 5,
+        concurrency: int,
+        key_header: str = "Authorization",
+    ) -> None:
+        if not model.strip() or not model.isprintable():
+            raise ConfigurationError("model must be the name by which the server knows it, in one line, and not blank")
+        check_range("batch_size", batch_size, 1, self.max_texts)
+        address = base_url.rstrip("/")
+        account = account or next((known for known in self.accounts if ACCOUNTS[known].url == address), None)
+        self._model = model
+        self._name = name or (f"{address}#{model}" if account is None else f"{account}:{model}")
+        self._batch_size = batch_size
+        if account is None:
+            key, variable = key_for(self.key_variable, address)
+        else:
+            variable = ACCOUNTS[account].variable
+            key = environment(variable)
+        if api_key is not None:
+            key = api_key.strip() or None
+        if account is not None and key is None:
+            raise MissingKeyError(f"{self._name} needs a key: set the environment variable {variable}")
+        self._server = ModelServer(
+            address,
+            api_key=key,
+            key_header=key_header,
+            key_variable=variable,
+            timeout=timeout,
+            attempts=attempts,
+            concurrency=concurrency,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
+    @property
+    def host(self) -> str:
+        """Where texts are sent: host and port."""
+        return self._server.host
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many searches may ask it at the same time."""
+        return CALLS_AT_ONCE
+
+    def close(self) -> None:
+        """Closes the connections; a second call does nothing."""
+        self._server.close()
+
+    def _in_batches(
+        self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str]
+    ) -> list[NDArray[np.float32]]:
+        """Answers to all texts, in order.
+
+        Args:
+            ask: One request: an answer with a row for every text, in order.
+            texts: n texts.
+
+        Returns:
+            Arrays with n rows together.
+
+        Raises:
+            ModelServerError: The server refuses a text, which the message names by its row, or fails otherwise.
+        """
+        size = self._batch_size
+        return self._server.map(
+            lambda first: self._ask_or_halve(ask, texts[first : first + size], first), range(0, len(texts), size)
+        )
+
+    def _ask_or_halve(
+        self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str], first: int
+    ) -> NDArray[np.float32]:
+        """The answer to texts whose first has the row `first`."""
+        try:
+            return ask(texts)
+        except ModelServerError as error:
+            if error.status not in self.halved_statuses:
+                raise
+            if len(texts) == 1:
+                raise ModelServerError(f"{error}; it refuses the text of row {first}", status=error.status) from None
+        middle = len(texts) // 2
+        halves = ((texts[:middle], first), (texts[middle:], first + middle))
+        return np.concatenate([self._ask_or_halve(ask, half, start) for half, start in halves])
+
+    def _unusable(self, fault: str) -> ModelServerError:
+        """The error of an answer that is not what was asked for."""
+        return ModelServerError(f"the answer of {self.host} for {self._model} cannot be used: {fault}", status=200)
