@@ -196,3 +196,14 @@ def test_tests_of_core_and_unit_need_neither_a_server_nor_torch() -> None:
     )
     files = [*(tests / "core").rglob("*.py"), *(tests / "unit").rglob("*.py")]
     assert [path.name for path in files if needs.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_the_glossary_names_files_that_are_there() -> None:
+    root = PACKAGE.parent.parent
+    page = (root / "docs" / "design" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \| (`.+`) \|$", page, re.MULTILINE)
+    words = [word for word, _ in rows]
+    assert len(words) > 40
+    assert words == sorted(set(words), key=str.casefold)
+    named = [file for _, files in rows for file in re.findall(r"`([^`]+)`", files)]
+    assert [file for file in named if not (PACKAGE / file).is_file() and not (root / file).is_file()] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,12 @@ def test_the_plain_reader_finds_what_the_golden_files_hold() -> None:
 def test_semlex_makes_the_golden_files() -> None:
     made = stored_format_files.files()
     assert made == {path.name: path.read_bytes() for path in FOLDER.iterdir()}
+
+
+def test_the_page_shows_the_golden_tombstone() -> None:
+    page = (FOLDER.parents[2] / "docs" / "design" / "stored-format.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    ((?:[0-9a-f]{2} )+) ", page, re.MULTILINE)
+    assert bytes.fromhex("".join(shown)) == GOLDEN_TOMBSTONE
 
 
 def test_semlex_reads_the_golden_files() -> None:
