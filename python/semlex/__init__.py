@@ -7,6 +7,7 @@
 One server, many collections:
     connect, Client: A server with its collections, which share a pool and models.
     Collection: One of them: documents in, searches out.
+    connect_sync, SyncClient, SyncCollection: The same for programs without an event loop.
 
 Retrievers:
     PostgreSQLRetriever: One collection with a pool and models of its own.
@@ -71,11 +72,14 @@ _MODULES = {
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",
     "StaticEmbedder": "semlex.embedding.static",
     "StoredChunk": "semlex.types.documents",
+    "SyncClient": "semlex.retriever.synchronous",
+    "SyncCollection": "semlex.retriever.synchronous",
     "SyncRetriever": "semlex.retriever.synchronous",
     "TEIReranker": "semlex.reranking.tei",
     "ValidationError": "semlex.errors",
     "VectorDocument": "semlex.types.chunks",
     "connect": "semlex.retriever.client",
+    "connect_sync": "semlex.retriever.synchronous",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605 - the names are in the stub
 

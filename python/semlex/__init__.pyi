@@ -19,7 +19,10 @@ from semlex.retriever.client import Client as Client
 from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncClient as SyncClient
+from semlex.retriever.synchronous import SyncCollection as SyncCollection
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
+from semlex.retriever.synchronous import connect_sync as connect_sync
 from semlex.store.keyword.bm25.options import Bm25Options as Bm25Options
 from semlex.store.schema.indexes import HnswIndex as HnswIndex
 from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
@@ -57,10 +60,13 @@ __all__ = [
     "SentenceTransformersEmbedder",
     "StaticEmbedder",
     "StoredChunk",
+    "SyncClient",
+    "SyncCollection",
     "SyncRetriever",
     "TEIReranker",
     "ValidationError",
     "VectorDocument",
     "connect",
+    "connect_sync",
 ]
 __version__: str

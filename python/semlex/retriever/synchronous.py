@@ -1,201 +1,493 @@
-"""The retriever for programs without an event loop: the same methods, without ``await``."""
+"""Client, collection and retriever for programs without an event loop: the same methods, without ``await``.
+
+Made by ``./x synchronous`` from the asynchronous classes: change those.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import concurrent.futures
-import threading
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from semlex.errors import ConfigurationError, WorkAbandonedError
-from semlex.forks import drop, renew_after_fork
+from semlex.retriever.loop_thread import LoopRunner
+from semlex.embedding.query_cache import DEFAULT_QUERIES
+from semlex.retriever.client import ANY_OPTIONS
+from semlex.retriever.client import Client
 from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.keyword.bm25.options import DEFAULT_BM25
+from semlex.store.keyword.bm25.options import DEFAULT_CACHE_BYTES
+from semlex.store.write.copy import DEFAULT_BULK
 from semlex.types.queries import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable
+    from collections.abc import Iterable
+    from collections.abc import Mapping
+    from collections.abc import Sequence
+    from numpy.typing import ArrayLike
+    from os import PathLike
     from pathlib import Path
-
-    from semlex.ingest.progress import DeleteReport, IndexReport
+    from semlex.embedding.base import Embedder
+    from semlex.ingest.given_documents import Given
+    from semlex.ingest.progress import DeleteReport
+    from semlex.ingest.progress import IndexReport
+    from semlex.ingest.progress import Progress
+    from semlex.parameters import CollectionOptions
+    from semlex.parameters import DistanceName
+    from semlex.parameters import StorageName
+    from semlex.reranking.base import Reranker
+    from semlex.retriever.collection import Chunks
+    from semlex.retriever.collection import Collection
+    from semlex.retriever.collection import Ids
+    from semlex.retriever.upkeep import Sources
+    from semlex.search.fusion import FusionMethod
+    from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.keyword.bm25.rebuild import Rebuilt
+    from semlex.store.schema.collection import Collection as Info
+    from semlex.store.schema.indexes import HnswIndex
     from semlex.store.schema.indexes import IndexesBuilt
-    from semlex.types.chunks import ChunkMetadata
-    from semlex.types.documents import Document, StoredChunk
+    from semlex.store.write.chunks import OnDuplicate
+    from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.queries import SearchQuery
+    from semlex.types.results import SearchMode
     from semlex.types.results import SearchResults
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
+class SyncCollection:
+    """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
 
-class LoopThread:
-    """An event loop in a thread of its own, to which other threads hand calls and wait for them."""
-
-    def __init__(self) -> None:
-        # Made by a factory, it does not become the current loop of the thread that makes it.
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._loop = self._runner.get_loop()
-        self._end = asyncio.Event()
-        self._calls: set[asyncio.Task[Any]] = set()
-        self._closing = False
-        # Held while a call is handed over: none arrives after the last that is answered.
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, name="semlex-loop", daemon=True)
-        self._thread.start()
+    def __init__(self, collection: Collection, runner: LoopRunner) -> None:
+        self._collection = collection
+        self._runner = runner
 
     @property
-    def is_current(self) -> bool:
-        """Whether the caller runs in this thread, where waiting for a call would be waiting for itself."""
-        return threading.current_thread() is self._thread
+    def collection(self) -> Collection:
+        """The asynchronous collection behind this one."""
+        return self._collection
 
-    def run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls an asynchronous method and waits for it.
+    @property
+    def info(self) -> Info:
+        """What is known of the open collection."""
+        return self._collection.info
+
+    @property
+    def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
+        """The defaults that the open collection does not follow, because it was made with another value.
+
+        Name -> (default, what the collection has).
+        """
+        return self._collection.unused_defaults
+
+    @property
+    def embedding_choice(self) -> str:
+        """One line: which embedding model was chosen for the open collection, and why."""
+        return self._collection.embedding_choice
+
+    def add_documents(
+        self,
+        documents: Given,
+        embeddings: ArrayLike | None = None,
+        *,
+        on_duplicate: OnDuplicate = "update",
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Ids:
+        """Stores documents as they are: one document, one chunk; nothing is cut.
+
+        All rows are checked before anything is embedded or written. They are written in transactions of
+        `bulk.batch_size` rows; running the call again after a failure neither loses nor doubles anything. Of a repeated
+        id the last document wins. A document without an id gets one that follows from its content and metadata.
+
+        A chunk that was read, changed and passed here replaces the stored one; a changed file replaces it again.
+
+        Args:
+            documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
+                used; all or none). They are copied: what is changed during the call is not stored.
+            embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
+            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it.
+            progress: Called after every batch.
+
+        Returns:
+            The ids, in the order of `documents`.
 
         Raises:
-            WorkAbandonedError: `close` was called meanwhile.
+            ValidationError: With every error of every row; nothing was written.
+            ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
+        return self._runner.run(self._collection.add_documents, documents, embeddings, on_duplicate=on_duplicate, progress=progress)
 
-        async def call() -> T:
-            task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - a coroutine that runs has a task
-            self._calls.add(task)
-            try:
-                return await method(*arguments, **options)
-            finally:
-                self._calls.discard(task)
+    def upsert(
+        self,
+        documents: Given,
+        embeddings: ArrayLike | None = None,
+    ) -> Ids:
+        """`add_documents` by the name that says that a stored document of the same id is replaced."""
+        return self._runner.run(self._collection.upsert, documents, embeddings)
 
-        with self._lock:
-            if self._closing:
-                raise WorkAbandonedError("the retriever was closed meanwhile, by another thread: open it again")
-            future = asyncio.run_coroutine_threadsafe(call(), self._loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise WorkAbandonedError(
-                "another thread closed the retriever while this call was running; what a batch had committed is stored"
-            ) from None
-        except BaseException:
-            future.cancel()  # Ctrl-C while waiting: stop the work, too
-            raise
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        *,
+        ids: Iterable[str] | None = None,
+        metadata: Iterable[dict[str, Any]] | None = None,
+        embeddings: ArrayLike | None = None,
+        on_duplicate: OnDuplicate = "update",
+    ) -> Ids:
+        """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
+        return self._runner.run(self._collection.add_texts, texts, ids=ids, metadata=metadata, embeddings=embeddings, on_duplicate=on_duplicate)
 
-    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Ends all calls, runs a last one, and stops the thread with everything that the loop still has."""
-        with self._lock:
-            closing, self._closing = self._closing, True
-            future = None if closing else asyncio.run_coroutine_threadsafe(self._finish(last), self._loop)
-        try:
-            if future is not None:
-                future.result()
-        finally:
-            if future is not None:
-                self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+    def index(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
 
-    async def _finish(self, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-        for call in self._calls:
-            call.cancel()
-        if self._calls:
-            await asyncio.wait(self._calls)
-        if last is not None:
-            await last()
+        Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be
+        read does not stop the run; it is in the report.
 
-    def _serve(self) -> None:
-        # Its end cancels what is left, closes asynchronous generators and waits for the loop's own threads.
-        with self._runner:
-            self._runner.run(self._wait_for_end())
+        A path belongs to the source whose folder contains it; another becomes a source of its own, named after it (a
+        file: after its folder). A document is its path below that folder.
 
-    async def _wait_for_end(self) -> None:
-        await self._end.wait()
+        Args:
+            paths: Files or folders.
+            source: Name of the new source, instead of its folder's.
+            include: Glob patterns of files to read; by default the usual text formats.
+            exclude: Glob patterns of files and folders to leave out.
+            recursive: Whether to enter folders below.
+            chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
+            overlap_tokens: Most tokens that neighbours share; None likewise.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
+                or a number is out of bounds.
+            CollectionSettingsError: The files of this collection are cut in another way.
+        """
+        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, progress=progress)
+
+    def embed_missing(
+        self,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> int:
+        """Computes the vectors of chunks that have none; returns how many were written."""
+        return self._runner.run(self._collection.embed_missing, progress)
+
+    def search(
+        self,
+        query: str | SearchQuery | None = None,
+        top_k: int = DEFAULT_TOP_K,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = 60.0,
+        candidates: int | None = None,
+        ef_search: int | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """The chunks that fit a query best.
+
+        Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
+        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
+
+        Args:
+            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
+                vector, top_k and filters, which must not be given beside it then.
+            top_k: Number of results, 1 to 1,000.
+            filters: Field -> value; see `semlex.store.query.filters`.
+            vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
+            mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
+            rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
+            fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
+            weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
+                0.5) for ``vector``; the others: factors, by default 1.
+            rrf_k: Constant of RRF.
+            candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
+            ef_search: Size of the HNSW index's candidate list, at most 1,000.
+            deadline: Seconds; what has answered by then is the answer.
+
+        Raises:
+            ValidationError: The query, top_k or a filter is refused.
+            EmbeddingsMissingError: mode="vector" and the collection has no vectors.
+            SearchTimeoutError: Nothing had answered at the deadline.
+        """
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline)
+
+    def get(
+        self,
+        ids: Iterable[str],
+    ) -> Chunks:
+        """Chunks by id, in the order of `ids`; missing ones are left out."""
+        return self._runner.run(self._collection.get, ids)
+
+    def count(
+        self,
+        filters: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Number of chunks that pass a filter; a field that no chunk has is logged."""
+        return self._runner.run(self._collection.count, filters)
+
+    def list(
+        self,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Chunks:
+        """Chunks without a question, in the order of their keys.
+
+        Args:
+            filters: As for `search`.
+            limit: Most chunks, 1 to 10,000.
+            after: Id of the last chunk of the page before; None for the first page.
+
+        Raises:
+            ValidationError: A number, an id or a filter is refused.
+        """
+        return self._runner.run(self._collection.list, filters, limit=limit, after=after)
+
+    def status(
+        self,
+        *,
+        exact: bool = False,
+    ) -> dict[str, Any]:
+        """Where the collection is, and its figures: counts, model, indexes, the last run.
+
+        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
+        """
+        return self._runner.run(self._collection.status, exact=exact)
+
+    def drop(self) -> bool:
+        """Drops the collection with everything in it; whether it was there."""
+        return self._runner.run(self._collection.drop)
+
+    def delete(
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        document: str | None = None,
+        source: str | None = None,
+        filters: Mapping[str, Any] | None = None,
+        vanished: bool = False,
+        dry_run: bool = False,
+    ) -> DeleteReport:
+        """Deletes chunks with their vectors; what is given must all hold. Missing ones are fine.
+
+        At most 1,000 documents are deleted in one transaction. A document of which nothing is left is forgotten, so
+        that indexing its file brings it back.
+
+        Args:
+            ids: Ids of chunks.
+            document: Path of a document below the folder of its source, or `source_document` of an added one.
+            source: Name of a source: the documents that were read from it. With nothing else given, the source is
+                removed as well.
+            filters: As for `search`.
+            vanished: Only documents whose file is gone.
+            dry_run: Whether to count only.
+
+        Raises:
+            ConfigurationError: Nothing is given, there is no such source, or the folder of a source is not there.
+        """
+        return self._runner.run(self._collection.delete, ids, document=document, source=source, filters=filters, vanished=vanished, dry_run=dry_run)
+
+    def sources(self) -> Sources:
+        """Every source by name: ``name``, ``root``, ``documents``, ``chunks``, ``updated_at``."""
+        return self._runner.run(self._collection.sources)
+
+    def move_source(
+        self,
+        name: str,
+        root: str | Path,
+    ) -> None:
+        """Says where the folder of a source is now. Its documents stay what they are.
+
+        Args:
+            name: Name of the source.
+            root: The folder.
+
+        Raises:
+            ConfigurationError: There is no such source, `root` is no folder, or it contains or lies in the folder of
+                another source.
+        """
+        self._runner.run(self._collection.move_source, name, root)
+
+    def rechunk(
+        self,
+        *,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        source: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexReport:
+        """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
+
+        With other settings, which are the collection's from then on, it cuts all of them. A chunk whose text stays the
+        same keeps its vector. A run that was ended is completed by the next one.
+
+        Args:
+            chunk_tokens: Most tokens of a chunk; None is what the collection has.
+            overlap_tokens: Most tokens that neighbours share; None likewise.
+            source: Name of the only source to work on.
+            dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
+        """
+        return self._runner.run(self._collection.rechunk, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, source=source, dry_run=dry_run, progress=progress)
+
+    def create_index(
+        self,
+        hnsw: HnswIndex | None = None,
+    ) -> IndexesBuilt:
+        """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
+
+        Returns:
+            Names of the indexes that were made; its `busy` names those that another process is building.
+        """
+        return self._runner.run(self._collection.create_index, hnsw)
+
+    def optimize(
+        self,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> int:
+        """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
+
+        Writers merge a little after each write. This goes on to the end, for example after a large load.
+        """
+        return self._runner.run(self._collection.optimize, progress)
+
+    def reindex_lexical(
+        self,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Rebuilt:
+        """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
+
+        It is the way to another version of the analyzer, and the way out of a damaged index.
+
+        Raises:
+            ConfigurationError: The collection has another keyword engine.
+        """
+        return self._runner.run(self._collection.reindex_lexical, progress)
 
 
-class SyncRetriever:
-    """`PostgreSQLRetriever` behind plain functions, callable from any thread.
+class SyncClient:
+    """`Client` behind plain functions, callable from any thread.
 
     It owns one event loop in one thread; the methods hand their work to it and wait. Inside a running event loop use
-    `PostgreSQLRetriever` itself: waiting here would block that loop. `close` ends the calls of other threads with a
+    `Client` itself: waiting here would block that loop. `close` ends the calls of other threads with a
     `WorkAbandonedError`. A forked child opens everything anew at its first call.
 
     Args:
-        *arguments: As for `PostgreSQLRetriever`.
-        **options: As for `PostgreSQLRetriever`, except `pool` and `connection`, which belong to a loop of their own.
+        db_url: libpq connection string; None (and no `pool`) starts the embedded Postgres.
+        embedding_model: As for `PostgreSQLRetriever`.
+        reranker_model: As for `PostgreSQLRetriever`.
+        use_reranking: As for `PostgreSQLRetriever`.
+        device: As for `PostgreSQLRetriever`.
+        dimensions: As for `PostgreSQLRetriever`.
+        models: As for `PostgreSQLRetriever`.
+        schema: Schema that holds semlex's tables.
+        defaults: As for `PostgreSQLRetriever`.
+        data_folder: Folder of the embedded Postgres: a path, or its text.
+        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
+        max_connections: Size of the pool.
+        timeout: Seconds to wait for the server or for a free connection.
+        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+        keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        if options.get("pool") is not None or options.get("connection") is not None:
-            raise ConfigurationError(
-                "an async pool or connection belongs to its own event loop: use PostgreSQLRetriever"
-            )
-        self._retriever = PostgreSQLRetriever(*arguments, **options)
-        self._loop: LoopThread | None = None
-        self._is_open = False
-        self._was_open = False  # in the process that this one was forked from
-        self._changing = threading.Lock()  # held while it is opened or closed
-        renew_after_fork(self)
+    def __init__(
+        self,
+        db_url: str | None = None,
+        embedding_model: str | Embedder | None = None,
+        reranker_model: str | Reranker | None = None,
+        use_reranking: bool | Literal["auto"] = "auto",
+        *,
+        device: str | None = None,
+        dimensions: int | None = None,
+        models: Sequence[str] = (),
+        schema: str = "semlex",
+        defaults: Mapping[str, Any] | None = None,
+        data_folder: str | PathLike[str] | None = None,
+        keep_alive: float = 0,
+        max_connections: int = 8,
+        timeout: float = 10.0,
+        cached_queries: int = DEFAULT_QUERIES,
+        keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
+    ) -> None:
+        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
+        self._runner = LoopRunner(self._client)
 
     @property
-    def retriever(self) -> PostgreSQLRetriever:
-        """The retriever behind this face, for its properties."""
-        return self._retriever
+    def client(self) -> Client:
+        """The asynchronous client behind this one."""
+        return self._client
+
+    def collection(
+        self,
+        name: str,
+        options: CollectionOptions = ANY_OPTIONS,
+        *,
+        create: bool = True,
+        bm25: Bm25Options = DEFAULT_BM25,
+        bulk: BulkIngestConfig = DEFAULT_BULK,
+    ) -> SyncCollection:
+        """A collection; it is opened, or made, by the first call of one of its methods.
+
+        Args:
+            name: Lower-case letters, digits and underscores, at most 48.
+            options: For a new collection; refused where an existing one has another value.
+            create: Whether to make it when it does not exist.
+            bm25: Constants of the keyword engine ``bm25``. (Its memory is the client's: `keyword_cache_bytes`.)
+            bulk: How documents are written: rows of a transaction, size of a COPY block.
+
+        Raises:
+            ValidationError: The name cannot be used.
+            ConfigurationError: An option cannot be used.
+        """
+        return SyncCollection(self._client.collection(name, options, create=create, bm25=bm25, bulk=bulk), self._runner)
+
+    def collections(self) -> list[dict[str, Any]]:
+        """Every collection of the schema, by name."""
+        return self._runner.run(self._client.collections)
+
+    def drop(
+        self,
+        name: str,
+    ) -> None:
+        """Drops a collection with everything in it, whatever its version.
+
+        Raises:
+            CollectionNotFoundError: There is none of that name.
+        """
+        self._runner.run(self._client.drop, name)
+
+    def health_check(self) -> dict[str, Any]:
+        """Whether the database answers; never raises for a database that does not.
+
+        Returns:
+            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector`` and ``read_only``, or ``error``.
+        """
+        return self._runner.run(self._client.health_check)
 
     def initialize(self) -> None:
-        """As `PostgreSQLRetriever.initialize`."""
-        self._refuse_own_thread()
-        with self._changing:
-            if self._is_open:
-                return
-            self._loop = loop = LoopThread()
-            try:
-                loop.run(self._retriever.initialize)
-            except BaseException:
-                self._loop = None
-                loop.close()
-                raise
-            self._is_open, self._was_open = True, False
-            _open.add(self)
+        """Opens it; does nothing when it is open."""
+        self._runner.initialize()
 
     def close(self) -> None:
-        """As `PostgreSQLRetriever.close`; calls of other threads end with a `WorkAbandonedError`."""
-        self._refuse_own_thread()
-        loop = self._loop
-        try:
-            if loop is not None:
-                loop.close(self._retriever.close)
-        finally:
-            with self._changing:
-                self._is_open = self._was_open = False
-                if self._loop is loop:
-                    self._loop = None
-                _open.discard(self)
-
-    def _refuse_own_thread(self) -> None:
-        if self._loop is not None and self._loop.is_current:
-            raise ConfigurationError(
-                "a call inside a call of the same SyncRetriever (in a progress callback?) would wait for itself: note "
-                "what it needs, and make it when the outer call has returned, or use a second SyncRetriever"
-            )
-
-    def _run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        self._refuse_own_thread()
-        if self._was_open:
-            self.initialize()
-        loop = self._loop
-        if loop is None or not self._is_open:
-            raise ConfigurationError("not open: use 'with', or call initialize() first")
-        return loop.run(method, *arguments, **options)
-
-    def _after_fork(self) -> None:
-        drop(self._loop)
-        self._was_open |= self._is_open
-        self._loop, self._is_open = None, False
-        self._changing = threading.Lock()
-        _open.discard(self)
+        """Closes what was opened; calls of other threads end with a `WorkAbandonedError`."""
+        self._runner.close()
 
     def __reduce__(self) -> str:
-        raise ConfigurationError(
-            "a retriever cannot be sent to another process: make it there, with the same arguments (a process that is "
-            "forked after it was made can use it as it is)"
-        )
+        return self._runner.__reduce__()
 
     def __enter__(self) -> Self:
         self.initialize()
@@ -204,96 +496,161 @@ class SyncRetriever:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def add_documents(
-        self, documents: Iterable[Document | ChunkMetadata], embeddings: Any = None, **options: Any
-    ) -> list[str]:
-        """As `PostgreSQLRetriever.add_documents`."""
-        return self._run(self._retriever.add_documents, documents, embeddings, **options)
 
-    def upsert(self, documents: Iterable[Document | ChunkMetadata], embeddings: Any = None) -> list[str]:
-        """As `PostgreSQLRetriever.upsert`."""
-        return self._run(self._retriever.upsert, documents, embeddings)
+class SyncRetriever(SyncCollection):
+    """`PostgreSQLRetriever` behind plain functions, callable from any thread.
 
-    def add_texts(self, texts: Iterable[str], **options: Any) -> list[str]:
-        """As `PostgreSQLRetriever.add_texts`."""
-        return self._run(self._retriever.add_texts, texts, **options)
+    It owns one event loop in one thread; the methods hand their work to it and wait. Inside a running event loop use
+    `PostgreSQLRetriever` itself: waiting here would block that loop. `close` ends the calls of other threads with a
+    `WorkAbandonedError`. A forked child opens everything anew at its first call.
 
-    def index(self, *paths: str | Path, **options: Any) -> IndexReport:
-        """As `PostgreSQLRetriever.index`."""
-        return self._run(self._retriever.index, *paths, **options)
+    Args:
+        db_url: libpq connection string; None (and no `pool` or `connection`) starts the embedded Postgres.
+        embedding_model: An `Embedder`; a model's name or folder; ``"static"``; ``"none"`` for keywords only; or None:
+            the model that the collection was made with, else the best that is at hand (`embedding_choice` says which
+            and why).
+        reranker_model: A `Reranker`, a model's name or folder, ``"none"`` or None.
+        use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
+        device: Where local models run: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+        dimensions: Length of the vectors: they are cut to it; for static models and your own embedder it is a check.
+        models: Models behind servers or in folders that a collection may name, beside those of ``SEMLEX_MODELS`` and of
+            your own settings file. Other such names are not followed: words answer then, with a warning.
+        collection: Name: lower-case letters, digits and underscores, at most 48.
+        schema: Schema that holds semlex's tables.
+        create: Whether to make the collection when it does not exist.
+        language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
+        lexical: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
+            extension which the server has: ``pg_textsearch``, ``pg_search``.
+        stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
+        bm25: Constants of ``bm25``, and how much of its index is kept in memory.
+        distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
+        vector_storage: ``vector`` (float32, the default), or ``halfvec`` (float16: half the size, and indexes up to
+            4,000 dimensions where float32 has them up to 2,000).
+        with_context: Whether titles and heading path are analysed and embedded with the text; True.
+        chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored when the first file is cut.
+        overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
+        defaults: For new collections only: `embedding_model` (a name), `dimensions`, and the options from `language` to
+            `overlap_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
+            another value; a default is not, and `unused_defaults` tells. The model ``none`` is for all collections.
+        data_folder: Folder of the embedded Postgres: a path, or its text.
+        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
+        bulk: How documents are written: rows of a transaction, size of a COPY block.
+        max_connections: Size of the pool.
+        timeout: Seconds to wait for the server or for a free connection.
+        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+    """
 
-    def embed_missing(self, **options: Any) -> int:
-        """As `PostgreSQLRetriever.embed_missing`."""
-        return self._run(self._retriever.embed_missing, **options)
+    def __init__(
+        self,
+        db_url: str | None = None,
+        embedding_model: str | Embedder | None = None,
+        reranker_model: str | Reranker | None = None,
+        use_reranking: bool | Literal["auto"] = "auto",
+        *,
+        device: str | None = None,
+        dimensions: int | None = None,
+        models: Sequence[str] = (),
+        collection: str = "default_collection",
+        schema: str = "semlex",
+        create: bool = True,
+        language: str | None = None,
+        lexical: str | None = None,
+        stop_words: bool | None = None,
+        bm25: Bm25Options = DEFAULT_BM25,
+        distance: DistanceName | None = None,
+        vector_storage: StorageName | None = None,
+        with_context: bool | None = None,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        data_folder: str | PathLike[str] | None = None,
+        keep_alive: float = 0,
+        bulk: BulkIngestConfig = DEFAULT_BULK,
+        max_connections: int = 8,
+        timeout: float = 10.0,
+        cached_queries: int = DEFAULT_QUERIES,
+    ) -> None:
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, collection=collection, schema=schema, create=create, language=language, lexical=lexical, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
+        super().__init__(self._retriever, LoopRunner(self._retriever))
 
-    def create_index(self, hnsw: Any = None) -> IndexesBuilt:
-        """As `PostgreSQLRetriever.create_index`."""
-        return self._run(self._retriever.create_index, hnsw)
+    @property
+    def retriever(self) -> PostgreSQLRetriever:
+        """The asynchronous retriever behind this one."""
+        return self._retriever
 
-    def optimize(self, **options: Any) -> int:
-        """As `PostgreSQLRetriever.optimize`."""
-        return self._run(self._retriever.optimize, **options)
+    @property
+    def embedder(self) -> Embedder | None:
+        """The model that embeds, or None in keyword-only mode."""
+        return self._retriever.embedder
 
-    def reindex_lexical(self, **options: Any) -> Rebuilt:
-        """As `PostgreSQLRetriever.reindex_lexical`."""
-        return self._run(self._retriever.reindex_lexical, **options)
+    @property
+    def reranker(self) -> Reranker | None:
+        """The model that reranks, or None; the first search that reranks chooses it."""
+        return self._retriever.reranker
 
-    def search(
-        self, query: str | SearchQuery | None = None, top_k: int = DEFAULT_TOP_K, filters: Any = None, **options: Any
-    ) -> SearchResults:
-        """As `PostgreSQLRetriever.search`."""
-        return self._run(self._retriever.search, query, top_k, filters, **options)
+    @property
+    def reranking_choice(self) -> str:
+        """One line: which reranker was chosen, and why."""
+        return self._retriever.reranking_choice
 
-    def get(self, ids: Sequence[str]) -> list[StoredChunk]:
-        """As `PostgreSQLRetriever.get`."""
-        return self._run(self._retriever.get, ids)
-
-    def count(self, filters: Any = None) -> int:
-        """As `PostgreSQLRetriever.count`."""
-        return self._run(self._retriever.count, filters)
-
-    def status(self, *, exact: bool = False) -> dict[str, Any]:
-        """As `PostgreSQLRetriever.status`."""
-        return self._run(self._retriever.status, exact=exact)
-
-    def collections(self) -> list[dict[str, Any]]:
-        """As `PostgreSQLRetriever.collections`."""
-        return self._run(self._retriever.collections)
-
-    def delete(self, ids: Sequence[str] | None = None, **options: Any) -> DeleteReport:
-        """As `PostgreSQLRetriever.delete`."""
-        return self._run(self._retriever.delete, ids, **options)
-
-    def sources(self) -> list[dict[str, Any]]:
-        """As `PostgreSQLRetriever.sources`."""
-        return self._run(self._retriever.sources)
-
-    def move_source(self, name: str, root: str | Path) -> None:
-        """As `PostgreSQLRetriever.move_source`."""
-        self._run(self._retriever.move_source, name, root)
-
-    def rechunk(self, **options: Any) -> IndexReport:
-        """As `PostgreSQLRetriever.rechunk`."""
-        return self._run(self._retriever.rechunk, **options)
+    def open_reranker(self) -> Reranker | None:
+        """The reranker, or None; chosen at the first call, as by the first search that reranks."""
+        return self._runner.run(self._retriever.open_reranker)
 
     def drop_collection(self) -> bool:
-        """As `PostgreSQLRetriever.drop_collection`; this face is closed afterwards."""
-        dropped = self._run(self._retriever.drop_collection)
+        """Drops the collection with everything in it, and closes this retriever."""
+        dropped = self._runner.run(self._retriever.drop_collection)
         self.close()
         return dropped
 
+    def collections(self) -> list[dict[str, Any]]:
+        """Every collection of the schema, by name."""
+        return self._runner.run(self._retriever.collections)
+
     def health_check(self) -> dict[str, Any]:
-        """As `PostgreSQLRetriever.health_check`."""
-        return self._run(self._retriever.health_check)
+        """Whether the database answers; never raises for a database that does not.
+
+        Returns:
+            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` and the models, or ``error``.
+        """
+        return self._runner.run(self._retriever.health_check)
+
+    def initialize(self) -> None:
+        """Opens it; does nothing when it is open."""
+        self._runner.initialize()
+
+    def close(self) -> None:
+        """Closes what was opened; calls of other threads end with a `WorkAbandonedError`."""
+        self._runner.close()
+
+    def __reduce__(self) -> str:
+        return self._runner.__reduce__()
+
+    def __enter__(self) -> Self:
+        self.initialize()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-# What is open lives until it is closed: collected earlier, it would end under the hands of its loop.
-_open: set[SyncRetriever] = set()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Ends the loops of what was left open, so that their tasks do not end in the middle of something."""
-    for retriever in list(_open):
-        if retriever._loop is not None:  # noqa: SLF001 - of this module
-            retriever._loop.close()  # noqa: SLF001
+def connect_sync(
+    db_url: str | None = None,
+    embedding_model: str | Embedder | None = None,
+    reranker_model: str | Reranker | None = None,
+    use_reranking: bool | Literal["auto"] = "auto",
+    *,
+    device: str | None = None,
+    dimensions: int | None = None,
+    models: Sequence[str] = (),
+    schema: str = "semlex",
+    defaults: Mapping[str, Any] | None = None,
+    data_folder: str | PathLike[str] | None = None,
+    keep_alive: float = 0,
+    max_connections: int = 8,
+    timeout: float = 10.0,
+    cached_queries: int = DEFAULT_QUERIES,
+    keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
+) -> SyncClient:
+    """A `SyncClient`, to be opened with ``with``; the arguments are its own."""
+    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)

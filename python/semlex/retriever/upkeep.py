@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.indexes import IndexesBuilt
 
+    # A collection has a method called `list`.
+    Sources = list[dict[str, Any]]
+
 
 class CollectionUpkeep(ABC):
     """Sources, deleting, cutting anew, and indexes of an open collection; `PostgreSQLRetriever` is one."""
@@ -76,7 +79,7 @@ class CollectionUpkeep(ABC):
         deletion = Deletion(None if ids is None else check_ids(ids), document, source, parse_filters(filters), vanished)
         return await (await self._ready()).delete(deletion, dry_run=dry_run)
 
-    async def sources(self) -> list[dict[str, Any]]:
+    async def sources(self) -> Sources:
         """Every source by name: ``name``, ``root``, ``documents``, ``chunks``, ``updated_at``."""
         indexer = await self._ready()
         return await indexer.database.read(

@@ -6,7 +6,7 @@ import hashlib
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.markup import escape
@@ -15,6 +15,10 @@ from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.options import INT, SECONDS, existing_paths, filter_mapping, seconds, whole_number
 from semlex.cli.output import print_report, print_results
 from semlex.cli.terminal import inform
+
+if TYPE_CHECKING:
+    from semlex.search.fusion import FusionMethod
+    from semlex.types.results import SearchMode
 
 Question = Annotated[
     list[str],
@@ -53,7 +57,7 @@ def try_folder(
             report = retriever.index(resolved, progress=progress)
         if not context.as_json:
             print_report(report, as_json=False)
-        results = retriever.search(" ".join(question), top_k, mode=mode)
+        results = retriever.search(" ".join(question), top_k, mode=cast("SearchMode | None", mode))
         print_results(results, as_json=context.as_json)
         if not context.as_json:
             again = f'semlex search "…" --collection {collection}'
@@ -88,5 +92,12 @@ def search(
     """Search a collection; prints place, scores of each leg, and an excerpt of every hit."""
     condition = filter_mapping(filters)
     with context.opened() as retriever:
-        results = retriever.search(" ".join(question), top_k, condition, mode=mode, fusion=fusion, deadline=deadline)
+        results = retriever.search(
+            " ".join(question),
+            top_k,
+            condition,
+            mode=cast("SearchMode | None", mode),
+            fusion=cast("FusionMethod", fusion),
+            deadline=deadline,
+        )
     print_results(results, as_json=context.as_json)

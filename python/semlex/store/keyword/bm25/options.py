@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from semlex.validation import check_parameters, number_errors, whole_number_errors
 
 DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
+MAX_CACHE_BYTES = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Bm25Options:
         check_parameters(
             number_errors("k1", self.k1, 0, 1000),  # beyond, it is the plain number of occurrences
             number_errors("b", self.b, 0, 1),
-            whole_number_errors("cache_bytes", self.cache_bytes, 0, 2**40),
+            whole_number_errors("cache_bytes", self.cache_bytes, 0, MAX_CACHE_BYTES),
         )
 
 
