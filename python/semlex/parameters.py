@@ -120,6 +120,9 @@ class CollectionOptions:
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored with the first file.
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored with the first file.
+
+    Raises:
+        ConfigurationError: A value has the wrong kind or is out of range.
     """
 
     language: str | None = None
@@ -130,6 +133,9 @@ class CollectionOptions:
     with_context: bool | None = None
     chunk_tokens: int | None = None
     overlap_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        WantedOptions.of(self, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,8 @@ def test_every_public_name_loads() -> None:
 
 def test_files_are_readable_in_one_sitting() -> None:
     root = PACKAGE.parent.parent
-    sources = [*PACKAGE.rglob("*.py"), *(root / "rust").rglob("src/**/*.rs")]
+    generated = PACKAGE / "retriever" / "synchronous.py"
+    sources = [*({*PACKAGE.rglob("*.py")} - {generated}), *(root / "rust").rglob("src/**/*.rs")]
     assert len(sources) > 50
     assert {
         path.name: lines for path in sources if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 500

@@ -64,7 +64,9 @@ class Resources:
             model_errors("reranker_model", models.reranker_model, "identity"),
             kind_errors("use_reranking", models.use_reranking, bool, str),
             kind_errors("device", models.device, str, NoneType),
-            [] if keyword_cache_bytes is None else whole_number_errors("keyword_cache_bytes", keyword_cache_bytes, 0),
+            []
+            if keyword_cache_bytes is None
+            else whole_number_errors("keyword_cache_bytes", keyword_cache_bytes, 0, MAX_CACHE_BYTES),
         )
         check_access(
             server.db_url,

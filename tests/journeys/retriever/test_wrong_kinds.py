@@ -8,7 +8,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import semlex
-from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex import Client, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import SemlexError
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
@@ -61,6 +61,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "search": lambda _: {"query": "good"},
     "get": lambda _: {"ids": ["good"]},
     "count": lambda _: {},
+    "list": lambda _: {"limit": 5},
     "status": lambda _: {},
     "collections": lambda _: {},
     "sources": lambda _: {},
@@ -78,6 +79,7 @@ OTHER_NAMES = {
     "paths": ("file or folder",),
     "name": ("source",),
     "root": ("folder",),
+    "after": ("id",),
     "db_url": ("database URL",),
     "embedding_model": ("model",),
     "reranker_model": ("reranker",),
@@ -86,9 +88,17 @@ OTHER_NAMES = {
 # Arguments whose content no message may hold.
 SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query", "query_text", "filters", "db_url"}
 # What ends or begins a retriever, and what needs another test's world.
-APART = {"initialize", "close", "drop_collection", "open_reranker"}
+APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranker"}
 STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())
-CLASSES = ("SearchQuery", "ChunkMetadata", "VectorDocument", "BulkIngestConfig", "HnswIndex", "Bm25Options")
+CLASSES = (
+    "CollectionOptions",
+    "SearchQuery",
+    "ChunkMetadata",
+    "VectorDocument",
+    "BulkIngestConfig",
+    "HnswIndex",
+    "Bm25Options",
+)
 GOOD_FIELDS: dict[str, dict[str, Any]] = {
     "SearchQuery": {"query_text": "good"},
     "ChunkMetadata": {"chunk_id": "a", "source_document": "b", "chunk_text": "c", "token_count": 1},
@@ -130,8 +140,9 @@ def of_documents() -> Iterator[tuple[str, str, str]]:
 
 
 def of_constructor() -> Iterator[tuple[str, str, str]]:
-    for argument in inspect.signature(PostgreSQLRetriever).parameters:
-        yield from (("PostgreSQLRetriever", argument, kind) for kind in WRONG)
+    for made in (PostgreSQLRetriever, Client):
+        for argument in inspect.signature(made).parameters:
+            yield from ((made.__name__, argument, kind) for kind in WRONG)
 
 
 def unexpected(call: Callable[[], object], argument: str) -> str | None:
@@ -201,16 +212,23 @@ def test_constructors(database_url: str, full: bool) -> None:
     for name, argument, kind in cases(of_constructor, full=full):
         # A collection of its own for each, so that what it is made with counts.
         arguments = {"db_url": database_url, "embedding_model": "none", "use_reranking": False}
-        arguments["collection"] = f"c{len(wrong)}"
+        if name == "PostgreSQLRetriever":
+            arguments["collection"] = f"c{len(wrong)}"
         value = WRONG[kind]()
         if argument in ("pool", "connection", "data_folder"):
             del arguments["db_url"]
         if argument in ("db_url", "data_folder", "pool", "connection") and (value is None or kind in STRINGS[argument]):
             continue  # it says "the embedded server", or makes a folder
 
-        def opened(given: dict[str, Any] = arguments | {argument: value}) -> None:
-            with SyncRetriever(**given) as retriever:
-                retriever.count()
+        def opened(name: str = name, given: dict[str, Any] = arguments | {argument: value}) -> None:
+            if given.keys() & {"pool", "connection"}:
+                getattr(semlex, name)(**given)
+            elif name == "PostgreSQLRetriever":
+                with SyncRetriever(**given) as retriever:
+                    retriever.count()
+            else:
+                with SyncClient(**given) as client:
+                    client.collection(f"c{len(wrong)}").count()
 
         wrong[name, argument, kind] = unexpected(opened, argument)
     assert not report(wrong), "\n" + report(wrong)
