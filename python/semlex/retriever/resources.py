@@ -16,6 +16,7 @@ from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelCaller
 from semlex.models.local.forked import torch_process
 from semlex.retriever.model_selection import open_embedder, open_reranker, runs_on_torch
+from semlex.store.keyword.bm25.options import MAX_CACHE_BYTES
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.validation import check_parameters, folder_errors, kind_errors, model_errors, whole_number_errors
