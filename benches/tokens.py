@@ -14,7 +14,7 @@ from semlex.ingest.chunking import Chunker
 from semlex.models.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -22,23 +22,9 @@ if TYPE_CHECKING:
 BARS = {"encode_batch": 8.0, "encode_batch_fast": 8.0, "transformers": 10.0, "counts": 10.0}
 
 
-class Counter:
-    """The tokenizer as chunkers ask for it."""
-
-    def __init__(self, tokenizer: TextTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self.name = tokenizer.name
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        return self._tokenizer.offsets(text)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        return self._tokenizer.counts(texts)
-
-
 def manual_chunks(state: Path, tokenizer: TextTokenizer, number: int) -> list[str]:
     """Chunks of at most 500 tokens, as documents are indexed."""
-    chunker = Chunker(Counter(tokenizer))
+    chunker = Chunker(tokenizer)
 
     def chunks() -> Iterator[str]:
         for page in texts(django_source(state), (".txt",)):
@@ -81,11 +67,11 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         encodings = library.encode_batch_fast(chunks, add_special_tokens=False)
         return np.array([len(encoding) for encoding in encodings], dtype=np.int64)
 
-    fast, slow = paired(lambda: ours.counts(chunks), count, runs)
+    fast, slow = paired(lambda: ours.count_tokens(chunks), count, runs)
     bench.speed("counts", fast, slow, amount=rows.ids.size, unit="tokens/s", bar=BARS["counts"])
 
     def offsets() -> list[object]:
         return [library.encode(chunk, add_special_tokens=False).offsets for chunk in chunks]
 
-    fast, slow = paired(lambda: [ours.offsets(chunk) for chunk in chunks], offsets, runs)
+    fast, slow = paired(lambda: [ours.token_offsets(chunk) for chunk in chunks], offsets, runs)
     bench.speed("offsets", fast, slow, amount=rows.ids.size, unit="tokens/s", bar=None)

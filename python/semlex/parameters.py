@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DistanceName = Literal["cosine", "l2", "inner_product"]
 StorageName = Literal["vector", "halfvec"]
 
+# What counts tokens where no model brings a tokenizer: words as Unicode defines them (Annex 29).
+UNICODE_WORDS = "unicode-words/1"
 DEFAULT_CHUNK_TOKENS = 500
 DEFAULT_OVERLAP_TOKENS = 50
 # 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
@@ -94,7 +96,7 @@ class CollectionSettings:
     distance: DistanceName = "cosine"
     language: str = "english"
     lexical_engine: str = "bm25"
-    token_counter: str = "unicode-words/1"  # noqa: S105 - tokens of text
+    token_counter: str = UNICODE_WORDS
     with_context: bool = True
     stop_words: bool = True
     chunk_tokens: int | None = None

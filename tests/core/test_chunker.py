@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from semlex.errors import ConfigurationError, ValidationError
-from semlex.ingest.chunking import Chunker, WordCounter
+from semlex.ingest.chunking import Chunker
+from semlex.models.token_counters import WordCounter
 from tests.support.markdown_texts import TEXT
 
 
 class TrainedCounter:
     """A byte-level BPE tokenizer, trained on a sentence: most characters take several tokens."""
 
-    name = "bpe/test"
+    counter_name = "bpe/test"
 
     def __init__(self):
         self._tokenizer = Tokenizer(models.BPE())
@@ -39,7 +40,7 @@ class TrainedCounter:
 class HonestOnlyAlone:
     """Counts half of the characters inside a text and all of them in a chunk: every full chunk is too long."""
 
-    name = "alone/test"
+    counter_name = "alone/test"
 
     def token_offsets(self, text):
         return np.array([(place, place + 1) for place in range(0, len(text), 2)], dtype=np.int64).reshape(-1, 2)

@@ -56,9 +56,9 @@ def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str],
     found, expected = ours.encode(texts), theirs.encode(texts)
     wrong = [text for row, text in enumerate(texts) if found[row].tolist() != expected[row].tolist()]
     assert not wrong, [ascii(text) for text in wrong[:3]]
-    assert ours.counts(texts).tolist() == found.lengths.tolist()
+    assert ours.count_tokens(texts).tolist() == found.lengths.tolist()
     for text in texts if offsets else []:
-        assert ours.offsets(text).tolist() == theirs.offsets(text).tolist(), ascii(text)
+        assert ours.token_offsets(text).tolist() == theirs.token_offsets(text).tolist(), ascii(text)
 
 
 @pytest.mark.parametrize("entries", [300, 1500, 8000])
@@ -98,7 +98,7 @@ def test_later_compositions_are_left_alone(two, parts: str) -> None:
     ours, _ = two
     assert unicodedata.normalize("NFC", parts) != parts
     assert_equal(two, [parts])
-    assert len(ours.offsets(parts)) == len(parts.encode())
+    assert len(ours.token_offsets(parts)) == len(parts.encode())
 
 
 @given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
@@ -120,8 +120,8 @@ def test_rows_between_fixed_ids(two, texts: list[str], head: list[int], most: in
 @given(text=st.one_of(TEXT, ODD_TEXT))
 def test_offsets_are_ascending_and_inside(two, text: str) -> None:
     ours, _ = two
-    offsets = ours.offsets(text)
-    assert offsets.shape == (int(ours.counts([text])[0]), 2)
+    offsets = ours.token_offsets(text)
+    assert offsets.shape == (int(ours.count_tokens([text])[0]), 2)
     assert (np.diff(offsets, axis=0) >= 0).all()
     assert (offsets[:, 0] < offsets[:, 1]).all()
     assert offsets.max(initial=0) <= len(text)
@@ -285,10 +285,10 @@ def test_the_library_reads_what_the_core_does_not(tmp_path: Path, caplog: pytest
     tokenizer = open_tokenizer(folder)
     assert tokenizer.engine == "tokenizers: normalizer NFKC"
     assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["normalizer NFKC"]
-    assert tokenizer.counts(["ﬁ", ""]).tolist() == [len(tokenizer.offsets("ﬁ")), 0]
+    assert tokenizer.count_tokens(["ﬁ", ""]).tolist() == [len(tokenizer.token_offsets("ﬁ")), 0]
     (tmp_path / "tokenizer.json").write_bytes(on_disk.content())
     assert open_tokenizer(folder).engine == "rust"
-    assert open_tokenizer(folder).name.startswith("tokenizer/")
+    assert open_tokenizer(folder).counter_name.startswith("tokenizer/")
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match="no tokenizer"):
         open_tokenizer(folder)
@@ -350,4 +350,4 @@ def test_texts_of_a_folder(request: pytest.FixtureRequest) -> None:
     texts = files_of(Path(folder)) if folder else files_of(ROOT / "tests")
     assert texts
     assert_equal(engines, texts)
-    print(f"{len(texts):,} texts, {int(engines[0].counts(texts).sum()):,} tokens")  # noqa: T201
+    print(f"{len(texts):,} texts, {int(engines[0].count_tokens(texts).sum()):,} tokens")  # noqa: T201

@@ -24,9 +24,9 @@ from semlex.errors import (
     ValidationError,
     WorkAbandonedError,
 )
-from semlex.ingest.chunking import WordCounter
 from semlex.models import cancellation, token_counters
 from semlex.models import http_client as http
+from semlex.models.token_counters import WordCounter
 from tests.support import tiny_qwen3, tokenizers_on_disk
 from tests.support.model_servers import (
     ModelServerDouble,
@@ -630,7 +630,7 @@ def test_nothing_is_sent_when_nobody_waits(double):
 def test_words_are_counted_where_there_is_no_tokenizer(rows):
     embedder = OpenAIEmbedder("m", "http://localhost/v1")
     words = WordCounter()
-    assert embedder.counter_name == words.name
+    assert embedder.counter_name == words.counter_name
     assert_array_equal(embedder.count_tokens(rows), words.count_tokens(rows))
     for text in rows:
         assert_array_equal(embedder.token_offsets(text), _core.word_offsets(text))

@@ -242,7 +242,7 @@ def _tokenizer(folder: ModelFolder) -> dict[str, str]:
         tokenizer = open_tokenizer(folder)
     except ModelError:
         return {}
-    return {"tokenizer": tokenizer.name, "tokenizer_engine": getattr(tokenizer, "engine", "tokenizers")}
+    return {"tokenizer": tokenizer.counter_name, "tokenizer_engine": getattr(tokenizer, "engine", "tokenizers")}
 
 
 def _try_embedder(name: str, device: str | None) -> dict[str, Any]:

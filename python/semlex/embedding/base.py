@@ -11,6 +11,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ModelError, ModelMismatchError
+from semlex.models.token_counters import TokenCounter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ class EmbedderIdentity:
 
 
 @runtime_checkable
-class Embedder(Protocol):
+class Embedder(TokenCounter, Protocol):
     """Turns texts into vectors.
 
     All calls block and may come from several threads; callers run them on an executor of their own. Token counts and
@@ -84,11 +85,6 @@ class Embedder(Protocol):
     @property
     def dimensions(self) -> int:
         """Length of a vector."""
-        ...
-
-    @property
-    def counter_name(self) -> str:
-        """Name of the way in which tokens are counted; equal names give equal counts."""
         ...
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -118,29 +114,6 @@ class Embedder(Protocol):
         Raises:
             ValidationError: The text is not a str or holds a lone surrogate.
             ModelError: The model cannot be loaded, or its vector cannot be used.
-        """
-        ...
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the tokens of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (t, 2) start and end in characters, starts in ascending order; tokens that share a character (bytes of one
-            emoji) have equal rows.
-        """
-        ...
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts the tokens of texts.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
         """
         ...
 

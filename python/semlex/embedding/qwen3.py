@@ -132,7 +132,7 @@ class Qwen3EmbeddingEncoder:
     @property
     def counter_name(self) -> str:
         """Name of the way in which tokens are counted."""
-        return self._open_tokenizer().name
+        return self._open_tokenizer().counter_name
 
     @property
     def documents_cut(self) -> int:
@@ -191,7 +191,7 @@ class Qwen3EmbeddingEncoder:
             ValidationError: The text is not a str or holds a lone surrogate.
         """
         (checked,) = check_texts([text])
-        return self._open_tokenizer().offsets(checked)
+        return self._open_tokenizer().token_offsets(checked)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Counts tokens, without the end token.
@@ -205,7 +205,7 @@ class Qwen3EmbeddingEncoder:
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
         """
-        return self._open_tokenizer().counts(check_texts(texts))
+        return self._open_tokenizer().count_tokens(check_texts(texts))
 
     def close(self) -> None:
         """Releases the model and its memory; a second call does nothing."""

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.models.token_counters import WordTokenizer
-    from semlex.models.tokenizer import TextTokenizer
+    from semlex.models.token_counters import TokenCounter
 
 PROBE = "dimension"
 MAX_DIMENSIONS = 1 << 16
@@ -74,7 +73,7 @@ class RemoteEmbedder(RemoteModel, ABC):
         self._prompts = {True: query_prompt, False: document_prompt}
         self._task = task
         self._given_tokenizer = tokenizer
-        self._tokenizer: TextTokenizer | WordTokenizer | None = None
+        self._tokenizer: TokenCounter | None = None
         self._length: int | None = None  # of the vectors that the server returns
         self._lock = new_lock()
 
@@ -104,7 +103,7 @@ class RemoteEmbedder(RemoteModel, ABC):
     @property
     def counter_name(self) -> str:
         """Name of the way in which tokens are counted."""
-        return self._open_tokenizer().name
+        return self._open_tokenizer().counter_name
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embeds texts as documents.
@@ -156,7 +155,7 @@ class RemoteEmbedder(RemoteModel, ABC):
             ValidationError: The text is not a str or holds a lone surrogate.
         """
         (checked,) = check_texts([text])
-        return self._open_tokenizer().offsets(checked)
+        return self._open_tokenizer().token_offsets(checked)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Counts tokens, without prompts.
@@ -170,7 +169,7 @@ class RemoteEmbedder(RemoteModel, ABC):
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
         """
-        return self._open_tokenizer().counts(check_texts(texts))
+        return self._open_tokenizer().count_tokens(check_texts(texts))
 
     @abstractmethod
     def _ask(self, texts: list[str], *, is_query: bool) -> list[NDArray[np.float32]]:
@@ -212,7 +211,7 @@ class RemoteEmbedder(RemoteModel, ABC):
                 )
         return vector[: self._wanted]
 
-    def _open_tokenizer(self) -> TextTokenizer | WordTokenizer:
+    def _open_tokenizer(self) -> TokenCounter:
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = find_tokenizer(self._model, self._given_tokenizer)

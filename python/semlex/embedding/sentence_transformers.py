@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.models.files import ModelFolder
-    from semlex.models.token_counters import WordTokenizer
+    from semlex.models.token_counters import TokenCounter
 
 PREFIX = "sentence-transformers:"
 MODULES = "modules.json"
@@ -96,7 +96,7 @@ class SentenceTransformersEmbedder:
         self._batch_size = batch_size
         self._wanted = dimensions
         self._given_prompts = {True: query_prompt, False: document_prompt}
-        self._tokenizer: TextTokenizer | WordTokenizer | None = None
+        self._tokenizer: TokenCounter | None = None
         self._model: Any = None
         self._length = 0
         self._closed = False
@@ -140,7 +140,7 @@ class SentenceTransformersEmbedder:
     @property
     def counter_name(self) -> str:
         """Name of the way in which tokens are counted."""
-        return self._open_tokenizer().name
+        return self._open_tokenizer().counter_name
 
     @property
     def documents_cut(self) -> int:
@@ -194,7 +194,7 @@ class SentenceTransformersEmbedder:
             ValidationError: The text is not a str or holds a lone surrogate.
         """
         (checked,) = check_texts([text])
-        return self._open_tokenizer().offsets(checked)
+        return self._open_tokenizer().token_offsets(checked)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Counts tokens, without prompts and without the tokens that the model adds.
@@ -208,7 +208,7 @@ class SentenceTransformersEmbedder:
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
         """
-        return self._open_tokenizer().counts(check_texts(texts))
+        return self._open_tokenizer().count_tokens(check_texts(texts))
 
     def close(self) -> None:
         """Releases the model and its memory; a second call does nothing."""
@@ -266,7 +266,7 @@ class SentenceTransformersEmbedder:
         if not isinstance(tokenizer, TextTokenizer) or not isinstance(most, int):
             return
         prompt = self._prompt(is_query=is_query)
-        lengths = tokenizer.counts([prompt + text for text in texts]) + added
+        lengths = tokenizer.count_tokens([prompt + text for text in texts]) + added
         self._cut[is_query].add(len(texts), int((lengths > most).sum()), f"the {most} tokens that it reads")
 
     def _load(self) -> Any:
@@ -285,7 +285,7 @@ class SentenceTransformersEmbedder:
                 self._model, self._length = model, vector.size
             return self._model
 
-    def _open_tokenizer(self) -> TextTokenizer | WordTokenizer:
+    def _open_tokenizer(self) -> TokenCounter:
         with self._opening:
             if self._tokenizer is None:
                 self._tokenizer = tokenizer_in(self._tokenizer_folder)

@@ -155,7 +155,7 @@ class StaticEmbedder:
             ValidationError: The text is not a str or holds a lone surrogate.
         """
         (checked,) = check_texts([text])
-        return self._load().tokenizer.offsets(checked)
+        return self._load().tokenizer.token_offsets(checked)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Counts tokens, known and unknown.
@@ -169,7 +169,7 @@ class StaticEmbedder:
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
         """
-        return self._load().tokenizer.counts(check_texts(texts))
+        return self._load().tokenizer.count_tokens(check_texts(texts))
 
     def close(self) -> None:
         """Releases the vectors; a second call does nothing."""
@@ -238,7 +238,7 @@ class _Folder:
         self._runtime.embedding = np.asarray(self._runtime.embedding, dtype=np.float32)
         # One of our own: the runtime changes its own.
         self.tokenizer = open_tokenizer(folder)
-        self.counter_name = self.tokenizer.name
+        self.counter_name = self.tokenizer.counter_name
         self.dimensions: int = self._runtime.embedding.shape[1]
         # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
         self._computing = Turns()

@@ -8,9 +8,7 @@ repeat, and are cut again where that is not enough.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from semlex import _core
 from semlex.errors import ValidationError
@@ -19,9 +17,10 @@ from semlex.types.documents import MAX_CHUNK_BYTES
 from semlex.validation import text_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    import numpy as np
     from numpy.typing import NDArray
+
+    from semlex.models.token_counters import TokenCounter
 
 # About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
 DEFAULT_MIN_TOKENS = 32
@@ -55,62 +54,11 @@ class Chunk:
     chunk_type: Literal["text", "code"] = "text"
 
 
-class TokenCounter(Protocol):
-    """Whatever counts tokens: a model's tokenizer, or words."""
-
-    @property
-    def name(self) -> str:
-        """Name and version of the way of counting; equal names give equal counts."""
-        ...
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Start and end of every token in characters: (t, 2), both columns ascending."""
-        ...
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Tokens of n texts: (n,)."""
-        ...
-
-
-class WordCounter:
-    """Counts Unicode words (Annex 29): the counter where no model brings one."""
-
-    name = "unicode-words/1"
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the words of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (w, 2) start and end in characters.
-
-        Raises:
-            ValueError: The text holds a lone surrogate.
-        """
-        return _core.word_offsets(text)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts words.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-
-        Raises:
-            ValueError: A text holds a lone surrogate.
-        """
-        return np.array([len(_core.word_offsets(text)) for text in texts], dtype=np.int64)
-
-
 class Chunker:
     """Cuts texts into chunks.
 
     Args:
-        count: Counts the tokens.
+        counter: Counts the tokens.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000 (200 to 2,000 are sensible for retrieval).
         overlap_tokens: Most tokens that neighbours of one section share, below half of `chunk_tokens`.
         min_tokens: Smaller sections are joined with the next one where both fit; at most half of `chunk_tokens`. By
@@ -122,7 +70,7 @@ class Chunker:
 
     def __init__(
         self,
-        count: TokenCounter,
+        counter: TokenCounter,
         chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
         overlap_tokens: int = DEFAULT_OVERLAP_TOKENS,
         min_tokens: int | None = None,
@@ -130,7 +78,7 @@ class Chunker:
         check_bounds(chunk_tokens, overlap_tokens, 0 if min_tokens is None else min_tokens)
         if min_tokens is None:
             min_tokens = min(DEFAULT_MIN_TOKENS, chunk_tokens // 4)
-        self._count = count
+        self._counter = counter
         self.chunk_tokens = chunk_tokens
         self.overlap_tokens = overlap_tokens
         self.min_tokens = min_tokens
@@ -148,7 +96,7 @@ class Chunker:
     def identity_of(self, version: int) -> str:
         """The same line for other rules with the same settings."""
         bounds = f"{self.chunk_tokens}/{self.overlap_tokens}/{self.min_tokens}"
-        return f"chunks/{version}/{bounds}/{self._count.name}"
+        return f"chunks/{version}/{bounds}/{self._counter.counter_name}"
 
     def chunk(self, text: str, *, markdown: bool = True) -> list[Chunk]:
         """Cuts one text.
@@ -168,7 +116,9 @@ class Chunker:
             raise ValidationError(errors)
         if not text or text.isspace():
             return []
-        chunks = self._counted(self._split(text, self._count.token_offsets(text), self.chunk_tokens, markdown=markdown))
+        chunks = self._counted(
+            self._split(text, self._counter.token_offsets(text), self.chunk_tokens, markdown=markdown)
+        )
         while any(chunk.token_count > self.chunk_tokens for chunk in chunks):
             shorter = self._shortened(text, chunks)
             if shorter == chunks:
@@ -179,7 +129,7 @@ class Chunker:
     def _counted(self, chunks: list[Chunk]) -> list[Chunk]:
         """Fills in the counts that are not known, in one call."""
         counts = iter(
-            self._count.count_tokens([chunk.text for chunk in chunks if chunk.token_count == UNKNOWN]).tolist()
+            self._counter.count_tokens([chunk.text for chunk in chunks if chunk.token_count == UNKNOWN]).tolist()
         )
         return [replace(chunk, token_count=next(counts)) if chunk.token_count == UNKNOWN else chunk for chunk in chunks]
 
@@ -203,7 +153,7 @@ class Chunker:
         return shorter
 
     def _cut(self, chunk: Chunk) -> list[Chunk]:
-        offsets = self._count.token_offsets(chunk.text)
+        offsets = self._counter.token_offsets(chunk.text)
         # Two thirds leave room for overlap and give two pieces of like size, where a full one would leave a crumb.
         bound = self.chunk_tokens * 2 // 3
         smaller = self._split(chunk.text, offsets, bound, markdown=False)

@@ -23,10 +23,10 @@ from semlex.errors import (
 )
 from semlex.ingest import prepare_file
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, last_of_each
-from semlex.ingest.chunking import TokenCounter, WordCounter
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
+from semlex.models.token_counters import TokenCounter, WordCounter
 from semlex.store.keyword.bm25.merge import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
 from semlex.store.keyword.bm25.rebuild import Rebuilt, rebuild
 from semlex.store.query.chunks import cut_contexts
@@ -262,10 +262,10 @@ class Indexer:
         """
         stored = self.collection.settings.token_counter
         words = WordCounter()
-        if stored == words.name:
+        if stored == words.counter_name:
             return words
         if self.embedder is not None and self._models.counter_name == stored:
-            return prepare_file.EmbedderCounter(self.embedder, stored)
+            return self.embedder
         raise ModelMismatchError(
             f"the collection's chunks are counted with {stored}; choose the model that brings it, or a new collection"
         )

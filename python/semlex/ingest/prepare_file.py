@@ -216,19 +216,3 @@ def _chunk_columns(
         for name, value in values.items():
             columns[name].append(value)
     return columns
-
-
-class EmbedderCounter:
-    """Counts tokens with an embedder's tokenizer, whose `counter_name` the caller knows."""
-
-    def __init__(self, embedder: Embedder, name: str) -> None:
-        self.name = name
-        self._embedder = embedder
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Character offsets of the tokens; int64, shape (t, 2)."""
-        return self._embedder.token_offsets(text)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Tokens of each text; int64, shape (n,)."""
-        return self._embedder.count_tokens(texts)

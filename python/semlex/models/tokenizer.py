@@ -72,15 +72,19 @@ class TokenRows:
 class TextTokenizer:
     """Token ids, counts and offsets of texts. Safe for several threads.
 
+    Attributes:
+        counter_name: Name of the way of counting.
+        engine: What encodes, and why.
+
     Args:
         tokenizer: A `semlex._core.BpeTokenizer`; or a `tokenizers.Tokenizer`, whose padding and truncation are switched
             off. Both give the same ids, counts and offsets.
-        name: Name of the way of counting.
+        name: `counter_name`.
         reason: Why it is the second and not the first, for `engine`.
     """
 
     def __init__(self, tokenizer: Any, name: str, *, reason: str = "as given") -> None:
-        self.name = name
+        self.counter_name = name
         self._engine: _Engine
         if isinstance(tokenizer, _core.BpeTokenizer):
             self.engine = "rust"
@@ -137,7 +141,7 @@ class TextTokenizer:
         """
         return self._engine.encode(list(texts), [int(token) for token in head], [int(token) for token in tail], most)
 
-    def counts(self, texts: Sequence[str]) -> NDArray[np.int64]:
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Counts tokens.
 
         Args:
@@ -148,7 +152,7 @@ class TextTokenizer:
         """
         return self._engine.counts(list(texts))
 
-    def offsets(self, text: str) -> NDArray[np.int64]:
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
         """Finds where tokens stand.
 
         Args:

@@ -158,7 +158,7 @@ class Qwen3Reranker:
         # The splitter always ends a token at this colon, since a space follows it.
         opening = f"<Instruct>: {self._instruction}\n<Query>: {query}\n<Document>:"
         room = self._max_length - prompt.prefix.size - prompt.suffix.size
-        taken = int(prompt.tokenizer.counts([opening])[0])
+        taken = int(prompt.tokenizer.count_tokens([opening])[0])
         if taken >= room:
             raise ConfigurationError(
                 f"max_length={self._max_length} leaves no room for a document: instruction and query take {taken} "
