@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 import uuid
 from pathlib import Path
@@ -16,10 +17,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from tests.support.shell import PAGE, Shell
+from tests.support.shell import PAGE, Shell, run_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"
@@ -97,12 +98,30 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def server_url(postgres_major: int) -> Iterator[str]:
+def make_server_folder(postgres_major: int) -> Iterator[Callable[[Path], Path]]:
+    """Makes the folder of an embedded server with its database: a copy, for making a database takes a second."""
+    prepared = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir="/tmp")).resolve()
+    prepared.chmod(0o711)
+
+    def make(folder: Path) -> Path:
+        subprocess.run(["cp", "-a", prepared / "server", folder], check=True)
+        return folder
+
+    try:
+        with EmbeddedServer(prepared / "server", major=postgres_major):
+            pass
+        yield make
+    finally:
+        shutil.rmtree(prepared, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server_url(make_server_folder: Callable[[Path], Path]) -> Iterator[str]:
     """A server that lives as long as the test run; its address leads to a database that tests leave alone."""
     folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir="/tmp")).resolve()
     folder.chmod(0o711)
     try:
-        with EmbeddedServer(folder / "server", major=postgres_major) as server:
+        with EmbeddedServer(make_server_folder(folder / "server")) as server:
             with psycopg.connect(server.url, autocommit=True) as connection:
                 # Most of a test's time would go into making and dropping databases durably; this server is thrown
                 # away, and what survives a crash is tested with servers of their own.
@@ -149,3 +168,9 @@ def shell(database_url: str, tmp_path: Path) -> Shell:
     (docs / "keys.md").write_text(PAGE, encoding="utf-8")
     (docs / "fruit.txt").write_text("A banana is a yellow fruit.\n", encoding="utf-8")
     return Shell(database_url, tmp_path)
+
+
+@pytest.fixture
+def program(shell: Shell) -> Shell:
+    """The same, every command as a process of its own."""
+    return Shell(shell.environment["DATABASE_URL"], shell.folder, run_process)

@@ -27,20 +27,17 @@ from semlex.store.postgres.embedded.process import read_postmaster, running_serv
 from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 LONG = 600.0
 PATIENCE = 120
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Path]:
-    """A folder with a database, so that not every test makes one."""
+def made(make_server_folder: Callable[[Path], Path]) -> Iterator[Path]:
     base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir="/tmp")).resolve()
     base.chmod(0o711)
-    with EmbeddedServer(base / "postgres"):
-        pass
-    yield base / "postgres"
+    yield make_server_folder(base / "postgres")
     shutil.rmtree(base)
 
 
@@ -217,7 +214,7 @@ def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) ->
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-P", "-c", program, str(folder)], env=environment, check=True)
     eventually(lambda: server_status(folder)["kept"])
-    changed = tmp_path / "semlex" / "store" / "embedded_keeper.py"
+    changed = tmp_path / "semlex" / "store" / "postgres" / "embedded" / "keeper.py"
     (tmp_path / "new").write_text(changed.read_text())
     (tmp_path / "new").replace(changed)
     eventually(lambda: is_gone(folder))

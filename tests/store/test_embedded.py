@@ -27,7 +27,7 @@ from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CLIENT = """
 import os, sys, time
@@ -92,6 +92,12 @@ def folder(open_folder: Path) -> Iterator[Path]:
         process.kill()
 
 
+@pytest.fixture
+def made(folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
+    """The folder has its database already."""
+    make_server_folder(folder)
+
+
 def test_start_and_stop(folder: Path, postgres_major: int) -> None:
     server = EmbeddedServer(folder, major=postgres_major)
     with pytest.raises(EmbeddedServerError, match="not started"):
@@ -116,6 +122,7 @@ def test_start_and_stop(folder: Path, postgres_major: int) -> None:
     assert server_processes(folder) == []
 
 
+@pytest.mark.usefixtures("made")
 def test_the_last_user_stops_the_server(folder: Path) -> None:
     first, second = EmbeddedServer(folder), EmbeddedServer(folder)
     first.start()
@@ -133,6 +140,7 @@ def test_the_last_user_stops_the_server(folder: Path) -> None:
     assert server_processes(folder) == []
 
 
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_client_is_not_counted(folder: Path, number: signal.Signals) -> None:
     with client(folder) as killed:
@@ -145,6 +153,7 @@ def test_a_killed_client_is_not_counted(folder: Path, number: signal.Signals) ->
     assert server_processes(folder) == []
 
 
+@pytest.mark.usefixtures("made")
 def test_a_forked_child_does_not_stop_its_parents_server(folder: Path) -> None:
     script = """
 if os.fork() == 0:
@@ -168,6 +177,7 @@ if os.fork() == 0:
     assert server_processes(folder) == []
 
 
+@pytest.mark.usefixtures("made")
 def test_a_killed_server_recovers(folder: Path) -> None:
     server = EmbeddedServer(folder)
     with psycopg.connect(server.start(), autocommit=True) as connection:
@@ -182,6 +192,7 @@ def test_a_killed_server_recovers(folder: Path) -> None:
     assert server_processes(folder) == []
 
 
+@pytest.mark.usefixtures("made")
 def test_orphans_of_a_killed_server_end_before_the_next_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_process, "ORPHAN_SECONDS", 0.5)
     server = EmbeddedServer(folder)
@@ -199,6 +210,7 @@ def test_orphans_of_a_killed_server_end_before_the_next_starts(folder: Path, mon
     connection.close()
 
 
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("remains", ["whole", "half"])
 def test_a_stale_pid_file_naming_a_live_process(folder: Path, remains: str) -> None:
     with EmbeddedServer(folder):
@@ -260,6 +272,7 @@ def test_an_existing_database_keeps_its_version(folder: Path) -> None:
         assert ask(server.url, "SHOW server_version_num").startswith("16")
 
 
+@pytest.mark.usefixtures("made")
 def test_a_version_that_is_not_there(folder: Path) -> None:
     with EmbeddedServer(folder):
         pass
@@ -365,8 +378,10 @@ def test_a_folder_that_is_not_ours_is_refused_untouched(folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-def test_a_copy_of_a_running_folder_is_a_server_of_its_own(open_folder: Path) -> None:
-    original, copy = open_folder / "original", open_folder / "copy"
+def test_a_copy_of_a_running_folder_is_a_server_of_its_own(
+    open_folder: Path, make_server_folder: Callable[[Path], Path]
+) -> None:
+    original, copy = make_server_folder(open_folder / "original"), open_folder / "copy"
     with EmbeddedServer(original) as server:
         with psycopg.connect(server.url) as connection:
             connection.execute("CREATE TABLE texts AS SELECT 'in the original' AS content")
@@ -385,9 +400,11 @@ def test_a_copy_of_a_running_folder_is_a_server_of_its_own(open_folder: Path) ->
     assert server_processes(original) == []
 
 
-def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(open_folder: Path) -> None:
+def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(
+    open_folder: Path, make_server_folder: Callable[[Path], Path]
+) -> None:
     """The socket lies elsewhere, under a name that follows from the path: of the two, its server is the moved one's."""
-    original, moved = open_folder / ("long" * 30), open_folder / "moved"
+    original, moved = make_server_folder(open_folder / ("long" * 30)), open_folder / "moved"
     server = EmbeddedServer(original)
     server.start()
     pid = postmaster_pid(original)
@@ -419,6 +436,7 @@ def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder: Path)
         assert ask(EmbeddedServer(other).start(), "SELECT 1") == 1
 
 
+@pytest.mark.usefixtures("made")
 def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder: Path) -> None:
     with EmbeddedServer(folder) as server:
         postmaster = psutil.Process(postmaster_pid(folder))
@@ -434,6 +452,7 @@ def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder: Path) -> 
         assert ask(server.url, "SELECT 1") == 1
 
 
+@pytest.mark.usefixtures("made")
 def test_a_server_that_refuses_says_why(folder: Path) -> None:
     with EmbeddedServer(folder) as server:
         with psycopg.connect(server.url, dbname="postgres", autocommit=True) as connection:
@@ -442,6 +461,7 @@ def test_a_server_that_refuses_says_why(folder: Path) -> None:
             EmbeddedServer(folder).start()
 
 
+@pytest.mark.usefixtures("made")
 def test_closing_ends_a_start_that_waits(folder: Path) -> None:
     with EmbeddedServer(folder):
         pass
@@ -456,6 +476,7 @@ def test_closing_ends_a_start_that_waits(folder: Path) -> None:
     assert server_processes(folder) == []
 
 
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("content", ["eighteen\n", "", "\x00"])
 def test_a_damaged_version_is_told(folder: Path, content: str) -> None:
     with EmbeddedServer(folder):
@@ -485,6 +506,7 @@ def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder: Path, files: 
     assert {name: (folder / name).read_text() for name in files} == files
 
 
+@pytest.mark.usefixtures("made")
 def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder: Path) -> None:
     with EmbeddedServer(folder) as server, pytest.raises(psycopg.Error):
         ask(server.url, "SELECT 'confidential'::int")
@@ -497,6 +519,7 @@ def test_a_start_that_fails_quotes_the_log_of_this_start_only(folder: Path) -> N
     assert server_processes(folder) == []
 
 
+@pytest.mark.usefixtures("made")
 def test_waiting_for_another_starter_ends(folder: Path) -> None:
     with EmbeddedServer(folder):
         pass
@@ -506,6 +529,7 @@ def test_waiting_for_another_starter_ends(folder: Path) -> None:
             EmbeddedServer(folder, start_timeout=0.1).start()
 
 
+@pytest.mark.usefixtures("made")
 def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "LOG_BYTES", 100_000)
     with EmbeddedServer(folder):
@@ -516,6 +540,7 @@ def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         assert (folder / "log").stat().st_size < 100_000
 
 
+@pytest.mark.usefixtures("made")
 def test_a_deleted_folder_does_not_hinder_closing(folder: Path) -> None:
     server = EmbeddedServer(folder)
     server.start()

@@ -1,36 +1,76 @@
-"""The command line as a process, for the tests."""
+"""The command line for the tests: in this process, or as one of its own."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from semlex.cli.app import main
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    Run = Callable[[tuple[str, ...], dict[str, str], Path], subprocess.CompletedProcess[str]]
 
 PAGE = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n\nKeys are stored in a vault.\n"
 
 
-class Shell:
-    """Runs `semlex` against a database."""
+def run_process(
+    arguments: tuple[str, ...], environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """`semlex` as a process of its own."""
+    command = [sys.executable, "-m", "semlex", *arguments]
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
 
-    def __init__(self, url: str, folder: Path) -> None:
+
+def run_here(arguments: tuple[str, ...], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """`semlex` in this process: what most tests want, and without half a second of imports and models."""
+    streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
+    code: Any = 0
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - environment.keys():
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["semlex", *arguments])
+        patch.setattr(sys, "stdin", io.StringIO())
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+    said = {name: stream.buffer.getvalue().decode() for name, stream in streams.items()}
+    return subprocess.CompletedProcess(list(arguments), code, **said)
+
+
+class Shell:
+    """Runs `semlex` against a database.
+
+    Args:
+        url: The database.
+        folder: Where it runs.
+        run: How: `run_here` or `run_process`.
+    """
+
+    def __init__(self, url: str, folder: Path, run: Run = run_here) -> None:
         self.folder = folder
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
         self.environment |= {"DATABASE_URL": url, "COLUMNS": "200"}
+        self._run = run
 
     def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "semlex", *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = self._run(arguments, self.environment, self.folder)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done

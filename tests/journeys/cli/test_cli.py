@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tests.support.shell import Shell
 
 
-def test_index_search_status_drop(shell: Shell) -> None:
-    [report] = shell.objects("index", "docs", "--collection", "handbook")
+def test_index_search_status_drop(program: Shell) -> None:
+    [report] = program.objects("index", "docs", "--collection", "handbook")
     assert (report["added"], report["failed"]) == (2, 0)
-    *hits, summary = shell.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
+    *hits, summary = program.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
     assert [hit["type"] for hit in hits] == ["hit"]
     assert hits[0]["source_document"] == "keys.md"
     assert hits[0]["keyword_rank"] == 1
@@ -27,12 +27,12 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert summary["type"] == "summary"
     assert summary["mode"] == "hybrid"
     assert summary["timings"]["total"] > 0
-    [status] = shell.objects("status", "-c", "handbook")
+    [status] = program.objects("status", "-c", "handbook")
     assert status["documents"] == 2
     assert status["last_run"]["added"] == 2
-    assert [entry["name"] for entry in shell.objects("collections")] == ["handbook"]
-    assert shell.objects("drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
-    assert shell.objects("collections") == []
+    assert [entry["name"] for entry in program.objects("collections")] == ["handbook"]
+    assert program.objects("drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
+    assert program.objects("collections") == []
 
 
 def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
@@ -124,29 +124,29 @@ def test_brackets_in_messages_are_shown(shell: Shell) -> None:
     assert "Keys [old]" in shell("search", "old key").stdout
 
 
-def test_settings_file_and_environment(shell: Shell) -> None:
-    (shell.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
-    shell("index", "docs")
-    assert [entry["name"] for entry in shell.objects("collections")] == ["from_file"]
-    shell.environment["SEMLEX_COLLECTION"] = "from_environment"
-    shell("index", "docs")
-    names = {entry["name"] for entry in shell.objects("collections")}
+def test_settings_file_and_environment(program: Shell) -> None:
+    (program.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
+    program("index", "docs")
+    assert [entry["name"] for entry in program.objects("collections")] == ["from_file"]
+    program.environment["SEMLEX_COLLECTION"] = "from_environment"
+    program("index", "docs")
+    names = {entry["name"] for entry in program.objects("collections")}
     assert names == {"from_file", "from_environment"}
 
 
-def test_without_a_server_the_embedded_one_runs(shell: Shell, open_folder: Path) -> None:
-    del shell.environment["DATABASE_URL"]
-    shell.environment["SEMLEX_DATA_DIR"] = str(open_folder)
-    shell("index", "docs")
-    *hits, _ = shell.objects("search", "banana")
+def test_without_a_server_the_embedded_one_runs(program: Shell, open_folder: Path) -> None:
+    del program.environment["DATABASE_URL"]
+    program.environment["SEMLEX_DATA_DIR"] = str(open_folder)
+    program("index", "docs")
+    *hits, _ = program.objects("search", "banana")
     assert hits[0]["source_document"] == "fruit.txt"
     # The library finds the same data under the same setting.
-    program = (
+    reading = (
         "from semlex import SyncRetriever\n"
         "with SyncRetriever(create=False) as retriever: print(retriever.status()['documents'])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env=shell.environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", reading], env=program.environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "2\n"
 

@@ -58,12 +58,12 @@ def test_every_kind_of_error_has_its_code(error: SemlexError, code: int) -> None
     assert f"\n{code:5}  " in EXIT_CODES
 
 
-def test_codes_as_a_script_sees_them(shell: Shell) -> None:
-    shell("index", "docs", "--model", "none")
-    shell("search", "key", "--deadline", "0.0000001", code=7)
-    shell("search", "key", "-c", "missing", code=6)
-    shell("embed", "--model", "none", code=4)
-    assert " 130  interrupted" in shell("--help").stdout
+def test_codes_as_a_script_sees_them(program: Shell) -> None:
+    program("index", "docs", "--model", "none")
+    program("search", "key", "--deadline", "0.0000001", code=7)
+    program("search", "key", "-c", "missing", code=6)
+    program("embed", "--model", "none", code=4)
+    assert " 130  interrupted" in program("--help").stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("models",), ("doctor",), ("eval",)], ids=" ".join)
@@ -228,11 +228,11 @@ INTERRUPT = (
     ids=["plain", "as an ImportError", "as a cause"],
 )
 @pytest.mark.parametrize("name", ["typer", "psycopg"])
-def test_ctrl_c_while_modules_are_loaded(shell: Shell, tmp_path: Path, name: str, module: str) -> None:
+def test_ctrl_c_while_modules_are_loaded(program: Shell, tmp_path: Path, name: str, module: str) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / f"{name}.py").write_text(module, encoding="utf-8")
-    shell.environment["PYTHONPATH"] = f"{tmp_path / 'first'}:{os.environ.get('PYTHONPATH', '')}"
-    done = shell("status", code=130)
+    program.environment["PYTHONPATH"] = f"{tmp_path / 'first'}:{os.environ.get('PYTHONPATH', '')}"
+    done = program("status", code=130)
     assert "Error" not in done.stderr
 
 

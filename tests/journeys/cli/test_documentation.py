@@ -19,7 +19,7 @@ from semlex.settings.load import SETTINGS, Settings
 from tests.support.folders import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.shell import Shell
@@ -36,7 +36,8 @@ def examples() -> list[pytest.ParameterSet]:
 
 
 @pytest.mark.parametrize("example", examples())
-def test_example_runs(example: str, open_folder: Path) -> None:
+def test_example_runs(example: str, open_folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
+    make_server_folder(open_folder / "postgres")
     environment = {**os.environ, "SEMLEX_DATA_DIR": str(open_folder)}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", example], env=environment, capture_output=True, text=True, check=False

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +13,10 @@ import pytest
 from semlex.errors import ConfigurationError
 from semlex.settings import files
 from semlex.settings.load import SETTINGS, load_settings
+from tests.support.shell import run_here
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import subprocess
 
 SECRET = "hunter2"  # noqa: S105 - a text
 URL = f"postgresql://user:{SECRET}@db.example/name"
@@ -57,13 +57,7 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def semlex(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "semlex", *arguments],
-        env=os.environ | {"COLUMNS": "400"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_here(arguments, os.environ | {"COLUMNS": "400"}, Path.cwd())
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done

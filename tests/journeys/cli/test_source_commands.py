@@ -8,11 +8,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+
+from tests.support.shell import run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +31,7 @@ def semlex(database_url: str, tmp_path: Path) -> Callable[..., Run]:
     environment |= {"DATABASE_URL": database_url, "SEMLEX_EMBEDDING_MODEL": "none"}
 
     def run(*arguments: str | Path, code: int = 0, **more: str) -> Run:
-        command = [sys.executable, "-m", "semlex", *map(str, arguments)]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment | more, capture_output=True, text=True, check=False, input=""
-        )
+        done = run_here(tuple(map(str, arguments)), environment | more, tmp_path)
         assert done.returncode == code, done.stderr
         return done
 

@@ -15,6 +15,7 @@ import pytest
 
 from semlex.evaluation.evaluate import FUSIONS
 from tests.support.folders import DATA
+from tests.support.shell import run_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +33,7 @@ def environment(database_url: str) -> dict[str, str]:
 @pytest.fixture
 def semlex(environment: dict[str, str], tmp_path: Path) -> Any:
     def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "semlex", *map(str, arguments)]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = run_here(tuple(map(str, arguments)), environment, tmp_path)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done

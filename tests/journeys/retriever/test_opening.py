@@ -12,9 +12,9 @@ from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
-from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -90,10 +90,10 @@ def wait_for_server(folder: Path) -> None:
         time.sleep(0.001)
 
 
-async def test_a_start_that_is_cancelled_leaves_no_server(open_folder: Path) -> None:
-    folder = open_folder / "server"
-    with EmbeddedServer(folder):
-        pass
+async def test_a_start_that_is_cancelled_leaves_no_server(
+    open_folder: Path, make_server_folder: Callable[[Path], Path]
+) -> None:
+    folder = make_server_folder(open_folder / "server")
     retriever = PostgreSQLRetriever(embedding_model="none", use_reranking=False, data_folder=folder)
     opening = asyncio.create_task(retriever.initialize())
     await asyncio.to_thread(wait_for_server, folder)
