@@ -24,7 +24,6 @@ from benches.corpus import KINDS, Corpus, corpus_of
 from benches.keyword_leg import TOP, CountedWire, KeywordLeg, PlainBm25
 from benches.servers import temporary_server, vacuum
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
-from semlex.store.keyword.bm25.engine import Bm25Engine
 from semlex.store.keyword.bm25.options import Bm25Options
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benches.measuring import Bench
+    from semlex.store.keyword.base import KeywordIndex
 
 CHUNKS, QUICK_CHUNKS, MILLION = 100_000, 10_000, 1_000_000
 ENGINE, BASELINE, EXTENSION = "bm25", "tsvector_cd", "pg_textsearch"
@@ -163,7 +163,7 @@ class Measurement:
         """Cold and warm times of each kind, with the share of the true answer that was found."""
         for temperature, options in (("cold", Bm25Options(cache_bytes=0)), ("warm", Bm25Options())):
             async with opened(self.url, ENGINE) as leg:
-                engine_of(leg).configure(options)
+                index_of(leg).configure(options)
                 first = (await leg.ask(FIRST_QUERY)).seconds * 1000
                 if temperature == "cold":
                     self.bench.at_most(f"{self.prefix}a process's first query", first, unit="ms", bar=None)
@@ -193,7 +193,7 @@ class Measurement:
 
     async def _against_baseline(self, kinds: Sequence[str], options: Bm25Options, temperature: str) -> None:
         async with opened(self.url, ENGINE) as ours, opened(self.url, BASELINE) as theirs:
-            engine_of(ours).configure(options)
+            index_of(ours).configure(options)
             for query in [FIRST_QUERY, *(query for kind in kinds for query in self.queries[kind])]:
                 await ours.ask(query)
             for kind in kinds:
@@ -239,7 +239,7 @@ class Measurement:
         for temperature, options, repeats in (("cold", cold, 1), ("new", warm, 1), ("warm", warm, 2)):
             for kind, queries in self.queries.items():
                 async with CountedWire(self.url) as wire, opened(wire.url, ENGINE) as leg:
-                    engine_of(leg).configure(options)
+                    index_of(leg).configure(options)
                     await leg.ask(FIRST_QUERY)
                     received = []
                     for query in queries * repeats:
@@ -268,11 +268,11 @@ class Measurement:
         self.bench.at_most(f"{self.prefix}disk {when}", total / number, unit="bytes/posting", bar=bar)
 
 
-def engine_of(leg: KeywordLeg) -> Bm25Engine:
-    """The engine of an open collection."""
-    engine = leg.collection.lexical
-    assert isinstance(engine, Bm25Engine)
-    return engine
+def index_of(leg: KeywordLeg) -> KeywordIndex:
+    """The keyword index of an open collection."""
+    index = leg.collection.lexical.index
+    assert index is not None
+    return index
 
 
 def against_extension(measure: Measurement, runner: asyncio.Runner, programs: Path) -> None:

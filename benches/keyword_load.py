@@ -12,8 +12,7 @@ from unittest.mock import patch
 import numpy as np
 
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
-from semlex.ingest import indexer
-from semlex.store.keyword.bm25.merge import merge_where_wanted
+from semlex.store.keyword.bm25 import merge
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -126,13 +125,14 @@ class Loads:
 def timed_merging() -> Iterator[list[float]]:
     """Seconds of each time that a writer merges segments."""
     seconds: list[float] = []
+    merge_where_wanted = merge.merge_where_wanted
 
     async def timed(database: Database, collection: Collection, *, written: int = 0) -> None:
         started = time.perf_counter()
         await merge_where_wanted(database, collection, written=written)
         seconds.append(time.perf_counter() - started)
 
-    with patch.object(indexer, "merge_where_wanted", timed):
+    with patch.object(merge, "merge_where_wanted", timed):
         yield seconds
 
 

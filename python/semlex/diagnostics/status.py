@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import SemlexError
-from semlex.store.keyword.bm25.engine import Bm25Engine
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.statistics import collection_figures
@@ -62,8 +61,8 @@ async def collection_status(
         **figures,
         "query_cache": asdict(cache) | {"hit_rate": cache.hit_rate},
     }
-    if isinstance(engine, Bm25Engine):
-        told["keyword_cache"] = engine.cache_figures()
+    if engine.index is not None:
+        told["keyword_cache"] = engine.index.cache_figures()
     return told | {"last_run": run}
 
 

@@ -27,8 +27,6 @@ from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
 from semlex.models.token_counters import TokenCounter, WordCounter
-from semlex.store.keyword.bm25.merge import BULK_LOAD_CHUNKS, merge_wanted, merge_where_wanted, optimize
-from semlex.store.keyword.bm25.rebuild import Rebuilt, rebuild
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.schema.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
 from semlex.store.write import documents as ingestion
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.open_collection import OpenCollection
     from semlex.parameters import StorageName
+    from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection, EmbeddingVersion
@@ -206,14 +205,15 @@ class Indexer:
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Merges the segments of the keyword index; see `PostgreSQLRetriever.optimize`."""
         self._refuse_read_only()
-        if self.collection.lexical.analyzer_version is None:
+        index = self.collection.lexical.index
+        if index is None:
             return 0
 
         def tell(done: int, total: int) -> None:
             if progress is not None:
                 progress(Progress("merge", done, total, "segments"))
 
-        return await optimize(self.database, self.collection, tell)
+        return await index.optimize(self.database, self.collection, tell)
 
     async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
         """Rebuilds the keyword index; see `PostgreSQLRetriever.reindex_lexical`."""
@@ -223,12 +223,20 @@ class Indexer:
                 "an index is rebuilt in several transactions: open the retriever without connection="
             )
 
+        collection = self.collection
+        index = collection.lexical.index
+        if index is None:
+            raise ConfigurationError(
+                f"collection {collection.names.collection!r} has the keyword engine {collection.lexical.name!r}; "
+                "only an index of the engine 'bm25' is rebuilt"
+            )
+
         def tell(done: int, total: int) -> None:
             if progress is not None:
                 progress(Progress("rebuild", done, total, "chunks"))
 
-        rebuilt = await rebuild(self.database, self.collection, tell)
-        await merge_where_wanted(self.database, self.collection)
+        rebuilt = await index.rebuild(self.database, collection, tell)
+        await index.merge(self.database, collection)
         return rebuilt
 
     # --- what runs over files need ------------------------------------------------------------------------------------
@@ -337,22 +345,23 @@ class Indexer:
 
     async def _write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Writes, and merges segments of the keyword index when there are many of them now."""
+        index = self.collection.lexical.index
+        if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
+            return await self.database.write(doing, work)
 
         async def looking(connection: Connection) -> tuple[T, bool]:
-            done = await work(connection)
-            # A caller's transaction is not committed yet.
-            return done, not self.database.joins_transaction and await merge_wanted(connection, self.collection)
+            return await work(connection), await index.wants_merge(connection, self.collection)
 
         done, wanted = await self.database.write(doing, looking)
         if wanted:
-            await merge_where_wanted(self.database, self.collection)
+            await index.merge(self.database, self.collection)
         return done
 
     async def end_load(self, written: int, progress: Callable[[Progress], None] | None) -> list[str]:
         """Merges and builds indexes; returns what could not be done. Nothing of it fails: all is stored by now."""
-        bulk = written >= BULK_LOAD_CHUNKS and self.collection.lexical.analyzer_version is not None
-        if bulk and not self.database.joins_transaction:
-            await merge_where_wanted(self.database, self.collection, written=written)
+        index = self.collection.lexical.index
+        if index is not None and not self.database.joins_transaction:
+            await index.end_load(self.database, self.collection, written)
         return await self._build_indexes(progress)
 
     async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> list[str]:

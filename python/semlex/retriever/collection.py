@@ -15,7 +15,6 @@ from semlex.open_collection import OpenCollection
 from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.request import Request, check_ids, checked_array
-from semlex.store.keyword.bm25.engine import Bm25Engine
 from semlex.store.keyword.bm25.options import DEFAULT_BM25, Bm25Options
 from semlex.store.postgres.database import Database
 from semlex.store.query import chunks
@@ -155,8 +154,8 @@ class Collection(CollectionUpkeep):
             settings = settings.counted_by(models.counter_name)
         info = await registry.open_collection(database, self.names, settings, create=self._create)
         self._wanted.check(name, info.options)  # somebody else may have made it in the meantime
-        if isinstance(info.lexical, Bm25Engine):
-            resources.configure_keyword_engine(info.lexical, self._bm25)
+        if info.lexical.index is not None:
+            resources.configure_keyword_index(info.lexical.index, self._bm25)
         if models.version is not None:
             check_same_model(info, models.version)
         return OpenCollection(database, info, models, resources.caller, resources.query_cache)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenModels, OpenReranker
     from semlex.parameters import ServerOptions
     from semlex.retriever.model_selection import ModelOptions
-    from semlex.store.keyword.bm25.engine import Bm25Engine
+    from semlex.store.keyword.base import KeywordIndex
     from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.schema.collection import EmbeddingVersion
 
@@ -80,7 +80,7 @@ class Resources:
         self.models = models
         self.query_cache = QueryEmbeddingCache(cached_queries)
         self._keyword_cache_bytes = keyword_cache_bytes
-        self._keyword_engines: weakref.WeakSet[Bm25Engine] = weakref.WeakSet()
+        self._keyword_indexes: weakref.WeakSet[KeywordIndex] = weakref.WeakSet()
         # Grows whenever everything is opened anew: what a collection had opened before is of no use then.
         self.generation = 0
         self._caller: ModelCaller | None = None
@@ -219,15 +219,15 @@ class Resources:
                 return replace(other, embedding_choice=opened.embedding_choice, owned=())
         return opened
 
-    def configure_keyword_engine(self, engine: Bm25Engine, options: Bm25Options) -> None:
-        """Gives an engine its constants and its share of the memory; the shares of the others become smaller."""
-        engine.configure(options)
+    def configure_keyword_index(self, index: KeywordIndex, options: Bm25Options) -> None:
+        """Gives an index its constants and its share of the memory; the shares of the others become smaller."""
+        index.configure(options)
         if self._keyword_cache_bytes is None:
             return
-        self._keyword_engines.add(engine)
-        engines = list(self._keyword_engines)
-        for one in engines:
-            one.configure(replace(one.options, cache_bytes=self._keyword_cache_bytes // len(engines)))
+        self._keyword_indexes.add(index)
+        indexes = list(self._keyword_indexes)
+        for one in indexes:
+            one.configure(replace(one.options, cache_bytes=self._keyword_cache_bytes // len(indexes)))
 
     async def reranker(self) -> OpenReranker:
         """The reranker; chosen at the first call."""

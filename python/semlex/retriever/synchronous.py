@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from semlex.retriever.collection import Ids
     from semlex.retriever.upkeep import Sources
     from semlex.search.fusion import FusionMethod
+    from semlex.store.keyword.base import Rebuilt
     from semlex.store.keyword.bm25.options import Bm25Options
-    from semlex.store.keyword.bm25.rebuild import Rebuilt
     from semlex.store.schema.collection import Collection as Info
     from semlex.store.schema.indexes import HnswIndex
     from semlex.store.schema.indexes import IndexesBuilt

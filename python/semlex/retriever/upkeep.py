@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
     from semlex.parameters import WantedOptions
-    from semlex.store.keyword.bm25.rebuild import Rebuilt
+    from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.indexes import IndexesBuilt
 

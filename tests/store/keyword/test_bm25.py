@@ -16,7 +16,6 @@ from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegme
 from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import search as bm25
-from semlex.store.keyword.bm25.engine import Bm25Engine
 from semlex.store.keyword.bm25.options import Bm25Options
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
@@ -258,11 +257,11 @@ async def test_what_is_remembered_is_not_read_again(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
         assert set(await scores(retriever, "cat")) == {"1"}
-        engine = retriever.info.lexical
-        assert isinstance(engine, Bm25Engine)
-        before = engine.cache_figures()
+        index = retriever.info.lexical.index
+        assert index is not None
+        before = index.cache_figures()
         assert set(await scores(retriever, "cat")) == {"1"}
-        after = engine.cache_figures()
+        after = index.cache_figures()
         assert after["misses"] == before["misses"]
         assert after["hits"] > before["hits"]
         # What somebody else writes is seen all the same.

@@ -325,8 +325,7 @@ async def test_a_damaged_segment_is_told_and_healed(
 
 
 async def test_a_bulk_load_ends_with_full_segments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("semlex.ingest.indexer", "semlex.store.keyword.bm25.merge"):
-        monkeypatch.setattr(f"{module}.BULK_LOAD_CHUNKS", 50)
+    monkeypatch.setattr("semlex.store.keyword.bm25.merge.BULK_LOAD_CHUNKS", 50)
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(30))
         await retriever.add_documents(many(60, start=30))

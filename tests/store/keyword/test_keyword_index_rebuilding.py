@@ -103,7 +103,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
         monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 40)
         monkeypatch.setattr(rebuilding, "MOST_OPEN_CHUNKS", 80)
         monkeypatch.setattr(rebuilding, "PAGE_ROWS", 16)
-        monkeypatch.setattr("semlex.ingest.indexer.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
+        monkeypatch.setattr("semlex.store.keyword.bm25.merge.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
         await retriever.reindex_lexical()
         check_index(database_url)
     with psycopg.connect(database_url) as connection:

@@ -1,23 +1,32 @@
-"""What a keyword engine must offer."""
+"""What a keyword engine offers, and the index that semlex itself maintains for one."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from psycopg import sql
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
-    from psycopg import sql
+    import numpy as np
+    from numpy.typing import NDArray
 
     from semlex import _core
+    from semlex.store.keyword.bm25.options import Bm25Options
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import LegPlan
-    from semlex.store.schema.names import Names
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 LINE_END = re.compile(r"\r\n?|\n")
 # Words beyond these are not searched: a pasted page must not occupy the server.
 MAX_TERMS = 64
+EXCERPT_CHARACTERS = 240
 
 
 def terms_cut(terms: int) -> tuple[str, ...]:
@@ -35,26 +44,123 @@ def match_lines(analyzer: _core.Analyzer, query: str, texts: Sequence[str]) -> l
     ]
 
 
-class LexicalEngine(Protocol):
-    """Finds chunks by their words.
+def plain_excerpt() -> sql.Composed:
+    """SQL of the beginning of a chunk's text, cut at a word."""
+    return sql.SQL("regexp_replace(left(c.chunk_text, {}), '\\s+\\S*$', '')").format(sql.Literal(EXCERPT_CHARACTERS))
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild did.
+
+    Attributes:
+        generation: Number of the new generation.
+        chunks: Chunks that it read.
+        segments: Segments that it wrote.
+    """
+
+    generation: int
+    chunks: int
+    segments: int
+
+
+class IndexShare(Protocol):
+    """What a keyword index gets of one write, in its transaction."""
+
+    def assign_ids(self, columns: Mapping[str, list[Any]]) -> NDArray[np.int64]:
+        """Gives the next rows their ids, int64, shape (n,), and begins to analyse `context` and `chunk_text`."""
+        ...
+
+    async def write(
+        self, connection: Connection, stored: NDArray[np.int64] | None, gone: NDArray[np.int64] = ...
+    ) -> None:
+        """Writes what was analysed.
+
+        Args:
+            connection: In the transaction that has written the rows.
+            stored: Ids that chunks of this transaction have now; None when every row was stored with its own id.
+            gone: Ids that chunks had before.
+        """
+        ...
+
+
+class KeywordIndex(Protocol):
+    """An index in tables of a collection that semlex itself writes, merges and rebuilds."""
+
+    analyzer_version: int
+
+    @property
+    def options(self) -> Bm25Options:
+        """The constants in use."""
+        ...
+
+    def configure(self, options: Bm25Options) -> None:
+        """Takes other constants and another size of the cache."""
+        ...
+
+    def cache_figures(self) -> dict[str, int]:
+        """Hits, misses and bytes of what is in memory."""
+        ...
+
+    def begin_write(
+        self, connection: Connection, collection: CollectionIdentity, rows: int
+    ) -> AbstractAsyncContextManager[IndexShare]:
+        """The index's share of a write of so many rows; takes a writer's first lock."""
+        ...
+
+    async def wants_merge(self, connection: Connection, collection: CollectionIdentity) -> bool:
+        """Whether there is something to merge, in the view of a transaction that has just written."""
+        ...
+
+    async def merge(self, database: Database, collection: CollectionIdentity) -> None:
+        """Merges what there is to merge; nothing of it fails."""
+        ...
+
+    async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
+        """Puts in order what a call has left that wrote so many chunks; nothing of it fails."""
+        ...
+
+    async def optimize(
+        self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Merges to the fewest segments; returns how many were merged."""
+        ...
+
+    async def rebuild(
+        self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
+    ) -> Rebuilt:
+        """Makes the index anew from the texts."""
+        ...
+
+    async def statistics(
+        self, connection: Connection, collection: CollectionIdentity, *, counted: bool
+    ) -> dict[str, Any]:
+        """Size and state of the index."""
+        ...
+
+
+class KeywordEngine:
+    """Finds chunks by their words. This one finds nothing; an engine replaces what it can do.
 
     Attributes:
         name: As it is chosen.
         score_name: What its score is.
-        analyzer_version: Version of our analyzer that its index depends on, or None.
+        index: The index that semlex itself maintains for it, or None.
     """
 
-    name: str
-    score_name: str
-    analyzer_version: int | None
+    name: str = "none"
+    score_name: str = "none"
+    index: KeywordIndex | None = None
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """Statements that add the engine to a new, empty collection."""
-        ...
+        del names
+        return ()
 
     def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
         """Suffix and statement of each index that is worth making once a collection is large."""
-        ...
+        del names
+        return ()
 
     def leg(
         self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
@@ -68,16 +174,20 @@ class LexicalEngine(Protocol):
             condition: Filter over the chunk's row.
             with_phrases: Whether chunks without the query's phrases are left out, by an engine that knows phrases.
         """
-        ...
+        del names, query, limit, condition, with_phrases
+        return None
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """SQL expression over a chunk (alias ``c``): a short part of its text, matched words between ``**``."""
-        ...
+        del query
+        return plain_excerpt()
 
     def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str] | None:
         """Excerpts of loaded texts by an engine that makes them itself; None when `excerpt` makes them."""
-        ...
+        del query, texts, languages
+        return None
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each loaded text, counted from 0, on which the first word of a query stands, or None."""
-        ...
+        """The line of each loaded text, counted from 0, on which the first word of the query stands, or None."""
+        del query, languages
+        return [None] * len(texts)

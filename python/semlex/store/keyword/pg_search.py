@@ -9,6 +9,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
+from semlex.store.keyword.base import KeywordEngine
 from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.postgres.extensions import Extension, first_words
 from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
@@ -33,7 +34,7 @@ WITHOUT_STOP_WORDS = ("arabic", "greek", "romanian", "tamil", "turkish")
 TEXT = sql.SQL("(c.context || E'\\n' || c.chunk_text)")
 
 
-class PgSearchEngine:
+class PgSearchEngine(KeywordEngine):
     """BM25 of pg_search; lengths are kept in 256 steps, as in Lucene.
 
     The query is an operand of the operator ``|||``, which only cuts it into words and looks for any of them: the
@@ -51,7 +52,6 @@ class PgSearchEngine:
 
     name = "pg_search"
     score_name = "bm25"
-    analyzer_version: int | None = None
 
     def __init__(self, language: str, extension: Extension | None = None, *, stop_words: bool = True) -> None:
         if language not in (*STEMMERS, "simple"):
@@ -109,10 +109,6 @@ class PgSearchEngine:
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
         return self._headlines.excerpt(query)
-
-    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
-        """None: the statement makes them."""
-        del query, texts, languages
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
         """The line of each text on which the first word of the query stands, by our own analyzer."""

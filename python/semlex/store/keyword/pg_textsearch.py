@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
+from semlex.store.keyword.base import KeywordEngine
 from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.postgres.extensions import Extension, first_words
 from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
@@ -34,7 +35,7 @@ DEEPER = 8
 NARROW_FILTER_ROWS = 20_000
 
 
-class PgTextsearchEngine:
+class PgTextsearchEngine(KeywordEngine):
     """BM25 of pg_textsearch, with its k1 1.2 and b 0.75; lengths are kept in 256 steps, as in Lucene.
 
     Args:
@@ -47,7 +48,6 @@ class PgTextsearchEngine:
 
     name = "pg_textsearch"
     score_name = "bm25"
-    analyzer_version: int | None = None
 
     def __init__(self, language: str, extension: Extension | None = None) -> None:
         self._words = TsvectorEngine(language)
@@ -87,10 +87,6 @@ class PgTextsearchEngine:
     def excerpt(self, query: str | None) -> sql.Composed:
         """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
         return self._words.excerpt(query)
-
-    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
-        """None: the statement makes them."""
-        del query, texts, languages
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
         """The line of each text on which the first word of the query stands, by our own analyzer."""

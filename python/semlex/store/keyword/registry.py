@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
+from semlex.store.keyword.base import KeywordEngine
 from semlex.store.keyword.bm25.engine import Bm25Engine
-from semlex.store.keyword.none import NoEngine
 from semlex.store.keyword.pg_search import PgSearchEngine
 from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
 from semlex.store.keyword.tsvector import RANK_FUNCTIONS, TsvectorEngine
 
 if TYPE_CHECKING:
-    from semlex.store.keyword.base import LexicalEngine
     from semlex.store.postgres.extensions import Extension
 
 
-def lexical_engine(
+def keyword_engine(
     name: str, language: str, *, stop_words: bool = True, extension: Extension | None = None
-) -> LexicalEngine:
+) -> KeywordEngine:
     """The engine of that name; with one that stands on an extension, the extension as found in the database.
 
     Raises:
@@ -26,13 +25,15 @@ def lexical_engine(
     """
     if name == Bm25Engine.name:
         return Bm25Engine(language, stop_words=stop_words)
-    if name == "none":
-        return NoEngine()
+    if name == KeywordEngine.name:
+        return KeywordEngine()
     if name in RANK_FUNCTIONS:
         return TsvectorEngine(language, name)
     if name == PgTextsearchEngine.name:
         return PgTextsearchEngine(language, extension)
     if name == PgSearchEngine.name:
         return PgSearchEngine(language, extension, stop_words=stop_words)
-    known = ", ".join([Bm25Engine.name, PgTextsearchEngine.name, PgSearchEngine.name, *RANK_FUNCTIONS, "none"])
+    known = ", ".join(
+        [Bm25Engine.name, PgTextsearchEngine.name, PgSearchEngine.name, *RANK_FUNCTIONS, KeywordEngine.name]
+    )
     raise ConfigurationError(f"lexical must be one of {known}; got {name!r}")

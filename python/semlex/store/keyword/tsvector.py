@@ -14,8 +14,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.store.keyword.base import MAX_TERMS, match_lines, terms_cut
-from semlex.store.keyword.none import plain_excerpt
+from semlex.store.keyword.base import MAX_TERMS, KeywordEngine, match_lines, plain_excerpt, terms_cut
 from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ HEADLINE = 'StartSel="**", StopSel="**", MaxFragments=2, MaxWords=28, MinWords=1
 QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', '''''') || ''''")
 
 
-class TsvectorEngine:
+class TsvectorEngine(KeywordEngine):
     """Full-text search of Postgres.
 
     Args:
@@ -51,8 +50,6 @@ class TsvectorEngine:
     Raises:
         ConfigurationError: The language is not a plain name.
     """
-
-    analyzer_version: int | None = None
 
     def __init__(self, language: str, name: str = "tsvector") -> None:
         if not re.fullmatch(r"[a-z_]{1,63}", language):
@@ -129,10 +126,6 @@ class TsvectorEngine:
         return sql.SQL("ts_headline({}, c.chunk_text, {}, {})").format(
             self._config, self._tsquery(), sql.Literal(HEADLINE)
         )
-
-    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> None:
-        """None: the statement makes them."""
-        del query, texts, languages
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
         """The line of each text on which the first word of the query stands, by our own analyzer."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.store.keyword.bm25.statistics import index_figures
 from semlex.store.schema.names import Names
 from semlex.store.write.sources import is_present
 
@@ -30,15 +29,15 @@ async def collection_figures(connection: Connection, collection: Collection, *, 
 
     Returns:
         ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors`` (their chunk is
-        gone), and what `index_figures` tells. ``estimated`` is True where a large table was not counted: its number is
-        an estimate then, and what only a count tells is None.
+        gone), and those of `KeywordIndex.statistics`. ``estimated`` is True where a large table was not counted: its
+        number is an estimate then, and what only a count tells is None.
     """
     estimates = {} if exact else await _estimates(connection, _tables(collection))
     estimated = bool(estimates)
     counted = await _counted(connection, collection, estimates)
-    has_index = collection.lexical.analyzer_version is not None
-    index = await index_figures(connection, collection, counted=not estimated) if has_index else {}
-    return {"embedded": 0, "orphaned_vectors": 0} | counted | estimates | {"estimated": estimated} | index
+    index = collection.lexical.index
+    indexed = {} if index is None else await index.statistics(connection, collection, counted=not estimated)
+    return {"embedded": 0, "orphaned_vectors": 0} | counted | estimates | {"estimated": estimated} | indexed
 
 
 def _tables(collection: Collection) -> dict[str, sql.Identifier]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import uuid
 
     from semlex.parameters import CollectionSettings, StorageName
-    from semlex.store.keyword.base import LexicalEngine
+    from semlex.store.keyword.base import KeywordEngine
     from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.schema.names import Names
 
@@ -56,7 +56,7 @@ class Collection:
     collection_id: uuid.UUID
     settings: CollectionSettings
     embedding: EmbeddingVersion | None
-    lexical: LexicalEngine
+    lexical: KeywordEngine
 
     @property
     def distance(self) -> Distance:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 def checked_identifier(field: str, name: str) -> str:
@@ -24,6 +28,20 @@ def checked_identifier(field: str, name: str) -> str:
     if errors:
         raise ValidationError(errors)
     return name
+
+
+class CollectionIdentity(Protocol):
+    """Which collection is meant: not another that was made later under the same name."""
+
+    @property
+    def names(self) -> Names:
+        """Its tables."""
+        ...
+
+    @property
+    def collection_id(self) -> UUID:
+        """Unique over time."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

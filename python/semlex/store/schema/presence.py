@@ -10,10 +10,10 @@ from semlex.errors import CollectionNotFoundError
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.names import CollectionIdentity
 
 
-def gone(collection: Collection) -> CollectionNotFoundError:
+def gone(collection: CollectionIdentity) -> CollectionNotFoundError:
     """The error of a collection that is not there any more."""
     name = collection.names.collection
     return CollectionNotFoundError(
@@ -21,7 +21,7 @@ def gone(collection: Collection) -> CollectionNotFoundError:
     )
 
 
-async def hold_collection(connection: Connection, collection: Collection, *, alone: bool = False) -> None:
+async def hold_collection(connection: Connection, collection: CollectionIdentity, *, alone: bool = False) -> None:
     """Keeps a collection from being dropped before the transaction ends.
 
     Whoever writes calls it before anything else: a collection that was dropped and made again has the same tables by

@@ -24,7 +24,7 @@ from semlex.errors import (
 from semlex.parameters import CollectionSettings
 from semlex.store.keyword.pg_search import PgSearchEngine
 from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
-from semlex.store.keyword.registry import lexical_engine
+from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.extensions import read_extension
 from semlex.store.postgres.server_info import read_server_info
@@ -38,7 +38,7 @@ from semlex.types.documents import utc_now
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.keyword.base import LexicalEngine
+    from semlex.store.keyword.base import KeywordEngine
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
@@ -92,7 +92,7 @@ async def open_collection(
         raise ReadOnlyError(f"collection {names.collection!r} must be {done} on the primary server first")
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
-    lexical_engine(chosen.lexical_engine, chosen.language, stop_words=chosen.stop_words)
+    keyword_engine(chosen.lexical_engine, chosen.language, stop_words=chosen.stop_words)
     for attempt in range(1, SETUP_ATTEMPTS + 1):
         try:
             await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
@@ -158,7 +158,7 @@ async def find(connection: Connection, names: Names) -> tuple[Collection, int] |
         embedding = EmbeddingVersion(**{field.name: vectors[field.name] for field in fields(EmbeddingVersion)})
     # Read in the same transaction: whoever made the collection may have made the extension a moment before.
     server = await read_server_info(connection)
-    engine = await _lexical_engine(connection, settings)
+    engine = await _keyword_engine(connection, settings)
     collection_id = uuid.UUID(stored["collection_id"])
     return Collection(names, server, collection_id, settings, embedding, engine), stored["schema_version"]
 
@@ -171,10 +171,10 @@ def _refuse_newer(what: str, version: int | None, known: int) -> None:
         )
 
 
-async def _lexical_engine(connection: Connection, settings: CollectionSettings) -> LexicalEngine:
+async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
     """The engine of the keyword leg, which may stand on an extension of this server."""
     extension = await read_extension(connection, settings.lexical_engine)
-    return lexical_engine(
+    return keyword_engine(
         settings.lexical_engine, settings.language, stop_words=settings.stop_words, extension=extension
     )
 
@@ -215,7 +215,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
             sql.SQL(update).format(names.registry), [len(migrations.COLLECTION), now, names.collection]
         )
         return
-    engine = await _lexical_engine(connection, settings)
+    engine = await _keyword_engine(connection, settings)
     for statement in engine.create(names):
         await connection.execute(statement)
     values = {
@@ -229,7 +229,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         "token_counter": settings.token_counter,
         "with_context": settings.with_context,
         "stop_words": settings.stop_words,
-        "analyzer_version": engine.analyzer_version,
+        "analyzer_version": None if engine.index is None else engine.index.analyzer_version,
         "created_at": now,
         "updated_at": now,
     }
@@ -243,7 +243,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     )
 
 
-def migration_statements(names: Names, version: int, engine: LexicalEngine | None) -> Sequence[sql.Composed]:
+def migration_statements(names: Names, version: int, engine: KeywordEngine | None) -> Sequence[sql.Composed]:
     """What makes the newest form of a collection's tables.
 
     Args:

@@ -20,11 +20,11 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.store.keyword.bm25.segments import NO_IDS, ids_of, joined
-from semlex.store.keyword.bm25.write import batch_index
+from semlex.store.keyword.id_arrays import NO_IDS, ids_of, joined
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig, copy_rows
 from semlex.store.write.documents import share_documents, write_documents
+from semlex.store.write.keyword_index import begin_write
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.store.keyword.bm25.write import BatchIndex
+    from semlex.store.keyword.base import IndexShare
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection
@@ -156,7 +156,7 @@ class _Batch:
 
     connection: Connection
     collection: Collection
-    index: BatchIndex | None
+    index: IndexShare | None
     columns: tuple[tuple[str, str, str], ...]
 
     @property
@@ -167,7 +167,7 @@ class _Batch:
         """The rows with their ids, if they need any; the index begins to read them."""
         if self.index is None:
             return part
-        ids = self.index.number(part.columns).tolist()
+        ids = self.index.assign_ids(part.columns).tolist()
         return ChunkRows(part.columns | {"keyword_id": ids}, part.embeddings)
 
     def wire_columns(self, part: ChunkRows) -> list[tuple[str, str, object]]:
@@ -212,7 +212,7 @@ async def write_chunks(
     """
     if not len(rows) and not documents:
         return 0
-    async with batch_index(connection, collection, len(rows)) as index:
+    async with begin_write(connection, collection, len(rows)) as index:
         columns = CHUNK_COLUMNS if index is None else (*CHUNK_COLUMNS, KEYWORD_ID)
         batch = _Batch(connection, collection, index, columns)
         if documents:

@@ -8,13 +8,14 @@ from uuid import UUID
 
 from psycopg import sql
 
-from semlex.store.keyword.bm25.segments import ids_of
-from semlex.store.keyword.bm25.write import lock_for_writing, write_tombstones
+from semlex.store.keyword.id_arrays import ids_of
 from semlex.store.query.leg import key_arrays
+from semlex.store.write.keyword_index import begin_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semlex.store.keyword.base import IndexShare
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key
@@ -67,7 +68,13 @@ async def delete_selection(connection: Connection, collection: Collection, selec
     Returns:
         How many chunks were there, and of how many documents nothing is left.
     """
-    generations, _ = await lock_for_writing(connection, collection)
+    async with begin_write(connection, collection) as index:
+        return await _delete(connection, collection, selection, index)
+
+
+async def _delete(
+    connection: Connection, collection: Collection, selection: Selection, index: IndexShare | None
+) -> tuple[int, int]:
     names = collection.names
     documents = sorted(selection.documents, key=lambda document: document.bytes)
     await connection.execute(
@@ -103,7 +110,8 @@ async def delete_selection(connection: Connection, collection: Collection, selec
     emptied = await _forget_empty(
         connection, collection, {key[0] for key in gone}, documents if selection.whole else ()
     )
-    await write_tombstones(connection, collection, generations, ids_of(keyword_ids))
+    if index is not None:
+        await index.write(connection, None, ids_of(keyword_ids))
     return len(gone), emptied
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psycopg import sql
 
-from semlex import _core
-from semlex.store.keyword.base import MAX_TERMS, match_lines
-from semlex.store.keyword.bm25.index_cache import IndexCache
+from semlex.store.keyword.base import MAX_TERMS, KeywordEngine, match_lines
+from semlex.store.keyword.bm25.analyzers import Analyzers, analyzer_of
+from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.query import AnalysedQuery
 from semlex.store.keyword.bm25.search import Bm25Leg
 from semlex.store.keyword.bm25.tables import create_tables
@@ -26,7 +26,7 @@ from semlex.store.keyword.bm25.tables import create_tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from semlex.store.keyword.bm25.options import Bm25Options
+    from semlex import _core
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import LegPlan
     from semlex.store.schema.names import Names
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Bm25Engine:
+class Bm25Engine(KeywordEngine):
     """True BM25.
 
     Args:
@@ -47,39 +47,19 @@ class Bm25Engine:
 
     name = "bm25"
     score_name = "bm25"
-    analyzer_version: int | None = _core.ANALYZER_VERSION
+    index: Bm25Index
 
     def __init__(self, language: str, *, stop_words: bool = True) -> None:
-        self._cache = IndexCache(language, stop_words=stop_words)
-
-    @property
-    def options(self) -> Bm25Options:
-        """The constants in use."""
-        return self._cache.options
-
-    def configure(self, options: Bm25Options) -> None:
-        """Takes other constants and another size of the cache; what is in the cache is forgotten."""
-        self._cache.configure(options)
-
-    def cache_figures(self) -> dict[str, int]:
-        """Hits, misses and bytes of the cache."""
-        postings = self._cache.postings
-        return {"hits": postings.hits, "misses": postings.misses, "bytes": postings.used_bytes}
+        self._analyzers = Analyzers(analyzer_of(language, stop_words).language, stop_words)
+        self.index = Bm25Index(self._analyzers)
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """The tables of the index."""
         return create_tables(names)
 
-    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
-        """None that could wait: the tables are only ever asked by their keys."""
-        del names
-        return ()
-
-    def leg(
-        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
-    ) -> LegPlan | None:
+    def leg(self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True) -> LegPlan:
         """Chunks that contain any of the words (all phrases, no excluded word), best first; ties by key."""
-        return Bm25Leg(names, AnalysedQuery.of(self._cache, query, with_phrases=with_phrases), limit, condition)
+        return Bm25Leg(names, AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases), limit, condition)
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """Nothing: excerpts are made of the loaded texts."""
@@ -115,5 +95,5 @@ class Bm25Engine:
         made: dict[int, T] = {}
         for language in set(languages):
             places = [place for place, own in enumerate(languages) if own == language]
-            made |= zip(places, work(self._cache.analyzer(language), [texts[place] for place in places]), strict=True)
+            made |= zip(places, work(self._analyzers.of(language), [texts[place] for place in places]), strict=True)
         return [made[place] for place in range(len(texts))]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncCursor
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.names import CollectionIdentity
 
     Cursor = AsyncCursor[Any]
 
@@ -45,12 +45,12 @@ class IndexState:
         return [self.version] if self.building is None else [self.version, self.building_version]
 
 
-def merging_lock(collection: Collection) -> int:
+def merging_lock(collection: CollectionIdentity) -> int:
     """Key of the advisory lock of those who merge or remove segments."""
     return int.from_bytes(collection.collection_id.bytes[:8], signed=True)
 
 
-def writing_lock(collection: Collection) -> int:
+def writing_lock(collection: CollectionIdentity) -> int:
     """Key of the advisory lock that writers share, and that whoever changes a generation takes alone.
 
     The lock that counts is the one of the registry's row (on a distributed Postgres, advisory locks are per node). But
@@ -68,7 +68,7 @@ _ROW_LOCKS: dict[RowLock, sql.SQL] = {
 }
 
 
-async def ask_state(connection: Connection, collection: Collection, lock: RowLock = "") -> Cursor:
+async def ask_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> Cursor:
     """Asks for the state of a collection's index; `state_told` reads the answer.
 
     Args:
@@ -86,7 +86,7 @@ async def ask_state(connection: Connection, collection: Collection, lock: RowLoc
     )
 
 
-async def state_told(answer: Cursor, collection: Collection) -> IndexState:
+async def state_told(answer: Cursor, collection: CollectionIdentity) -> IndexState:
     """The state that was asked for.
 
     Raises:
@@ -98,6 +98,6 @@ async def state_told(answer: Cursor, collection: Collection) -> IndexState:
     return IndexState(*row)
 
 
-async def read_state(connection: Connection, collection: Collection, lock: RowLock = "") -> IndexState:
+async def read_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> IndexState:
     """Both at once."""
     return await state_told(await ask_state(connection, collection, lock), collection)

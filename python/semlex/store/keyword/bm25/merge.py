@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from semlex.store.keyword.bm25.segments import Source
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.names import CollectionIdentity
 
 logger = logging.getLogger("semlex")
 
@@ -119,10 +119,8 @@ def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> li
     return filled
 
 
-async def merge_wanted(connection: Connection, collection: Collection) -> bool:
+async def merge_wanted(connection: Connection, collection: CollectionIdentity) -> bool:
     """Whether there is something to merge, in the view of a transaction that has just written."""
-    if collection.lexical.analyzer_version is None:
-        return False
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(
@@ -140,7 +138,7 @@ async def merge_wanted(connection: Connection, collection: Collection) -> bool:
     )
 
 
-async def merge_where_wanted(database: Database, collection: Collection, *, written: int = 0) -> None:
+async def merge_where_wanted(database: Database, collection: CollectionIdentity, *, written: int = 0) -> None:
     """Merges what there is to merge. Nothing of it fails: what a writer has written is written.
 
     Args:
@@ -160,7 +158,7 @@ async def merge_where_wanted(database: Database, collection: Collection, *, writ
 
 
 async def optimize(
-    database: Database, collection: Collection, progress: Callable[[int, int], None] | None = None
+    database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
 ) -> int:
     """Merges to few and full segments, and does away with all tombstones.
 
@@ -201,7 +199,7 @@ async def optimize(
             progress(merged, merged + step.left)
 
 
-async def _give_room_back(database: Database, collection: Collection, step: MergeStep) -> None:
+async def _give_room_back(database: Database, collection: CollectionIdentity, step: MergeStep) -> None:
     """Lets the next rows take the place of those that a merge deleted.
 
     Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
@@ -238,7 +236,7 @@ class MergeStep:
     busy: bool = False
 
 
-async def merge_once(database: Database, collection: Collection, *, thoroughly: bool = False) -> MergeStep:
+async def merge_once(database: Database, collection: CollectionIdentity, *, thoroughly: bool = False) -> MergeStep:
     """Merges one group of segments: of the generation that answers, else of one in the making.
 
     Writers feed that one, too, and a rebuild that was killed leaves it to them. What a merge there drops too early is
@@ -285,7 +283,9 @@ class _Merge:
         thoroughly: As for `merge_once`.
     """
 
-    def __init__(self, connection: Connection, collection: Collection, generation: int, *, thoroughly: bool) -> None:
+    def __init__(
+        self, connection: Connection, collection: CollectionIdentity, generation: int, *, thoroughly: bool
+    ) -> None:
         self._connection = connection
         self._names = collection.names
         self._generation = generation

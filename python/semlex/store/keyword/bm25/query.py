@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex import _core
-    from semlex.store.keyword.bm25.index_cache import IndexCache
+    from semlex.store.keyword.bm25.index import IndexCache
 
 # Whether a phrase stands in a text is seen on the text; so many texts are read at most for one query.
 MAX_PHRASE_TEXTS = 2_000
@@ -48,7 +48,7 @@ class AnalysedQuery:
         Raises:
             ValidationError: Too many words in quotes or behind a dash. Were some left out, others would be found.
         """
-        by_language = {language: _terms(index.analyzer(language), text) for language in sorted(index.languages)}
+        by_language = {language: _terms(index.analyzers.of(language), text) for language in sorted(index.languages)}
         plan = index.postings.plan(
             [
                 (language, query.wanted, query.phrases if with_phrases else [], query.excluded)
@@ -88,7 +88,7 @@ class AnalysedQuery:
         held = [True] * len(rows)
         if not self.reads_texts:
             return held
-        analyzers = [self.index.analyzer(language) for language, _, _ in rows]
+        analyzers = [self.index.analyzers.of(language) for language, _, _ in rows]
         for analyzer in set(analyzers):
             # A chunk that another client wrote meanwhile may have a language that no segment has.
             query = self.by_language.get(analyzer.language) or _terms(analyzer, self.text)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import ConfigurationError, StoreError
+from semlex.errors import StoreError
+from semlex.store.keyword.base import Rebuilt
 from semlex.store.keyword.bm25.generations import merging_lock, read_state, writing_lock
 from semlex.store.keyword.bm25.segments import (
     SEGMENT_CHUNKS,
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.store.keyword.bm25.analyzers import Analyzers
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.names import CollectionIdentity
 
 T = TypeVar("T")
 
@@ -52,48 +53,38 @@ LOCK_ATTEMPTS = 100
 LOCK_NOT_AVAILABLE = "55P03"
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """What a rebuild did.
-
-    Attributes:
-        generation: Number of the new generation.
-        chunks: Chunks that it read.
-        segments: Segments that it wrote.
-    """
-
-    generation: int
-    chunks: int
-    segments: int
-
-
 async def rebuild(
-    database: Database, collection: Collection, progress: Callable[[int, int], None] | None = None
+    database: Database,
+    collection: CollectionIdentity,
+    analyzers: Analyzers,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Rebuilt:
     """Makes the index anew from the texts, with the analyzer of today.
 
     Args:
         database: An open database.
         collection: As opened.
+        analyzers: Of the collection.
         progress: Told how many chunks of how many were read.
 
     Raises:
-        ConfigurationError: The collection's keyword engine has no index of ours.
         StoreError: Another rebuild began in the meantime, or writers left no moment for the switch.
     """
-    if collection.lexical.analyzer_version is None:
-        raise ConfigurationError(
-            f"collection {collection.names.collection!r} has the keyword engine {collection.lexical.name!r}; "
-            "only an index of the engine 'bm25' is rebuilt"
-        )
-    return await _Rebuild(database, collection, progress).run()
+    return await _Rebuild(database, collection, analyzers, progress).run()
 
 
 class _Rebuild:
     """One rebuild; see `rebuild`."""
 
-    def __init__(self, database: Database, collection: Collection, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        collection: CollectionIdentity,
+        analyzers: Analyzers,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
         self._database = database
+        self._analyzers = analyzers
         self._collection = collection
         self._names = collection.names
         self._progress = progress
@@ -148,7 +139,7 @@ class _Rebuild:
 
     async def _read(self, boundary: int, total: int) -> int:
         """Writes segments of all chunks with a smaller id; returns how many there were."""
-        writer = SegmentWriter(self._collection)
+        writer = SegmentWriter(self._analyzers)
         after, done = -(2**63), 0
         page = await self._page(after, boundary)
         while page:
@@ -231,7 +222,7 @@ class _Rebuild:
 
     async def _missing(self, connection: Connection, missing: NDArray[np.int64]) -> list[NewSegment]:
         """Segments of chunks that came from elsewhere: rows that were written without semlex."""
-        writer = SegmentWriter(self._collection)
+        writer = SegmentWriter(self._analyzers)
         for start in range(0, len(missing), PAGE_ROWS):
             cursor = connection.cursor(binary=True)
             await cursor.execute(

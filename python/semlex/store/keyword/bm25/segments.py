@@ -10,6 +10,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex import _core
+from semlex.store.keyword.id_arrays import ids_of, joined
 from semlex.store.write.copy import copy_rows
 
 if TYPE_CHECKING:
@@ -27,11 +28,7 @@ FEW_POSTING_ROWS = 64
 # Data of rows of which four fill a page, and three and another one do not.
 QUARTER_PAGE_BYTES = range(1_700, 2_001)
 IDS_PAGE = 1_000_000
-# What array_send() makes of a bigint[] without NULL: 20 bytes of dimensions, then length and value of each.
-ARRAY_HEADER_BYTES = 20
-ARRAY_ENTRY = np.dtype([("bytes", ">i4"), ("value", ">i8")])
 
-NO_IDS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 # Id, header, and posting rows: what `merge_segments` merges.
 Source = tuple[bytes, bytes, list[tuple[bytes, bytes]]]
@@ -197,15 +194,3 @@ async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
         row = await cursor.fetchone()
         pages.append(ids_of(row and row[0]))
     return joined(pages[1:])
-
-
-def ids_of(array: bytes | None) -> NDArray[np.int64]:
-    """The values of ``array_send(array_agg(…))`` of a bigint, ascending; none of NULL."""
-    if array is None:
-        return NO_IDS
-    return np.sort(np.frombuffer(array, ARRAY_ENTRY, offset=ARRAY_HEADER_BYTES)["value"].astype(np.int64))
-
-
-def joined(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """One array of several; an empty one of none."""
-    return np.concatenate([NO_IDS, *parts])

@@ -13,10 +13,12 @@ from semlex.store.keyword.bm25.segments import chunk_ids, live_ids
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.names import CollectionIdentity
 
 
-async def index_figures(connection: Connection, collection: Collection, *, counted: bool = True) -> dict[str, Any]:
+async def index_figures(
+    connection: Connection, collection: CollectionIdentity, *, counted: bool = True
+) -> dict[str, Any]:
     """Size and state of the index.
 
     Args:

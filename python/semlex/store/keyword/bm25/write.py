@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex import _core
-from semlex.errors import AnalyzerVersionError, ConfigurationError
+from semlex.errors import AnalyzerVersionError
 from semlex.store.keyword.bm25.generations import ask_state, state_told, writing_lock
-from semlex.store.keyword.bm25.segments import NO_IDS, SEGMENT_CHUNKS, NewSegment, write_segments
-from semlex.store.schema.presence import hold_collection
+from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, write_segments
+from semlex.store.keyword.id_arrays import NO_IDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -26,33 +25,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.store.keyword.bm25.analyzers import Analyzers
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
-
-
-@lru_cache(maxsize=128)
-def analyzer_of(language: str, stop_words: bool) -> _core.Analyzer:
-    """The analyzer of a language.
-
-    Raises:
-        ConfigurationError: The language is not known.
-    """
-    try:
-        return _core.Analyzer(language, stop_words)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from None
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 
 class SegmentWriter:
     """Texts of any language on their way into segments. Not for several threads at once.
 
     Args:
-        collection: Says which language a text has that names none, and whether stop words are left out.
+        analyzers: Of the collection.
     """
 
-    def __init__(self, collection: Collection) -> None:
-        self._stop_words = collection.settings.stop_words
-        self._language = analyzer_of(collection.settings.language, self._stop_words).language
+    def __init__(self, analyzers: Analyzers) -> None:
+        self._analyzers = analyzers
+        self._language = analyzers.of(None).language
         self._open: dict[str, tuple[_core.SegmentBuilder, int]] = {}
         self._full: list[tuple[str, _core.SegmentBuilder]] = []
 
@@ -66,7 +53,7 @@ class SegmentWriter:
         """Analyses chunks: titles and heading path (`contexts`) and text, each in its language."""
         named = [language or self._language for language in languages]
         for language in dict.fromkeys(named):
-            analyzer = analyzer_of(language, self._stop_words)
+            analyzer = self._analyzers.of(language)
             rows = [row for row, own in enumerate(named) if own == language]
             while rows:
                 builder, chunks = self._open.pop(analyzer.language, (None, 0))
@@ -97,24 +84,30 @@ class BatchIndex:
     """What the index gets of one batch: analysed in a thread, while the rows are on their way to the server.
 
     Args:
-        collection: As opened.
+        names: The collection's tables.
+        analyzers: Of the collection.
         generations: Those that are fed.
         blocks: First ids of the reserved blocks.
         worker: One thread.
     """
 
     def __init__(
-        self, collection: Collection, generations: Sequence[int], blocks: Sequence[int], worker: ThreadPoolExecutor
+        self,
+        names: Names,
+        analyzers: Analyzers,
+        generations: Sequence[int],
+        blocks: Sequence[int],
+        worker: ThreadPoolExecutor,
     ) -> None:
-        self._collection = collection
+        self._names = names
         self._generations = generations
         self._blocks = np.array(blocks, dtype=np.int64)
         self._worker = worker
-        self._texts = SegmentWriter(collection)
+        self._texts = SegmentWriter(analyzers)
         self._numbered = 0
         self._begun: list[Future[None]] = []
 
-    def number(self, columns: Mapping[str, list[Any]]) -> NDArray[np.int64]:
+    def assign_ids(self, columns: Mapping[str, list[Any]]) -> NDArray[np.int64]:
         """Gives the next rows their ids, and has them analysed.
 
         Args:
@@ -144,10 +137,12 @@ class BatchIndex:
                 every row was stored with the id that it was given.
             gone: Ids that chunks had before.
         """
-        segments = await asyncio.get_running_loop().run_in_executor(self._worker, self._segments, stored)
+        segments: list[NewSegment] = []
+        if self._begun:
+            segments = await asyncio.get_running_loop().run_in_executor(self._worker, self._segments, stored)
         dead = _core.IdSet(gone)
         tombstones = [(generation, dead) for generation in self._generations]
-        await write_segments(connection, self._collection.names, segments, tombstones)
+        await write_segments(connection, self._names, segments, tombstones)
 
     def _segments(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
         for begun in self._begun:
@@ -170,24 +165,23 @@ class BatchIndex:
 
 
 @asynccontextmanager
-async def batch_index(connection: Connection, collection: Collection, rows: int) -> AsyncIterator[BatchIndex | None]:
-    """The index of a batch of so many rows; None where the keyword engine has none of ours.
+async def begin_write(
+    connection: Connection, collection: CollectionIdentity, analyzers: Analyzers, rows: int
+) -> AsyncIterator[BatchIndex]:
+    """The index's share of a write of so many rows.
 
     It takes a writer's first lock; see `lock_for_writing`.
     """
     generations, blocks = await lock_for_writing(connection, collection, rows)
-    if not generations:
-        yield None
-        return
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-analysis")
     try:
-        yield BatchIndex(collection, generations, blocks, worker)
+        yield BatchIndex(collection.names, analyzers, generations, blocks, worker)
     finally:
         worker.shutdown(wait=False, cancel_futures=True)
 
 
 async def lock_for_writing(
-    connection: Connection, collection: Collection, rows: int = 0
+    connection: Connection, collection: CollectionIdentity, rows: int = 0
 ) -> tuple[list[int], list[int]]:
     """Makes sure that no generation of the index comes or goes before the transaction ends.
 
@@ -200,16 +194,13 @@ async def lock_for_writing(
             range or two then, however many writers there are.
 
     Returns:
-        generations: Those that are to be fed; none where the keyword engine has no index of ours.
+        generations: Those that are to be fed.
         blocks: First ids of the reserved blocks.
 
     Raises:
         AnalyzerVersionError: A generation is made by another version of the analyzer.
         CollectionNotFoundError: The collection was dropped.
     """
-    if collection.lexical.analyzer_version is None:
-        await hold_collection(connection, collection)
-        return [], []
     async with connection.pipeline():
         await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
         answer = await ask_state(connection, collection, "FOR SHARE")
@@ -228,11 +219,3 @@ async def lock_for_writing(
                 f"semlex reindex --lexical --collection {name}"
             )
     return state.live, [row[0] for row in await reserved.fetchall()]
-
-
-async def write_tombstones(
-    connection: Connection, collection: Collection, generations: Sequence[int], gone: NDArray[np.int64]
-) -> None:
-    """Tells every generation that these ids are gone."""
-    dead = _core.IdSet(gone)
-    await write_segments(connection, collection.names, [], [(generation, dead) for generation in generations])

@@ -1,0 +1,127 @@
+"""The keyword index of an open collection: read through its cache, written, merged, rebuilt and measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from semlex import _core
+from semlex.store.keyword.bm25 import merge, rebuild, statistics, write
+from semlex.store.keyword.bm25.options import DEFAULT_BM25
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from semlex.store.keyword.base import IndexShare, Rebuilt
+    from semlex.store.keyword.bm25.analyzers import Analyzers
+    from semlex.store.keyword.bm25.options import Bm25Options
+    from semlex.store.keyword.bm25.read import IndexState
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.names import CollectionIdentity
+
+
+class IndexCache:
+    """What is in memory of an index: posting lists, languages, the last known state. All searches share it.
+
+    Args:
+        analyzers: Of the collection.
+
+    Attributes:
+        analyzers: Of the collection.
+        languages: Languages that chunks of this collection were seen to have; asked for from the first statement on.
+        options: The constants in use.
+        postings: Posting lists, segments and tombstones.
+
+    Raises:
+        ConfigurationError: The language is not known.
+    """
+
+    def __init__(self, analyzers: Analyzers) -> None:
+        self.analyzers = analyzers
+        self.languages = {analyzers.of(None).language}
+        self.options = DEFAULT_BM25
+        self.postings = _core.PostingCache(self.options.cache_bytes)
+        self._state: IndexState | None = None
+        self._is_steady = False
+
+    def configure(self, options: Bm25Options) -> None:
+        """Takes other constants and another size; what is in memory is forgotten."""
+        self.options = options
+        self.postings = _core.PostingCache(options.cache_bytes)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the last search saw the index as the one before it did: then the next one probably will, too."""
+        return self._is_steady
+
+    def saw(self, state: IndexState) -> None:
+        """Takes note of the index as a search saw it."""
+        self._is_steady, self._state = state == self._state, state
+
+
+class Bm25Index:
+    """As `KeywordIndex`.
+
+    Args:
+        analyzers: Of the collection.
+
+    Attributes:
+        cache: What is in memory.
+    """
+
+    analyzer_version = _core.ANALYZER_VERSION
+
+    def __init__(self, analyzers: Analyzers) -> None:
+        self.cache = IndexCache(analyzers)
+
+    @property
+    def options(self) -> Bm25Options:
+        """The constants in use."""
+        return self.cache.options
+
+    def configure(self, options: Bm25Options) -> None:
+        """Takes other constants and another size of the cache; what is in the cache is forgotten."""
+        self.cache.configure(options)
+
+    def cache_figures(self) -> dict[str, int]:
+        """Hits, misses and bytes of the cache."""
+        postings = self.cache.postings
+        return {"hits": postings.hits, "misses": postings.misses, "bytes": postings.used_bytes}
+
+    def begin_write(
+        self, connection: Connection, collection: CollectionIdentity, rows: int
+    ) -> AbstractAsyncContextManager[IndexShare]:
+        """See `bm25.write.begin_write`."""
+        return write.begin_write(connection, collection, self.cache.analyzers, rows)
+
+    async def wants_merge(self, connection: Connection, collection: CollectionIdentity) -> bool:
+        """See `bm25.merge.merge_wanted`."""
+        return await merge.merge_wanted(connection, collection)
+
+    async def merge(self, database: Database, collection: CollectionIdentity) -> None:
+        """See `bm25.merge.merge_where_wanted`."""
+        await merge.merge_where_wanted(database, collection)
+
+    async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
+        """Packs the segments of a bulk load to full ones."""
+        if written >= merge.BULK_LOAD_CHUNKS:
+            await merge.merge_where_wanted(database, collection, written=written)
+
+    async def optimize(
+        self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """See `bm25.merge.optimize`."""
+        return await merge.optimize(database, collection, progress)
+
+    async def rebuild(
+        self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
+    ) -> Rebuilt:
+        """See `bm25.rebuild.rebuild`."""
+        return await rebuild.rebuild(database, collection, self.cache.analyzers, progress)
+
+    async def statistics(
+        self, connection: Connection, collection: CollectionIdentity, *, counted: bool
+    ) -> dict[str, Any]:
+        """See `bm25.statistics.index_figures`."""
+        return await statistics.index_figures(connection, collection, counted=counted)

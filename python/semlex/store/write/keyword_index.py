@@ -1,0 +1,39 @@
+"""The keyword index's share of a write, where the collection's engine has an index that semlex maintains."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from semlex.store.schema.presence import hold_collection
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from semlex.store.keyword.base import IndexShare
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection
+
+
+@asynccontextmanager
+async def begin_write(
+    connection: Connection, collection: Collection, rows: int = 0
+) -> AsyncIterator[IndexShare | None]:
+    """Takes the first lock of everyone who writes or deletes chunks.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        rows: How many rows need an id in the index.
+
+    Raises:
+        AnalyzerVersionError: The index is made by another version of the analyzer.
+        CollectionNotFoundError: The collection was dropped.
+    """
+    index = collection.lexical.index
+    if index is None:
+        await hold_collection(connection, collection)
+        yield None
+        return
+    async with index.begin_write(connection, collection, rows) as share:
+        yield share
