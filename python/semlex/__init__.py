@@ -25,9 +25,15 @@ Values:
 
 Models that embed:
     StaticEmbedder, Qwen3EmbeddingEncoder, SentenceTransformersEmbedder, OpenAIEmbedder, GeminiEmbedder
+    BaseEmbedder, Embedder, EmbedderIdentity: For one of your own.
 
 Models that rerank:
     ScoreReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
+    Reranker: For one of your own.
+
+Long work:
+    Progress: What a callback gets while it goes on.
+    IndexReport, DeleteReport: What was done.
 
 Options:
     CollectionOptions: What is decided when a collection is made.
@@ -47,6 +53,7 @@ from typing import Any
 
 # Where each public name is; type checkers read the same from `__init__.pyi`.
 _MODULES = {
+    "BaseEmbedder": "semlex.embedding.custom",
     "Bm25Options": "semlex.store.keyword.bm25.options",
     "BulkIngestConfig": "semlex.store.write.copy",
     "ChunkMetadata": "semlex.types.chunks",
@@ -55,15 +62,21 @@ _MODULES = {
     "Collection": "semlex.retriever.collection",
     "CollectionOptions": "semlex.parameters",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
+    "DeleteReport": "semlex.ingest.progress",
     "Document": "semlex.types.documents",
     "DocumentRetriever": "semlex.retriever.base",
+    "Embedder": "semlex.embedding.base",
+    "EmbedderIdentity": "semlex.embedding.base",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.schema.indexes",
+    "IndexReport": "semlex.ingest.progress",
     "LLMReranker": "semlex.reranking.llm",
     "OpenAIEmbedder": "semlex.embedding.openai",
     "PostgreSQLRetriever": "semlex.retriever.postgres",
+    "Progress": "semlex.ingest.progress",
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
+    "Reranker": "semlex.reranking.base",
     "ScoreReranker": "semlex.reranking.term_overlap",
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",

@@ -1,5 +1,8 @@
 """The public names for type checkers."""
 
+from semlex.embedding.base import Embedder as Embedder
+from semlex.embedding.base import EmbedderIdentity as EmbedderIdentity
+from semlex.embedding.custom import BaseEmbedder as BaseEmbedder
 from semlex.embedding.gemini import GeminiEmbedder as GeminiEmbedder
 from semlex.embedding.openai import OpenAIEmbedder as OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder as Qwen3EmbeddingEncoder
@@ -7,7 +10,11 @@ from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder 
 from semlex.embedding.static import StaticEmbedder as StaticEmbedder
 from semlex.errors import SemlexError as SemlexError
 from semlex.errors import ValidationError as ValidationError
+from semlex.ingest.progress import DeleteReport as DeleteReport
+from semlex.ingest.progress import IndexReport as IndexReport
+from semlex.ingest.progress import Progress as Progress
 from semlex.parameters import CollectionOptions as CollectionOptions
+from semlex.reranking.base import Reranker as Reranker
 from semlex.reranking.cohere import CohereReranker as CohereReranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
 from semlex.reranking.llm import LLMReranker as LLMReranker
@@ -35,6 +42,7 @@ from semlex.types.results import SearchResult as SearchResult
 from semlex.types.results import SearchResults as SearchResults
 
 __all__ = [
+    "BaseEmbedder",
     "Bm25Options",
     "BulkIngestConfig",
     "ChunkMetadata",
@@ -43,15 +51,21 @@ __all__ = [
     "Collection",
     "CollectionOptions",
     "CrossEncoderReranker",
+    "DeleteReport",
     "Document",
     "DocumentRetriever",
+    "Embedder",
+    "EmbedderIdentity",
     "GeminiEmbedder",
     "HnswIndex",
+    "IndexReport",
     "LLMReranker",
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
+    "Progress",
     "Qwen3EmbeddingEncoder",
     "Qwen3Reranker",
+    "Reranker",
     "ScoreReranker",
     "SearchQuery",
     "SearchResult",
