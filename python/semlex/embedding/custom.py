@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from semlex.models.token_counters import WordTokenizer
+from semlex.models.token_counters import WordCounter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import EmbedderIdentity
 
-_WORDS = WordTokenizer()
 
-
-class BaseEmbedder(ABC):
+class BaseEmbedder(WordCounter, ABC):
     """An `Embedder` that lacks two things: what its vectors depend on, and the vectors of texts.
 
     All else has a default: queries are embedded as documents are, tokens are Unicode words, there is nothing to
@@ -58,19 +56,6 @@ class BaseEmbedder(ABC):
     def dimensions(self) -> int:
         """Length of a vector."""
         return self.identity.dimensions
-
-    @property
-    def counter_name(self) -> str:
-        """Name of the way in which tokens are counted; equal names give equal counts."""
-        return _WORDS.name
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Start and end of every token in characters: (t, 2), starts in ascending order."""
-        return _WORDS.offsets(text)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Tokens of n texts: (n,)."""
-        return _WORDS.counts(texts)
 
     def close(self) -> None:  # noqa: B027 - a default, not a duty
         """Releases the model and its memory; here there is nothing."""
