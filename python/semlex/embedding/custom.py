@@ -57,5 +57,5 @@ class BaseEmbedder(WordCounter, ABC):
         """Length of a vector."""
         return self.identity.dimensions
 
-    def close(self) -> None:  # noqa: B027 - a default, not a duty
+    def close(self) -> None:
         """Releases the model and its memory; here there is nothing."""
