@@ -104,12 +104,8 @@ def _with_database(
     db_url: str | None, data_folder: Path | None, keep_alive: float, work: Callable[[Database], Awaitable[T]]
 ) -> T:
     async def run(url: str) -> T:
-        database = Database(url)
-        await database.open()
-        try:
+        async with Database(url) as database:
             return await work(database)
-        finally:
-            await database.close()
 
     if db_url is not None:
         return asyncio.run(run(db_url))

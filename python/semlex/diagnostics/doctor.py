@@ -149,12 +149,8 @@ def examine_server(url: str) -> ServerExamination:
         return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines, problems)
 
     async def examine() -> ServerExamination:
-        database = Database(url, max_size=1)
-        await database.open()
-        try:
+        async with Database(url, max_size=1) as database:
             return await database.read("look at the server", work)
-        finally:
-            await database.close()
 
     return asyncio.run(examine())
 

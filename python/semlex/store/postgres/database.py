@@ -14,7 +14,7 @@ import random
 import socket
 import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -181,6 +181,13 @@ class Database:
         )
         await pool.open()
         self._pool = pool
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Closes a pool of our own; a pool or connection of the user's stays open."""
