@@ -30,7 +30,7 @@ async def test_collections_share_all_that_is_dear(database_url: str) -> None:
         await asyncio.gather(*(one.add_texts(TEXTS, ids=["a", "b", "c"]) for one in collections))
         found = await asyncio.gather(*(one.search("lion in the grass", 1) for one in collections))
         assert [hits[0].id for hits in found] == ["a"] * 20
-        assert [entry["name"] for entry in await opened.collections()] == sorted(names)
+        assert [entry.name for entry in await opened.collections()] == sorted(names)
         parts = [one._opened for one in collections]
         for shared in ("database", "models", "caller", "query_cache"):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
@@ -65,7 +65,7 @@ async def test_a_collection_is_made_by_its_first_call(database_url: str) -> None
         assert await opened.collections() == []
         assert await one.count() == 0
         (entry,) = await opened.collections()
-        assert (entry["name"], entry["language"]) == ("one", "german")
+        assert (entry.name, entry.language) == ("one", "german")
         assert opened.collection("one", CollectionOptions(language="german", chunk_tokens=100)) is one
         with pytest.raises(CollectionSettingsError, match="language"):
             await opened.collection("one", CollectionOptions(language="english")).count()
@@ -78,7 +78,7 @@ async def test_a_collection_is_made_by_its_first_call(database_url: str) -> None
         await opened.drop("one")
         with pytest.raises(CollectionNotFoundError):
             await opened.drop("one")
-        assert (await opened.health_check())["ok"]
+        assert (await opened.health_check()).ok
 
 
 async def test_a_collection_is_of_no_use_without_its_client(database_url: str) -> None:

@@ -129,10 +129,10 @@ async def test_the_health_of_a_silent_server_is_told_in_time(database_url: str, 
         proxied(database_url, open_folder) as (proxy, url),
         PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=0.5) as retriever,
     ):
-        assert (await retriever.health_check())["ok"]
+        assert (await retriever.health_check()).ok
         proxy.hearing.clear()
         async with asyncio.timeout(8):
             health = await retriever.health_check()
-        assert not health["ok"]
-        assert "did not answer within 0.5 s" in health["error"]
+        assert not health.ok
+        assert "did not answer within 0.5 s" in health.error
         proxy.hearing.set()

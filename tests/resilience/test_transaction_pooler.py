@@ -237,9 +237,9 @@ async def test_the_life_of_a_collection(database_url: str, open_folder: Path, le
             check_index(database_url)
         await compare(pooler, database_url)
         status = await retriever.status()
-        assert status["chunks"] == status["embedded"] == await retriever.count()
-        assert [one["name"] for one in await retriever.collections()] == ["words"]
-        assert (await retriever.health_check())["ok"]
+        assert status.chunks == status.embedded == await retriever.count()
+        assert [one.name for one in await retriever.collections()] == ["words"]
+        assert (await retriever.health_check()).ok
         assert pooler.lent > 100
         assert await retriever.drop_collection()
     with psycopg.connect(database_url) as connection:
@@ -279,7 +279,7 @@ async def test_a_search_is_cancelled_behind_the_pooler(database_url: str) -> Non
             with pytest.raises(asyncio.CancelledError):
                 await search
             assert await (await watching.execute(waiting)).fetchone() == (0,)
-            assert (await retriever.health_check())["ok"]  # there is one connection only
+            assert (await retriever.health_check()).ok  # there is one connection only
         assert len(await retriever.search("cat", 20)) == 20
 
 

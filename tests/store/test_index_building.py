@@ -51,7 +51,7 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
         report = await store.index(tmp_path)
         assert (report.added, report.failed) == (1, 0)
         assert [warning[:20] for warning in report.warnings] == ["everything is stored"]
-        assert (await store.status())["last_run"]["finished_at"] is not None
+        assert (await store.status()).last_run.finished_at is not None
         # Who asks for indexes is told that there are none.
         with pytest.raises(StoreError, match="55P03"):
             await store.create_index()

@@ -304,7 +304,7 @@ def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_pat
                 with pytest.raises(CollectionNotFoundError, match="dropped"):
                     write()
             assert fresh.count() == 0
-            assert fresh.status()["last_run"] is None
+            assert fresh.status().last_run is None
             assert fresh.sources() == []
             fresh.add_texts(["new"], ids=["new"])
             assert [hit.id for hit in fresh.search("new")] == ["new"]

@@ -98,7 +98,7 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: st
                     expected = [str(number) for number in range(PROCESSES)]
                     assert [document.id for document in retriever.get(expected)] == expected
                     assert retriever.count() == PROCESSES
-                    assert retriever.status()["embedded"] == PROCESSES
+                    assert retriever.status().embedded == PROCESSES
                 with psycopg.connect(url) as inside:
                     versions = inside.execute("SELECT version FROM semlex.registry_version").fetchall()
                     assert versions == [(number,) for number in range(1, len(migrations.REGISTRY) + 1)]
@@ -151,7 +151,7 @@ def test_a_reader_needs_select_only(database_url: str, role: str) -> None:
         assert ([result.id for result in results], results.mode) == (["a"], "hybrid")
         assert (results.warnings, retriever.count()) == ([], 2)
         assert retriever.get(["b"])[0].content == "another"
-        assert retriever.status()["embedded"] == 2
+        assert retriever.status().embedded == 2
         for refused in (
             lambda: retriever.add_documents([Document("not mine", id="c")]),
             lambda: retriever.delete(["a"]),
@@ -233,7 +233,7 @@ def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url
         results = retriever.search("other 5", 3, filters={"n": 5})
         assert ([result.id for result in results], results.warnings) == (["5"], [])
         assert len(retriever.search("other text", 100)) == 100
-        assert retriever.status()["chunks"] == 100
+        assert retriever.status().chunks == 100
         assert retriever.delete(["5"]).chunks == 1
         assert retriever.drop_collection()
 
@@ -355,7 +355,7 @@ def test_collections_stand_side_by_side(database_url: str) -> None:
     for name in names:
         with opened(database_url, name) as retriever:
             assert [result.id for result in retriever.search("text")] == [name]
-            assert [entry["name"] for entry in retriever.collections()] == sorted(names)
+            assert [entry.name for entry in retriever.collections()] == sorted(names)
 
 
 def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
@@ -376,7 +376,7 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
     with SyncRetriever(database_url, "none", use_reranking=False, collection="goes") as retriever:
         assert retriever.count() == 0
         retriever.add_documents([Document("anew", id="a")], np.ones((1, 3), np.float32))
-        assert retriever.status()["dimensions"] == 3
+        assert retriever.status().dimensions == 3
 
 
 async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(database_url: str) -> None:

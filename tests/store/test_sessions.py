@@ -58,8 +58,8 @@ async def check(retriever: PostgreSQLRetriever) -> None:
     assert (await retriever.search(f"{TEXT} 7", 1))[0].id == "cä7"
     assert await retriever.count({"größe": "grün"}) == 102
     status = await retriever.status()
-    assert (status["chunks"], status["chunks_not_indexed"], status["index_problem"]) == (102, 0, None)
-    assert (await retriever.collections())[0]["created_at"].tzinfo is UTC
+    assert (status.chunks, status.chunks_not_indexed, status.index_problem) == (102, 0, None)
+    assert (await retriever.collections())[0].created_at.tzinfo is UTC
 
 
 def check_as_others_see_it(url: str) -> None:

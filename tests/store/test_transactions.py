@@ -143,7 +143,7 @@ async def test_a_rollback_takes_back_the_first_vectors_and_the_retriever_goes_on
             found = await retriever.search("text 1", 3)
             assert (list(found), found.warnings) == ([], [])
             assert (await retriever.count(), (await retriever.delete(["d1"])).chunks, attempt) == (0, 0, attempt)
-            assert (await retriever.status())["embedding_model"] is None
+            assert (await retriever.status()).embedding_model is None
         await retriever.add_documents(many(3))
         found = await retriever.search("text 1", 3, mode="vector")
         assert (found[0].id, found.warnings) == ("d1", [])
@@ -454,4 +454,4 @@ async def test_every_way_in_writes_every_row(database_url: str, small_batch_rows
         await retriever.add_documents([Document("first", id="first")])
         await retriever.add_documents(documents, vectors)
         status = await retriever.status()
-    assert (status["chunks"], status["embedded"]) == (301, 301)
+    assert (status.chunks, status.embedded) == (301, 301)

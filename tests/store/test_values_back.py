@@ -43,7 +43,7 @@ def store(database: str) -> Iterator[SyncRetriever]:
 @pytest.fixture(scope="module")
 def readers(store: SyncRetriever, database: str) -> Iterator[list[SyncRetriever]]:
     """One reader in each zone."""
-    assert store.status()["collection"] == "default_collection"
+    assert store.status().collection == "default_collection"
     with ExitStack() as opened:
         yield [
             opened.enter_context(SyncRetriever(make_conninfo(database, options=f"-c TimeZone={zone}"), "none"))

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from semlex.cli.figures import print_collections
 from semlex.cli.output import found_at_all, number, place_of, print_json, print_report, print_results
 from semlex.cli.progress_bar import ProgressLines, progress_bar
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
+from semlex.diagnostics.collections import CountedCollection
 from semlex.ingest.loaders.text import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.types.results import SearchResult, SearchResults
@@ -178,8 +180,10 @@ def test_programs_are_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_stored_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Streams(monkeypatch, is_terminal=True)
     monkeypatch.setattr(figures, "output", output.output)
-    row = {"name": "a", "documents": 1, "chunks": 1, "estimated": False, "language": "english"}
-    print_collections([row | {"embedding_model": "[/red]x[link=file:///etc]y\n\x1b]z"}], header=False)
+    model = "[/red]x[link=file:///etc]y\n\x1b]z"
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    listed = CountedCollection("a", "bm25", "english", model, 3, made, documents=1, chunks=1, estimated=False)
+    print_collections([listed], header=False)
     assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 
 

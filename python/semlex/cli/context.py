@@ -161,4 +161,4 @@ def collection_names(settings: Settings) -> list[str]:
     from semlex.diagnostics.collections import list_all
 
     found = list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
-    return [entry["name"] for entry in found]
+    return [entry.name for entry in found]

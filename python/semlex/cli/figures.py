@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -10,13 +10,16 @@ from semlex.cli.terminal import messages, one_line, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
+
+    from semlex.diagnostics.collections import CountedCollection
+    from semlex.diagnostics.status import CollectionStatus
+    from semlex.store.write.documents import LogEntry
 
 LABEL_WIDTH = 24
 KEYWORDS_ONLY = "keywords only"
 
 
-def print_collections(found: Sequence[dict[str, Any]], *, header: bool) -> None:
+def print_collections(found: Sequence[CountedCollection], *, header: bool) -> None:
     """A line per collection, under the columns' titles if wanted.
 
     Args:
@@ -29,11 +32,11 @@ def print_collections(found: Sequence[dict[str, Any]], *, header: bool) -> None:
     titles = ("name", "documents", "chunks", "model", "language")
     rows = [
         (
-            one_line(entry["name"]),
-            _count(entry["documents"], estimated=entry["estimated"]),
-            _count(entry["chunks"], estimated=entry["estimated"]),
-            one_line(entry["embedding_model"] or KEYWORDS_ONLY),
-            one_line(entry["language"]),
+            one_line(entry.name),
+            _count(entry.documents, estimated=entry.estimated),
+            _count(entry.chunks, estimated=entry.estimated),
+            one_line(entry.embedding_model or KEYWORDS_ONLY),
+            one_line(entry.language),
         )
         for entry in found
     ]
@@ -46,7 +49,7 @@ def print_collections(found: Sequence[dict[str, Any]], *, header: bool) -> None:
         output.print(escape("  ".join(cells).rstrip()), style="bold" if header and number == 0 else None)
 
 
-def print_status(figures: dict[str, Any]) -> None:
+def print_status(figures: CollectionStatus) -> None:
     """A collection's figures in groups.
 
     Args:
@@ -58,65 +61,67 @@ def print_status(figures: dict[str, Any]) -> None:
             output.print(f"  {label:{LABEL_WIDTH}} {escape(one_line(value))}")
 
 
-def _groups(figures: dict[str, Any]) -> Iterable[tuple[str, list[tuple[str, str]]]]:
-    estimated = figures["estimated"]
+def _groups(figures: CollectionStatus) -> Iterable[tuple[str, list[tuple[str, str]]]]:
+    estimated = figures.estimated
     yield (
         "Collection",
         [
-            ("name", f"{figures['collection']}, in the schema {figures['schema']}"),
-            ("server", figures["server"]),
-            *([("data folder", figures["data_folder"])] if figures["data_folder"] else []),
-            ("Postgres", f"{figures['postgres']}, pgvector {figures['pgvector'] or 'missing'}"),
+            ("name", f"{figures.collection}, in the schema {figures.schema}"),
+            ("server", figures.server),
+            *([("data folder", figures.data_folder)] if figures.data_folder else []),
+            ("Postgres", f"{figures.postgres}, pgvector {figures.pgvector or 'missing'}"),
         ],
     )
     yield (
         "Content",
         [
-            *((name, _count(figures[name], estimated=estimated)) for name in ("sources", "documents", "chunks")),
-            ("tokens", f"{_count(figures['tokens'])}, counted by {figures['token_counter']}"),
+            *(
+                (name, _count(getattr(figures, name), estimated=estimated))
+                for name in ("sources", "documents", "chunks")
+            ),
+            ("tokens", f"{_count(figures.tokens)}, counted by {figures.token_counter}"),
         ],
     )
     yield "Vectors", list(_vectors(figures))
     yield "Words", list(_words(figures))
-    yield "Last run", list(_last_run(figures["last_run"]))
+    yield "Last run", list(_last_run(figures.last_run))
 
 
-def _vectors(figures: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    if figures["embedding_model"] is None:
+def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
+    if figures.embedding_model is None:
         yield "model", f"none: {KEYWORDS_ONLY}"
         return
-    yield "model", figures["embedding_model"]
-    yield "dimensions", f"{figures['dimensions']:,}, distance {figures['distance']}"
-    yield "chunks with a vector", _count(figures["embedded"], estimated=figures["estimated"])
-    if figures["orphaned_vectors"]:
-        yield "vectors without a chunk", _count(figures["orphaned_vectors"])
+    yield "model", figures.embedding_model
+    yield "dimensions", f"{figures.dimensions:,}, distance {figures.distance}"
+    yield "chunks with a vector", _count(figures.embedded, estimated=figures.estimated)
+    if figures.orphaned_vectors:
+        yield "vectors without a chunk", _count(figures.orphaned_vectors)
 
 
-def _words(figures: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    yield "engine", f"{figures['lexical']}, {figures['language']}"
-    if "index_segments" not in figures:
+def _words(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
+    yield "engine", f"{figures.lexical}, {figures.language}"
+    if figures.index_bytes is None:
         return
-    yield "size", f"{figures['index_bytes'] / 1e6:,.1f} MB"
-    yield "entries", f"{_count(figures['index_postings'])}, in {_count(figures['index_segments'])} segments"
-    if figures["index_tombstones"]:
-        yield "deletions not merged", f"{_count(figures['index_tombstones'])}; semlex optimize merges them"
-    if figures["index_building"] is not None:
+    yield "size", f"{figures.index_bytes / 1e6:,.1f} MB"
+    yield "entries", f"{_count(figures.index_postings)}, in {_count(figures.index_segments)} segments"
+    if figures.index_tombstones:
+        yield "deletions not merged", f"{_count(figures.index_tombstones)}; semlex optimize merges them"
+    if figures.index_building is not None:
         yield "rebuilding", "a new index is being made"
-    if figures["chunks_not_indexed"]:
-        yield "chunks not indexed", f"{_count(figures['chunks_not_indexed'])}; semlex reindex --lexical adds them"
-    if figures["index_problem"]:
-        yield "problem", figures["index_problem"]
+    if figures.chunks_not_indexed:
+        yield "chunks not indexed", f"{_count(figures.chunks_not_indexed)}; semlex reindex --lexical adds them"
+    if figures.index_problem:
+        yield "problem", figures.index_problem
 
 
-def _last_run(run: dict[str, Any] | None) -> Iterable[tuple[str, str]]:
+def _last_run(run: LogEntry | None) -> Iterable[tuple[str, str]]:
     if run is None:
         yield "", "none"
         return
-    started: datetime = run["started_at"]
-    yield "begun", f"{started:%Y-%m-%d %H:%M} UTC"
+    yield "begun", f"{run.started_at:%Y-%m-%d %H:%M} UTC"
     counts = (("added", "new"), ("changed",) * 2, ("unchanged",) * 2, ("failed",) * 2)
-    yield "documents", ", ".join(f"{_count(run[name])} {word}" for name, word in counts)
-    yield "took", f"{run['seconds']:.1f} s" if run["finished_at"] else "not finished"
+    yield "documents", ", ".join(f"{_count(getattr(run, name))} {word}" for name, word in counts)
+    yield "took", f"{run.seconds:.1f} s" if run.finished_at else "not finished"
 
 
 def _count(number: int | None, *, estimated: bool = False) -> str:

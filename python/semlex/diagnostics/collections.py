@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.query.statistics import collection_counts
+from semlex.store.schema.collection import ListedCollection
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.migrating import migrate, pending_steps
 from semlex.store.schema.names import Names
-from semlex.store.schema.registry import LISTED, list_collections, no_such_collection
+from semlex.store.schema.registry import list_collections, no_such_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,9 +24,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class CountedCollection(ListedCollection):
+    """A collection of a server, with its counts.
+
+    Attributes:
+        documents: None where this role may not read them, or the tables are gone.
+        chunks: None likewise.
+        estimated: Whether a large table was estimated, not counted.
+    """
+
+    documents: int | None
+    chunks: int | None
+    estimated: bool
+
+
 def list_all(
     db_url: str | None, schema: str, data_folder: Path | None = None, keep_alive: float = 0
-) -> list[dict[str, Any]]:
+) -> list[ListedCollection]:
     """Every collection of a schema, by name.
 
     Args:
@@ -33,14 +50,13 @@ def list_all(
         data_folder: Folder of the embedded Postgres.
         keep_alive: Seconds for which it stays after its last user.
     """
-    found = _with_database(db_url, data_folder, keep_alive, lambda database: list_collections(database, schema))
-    return [dict(zip(LISTED, row, strict=True)) for row in found]
+    return _with_database(db_url, data_folder, keep_alive, lambda database: list_collections(database, schema))
 
 
 def list_counted(
     db_url: str | None, schema: str, data_folder: Path | None = None, keep_alive: float = 0
-) -> list[dict[str, Any]]:
-    """Every collection of a schema as `list_all` has it, with what `collection_counts` tells of it.
+) -> list[CountedCollection]:
+    """Every collection of a schema, by name, with its counts.
 
     Args:
         db_url: libpq connection string, or None for the embedded Postgres.
@@ -49,12 +65,12 @@ def list_counted(
         keep_alive: Seconds for which it stays after its last user.
     """
 
-    async def work(database: Database) -> list[dict[str, Any]]:
-        async def counted(row: tuple[Any, ...]) -> dict[str, Any]:
-            entry = dict(zip(LISTED, row, strict=True))
-            return entry | await database.read("count", lambda c: collection_counts(c, schema, entry["name"]))
+    async def work(database: Database) -> list[CountedCollection]:
+        async def counted(listed: ListedCollection) -> CountedCollection:
+            counts = await database.read("count", lambda c: collection_counts(c, schema, listed.name))
+            return CountedCollection(**asdict(listed), **counts)
 
-        return [await counted(row) for row in await list_collections(database, schema)]
+        return [await counted(listed) for listed in await list_collections(database, schema)]
 
     return _with_database(db_url, data_folder, keep_alive, work)
 
@@ -78,7 +94,7 @@ def drop_one(
 
     async def drop(database: Database) -> None:
         if not await drop_collection(database, names):
-            known = [row[0] for row in await list_collections(database, names.schema)]
+            known = [listed.name for listed in await list_collections(database, names.schema)]
             raise no_such_collection(names.collection, known)
 
     _with_database(db_url, data_folder, keep_alive, drop)

@@ -1,24 +1,140 @@
-"""What is told of an open collection and of the server it lives on."""
+"""Figures and health: of an open collection, and of the server it is on."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import SemlexError
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.statistics import collection_figures
-from semlex.store.write import documents
+from semlex.store.write.documents import LogEntry, last_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.embedding.query_cache import QueryEmbeddingCache
+    from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordCache:
+    """How well the cache of the keyword index serves.
+
+    Attributes:
+        hits: Posting lists that were in memory.
+        misses: Posting lists that the server was asked for.
+        bytes: Bytes that it holds.
+    """
+
+    hits: int
+    misses: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionStatus:
+    """Where a collection is, and its figures. Figures that only a full count gives are None when it is estimated.
+
+    Attributes:
+        collection: Its name.
+        schema: Schema of its tables.
+        server: Host, port, database and user.
+        data_folder: Folder of the embedded Postgres, or None.
+        postgres: Major version of the server.
+        pgvector: Version of pgvector; empty when it is missing.
+        lexical: Keyword engine.
+        language: Of documents that name none.
+        token_counter: What counts the tokens of chunks.
+        embedding_model: Its model, or None when it holds no vectors.
+        dimensions: Length of the vectors, or None.
+        distance: How vectors are compared.
+        embedded: Chunks with a vector.
+        orphaned_vectors: Vectors whose chunk is gone.
+        sources: Folders that documents were read from.
+        documents: Documents.
+        chunks: Chunks.
+        tokens: Tokens of all chunks.
+        estimated: Whether a large table was estimated, not counted.
+        index_generation: Generation of the BM25 index that answers; None, as all that follow, with another engine.
+        index_building: Generation in the making, or None.
+        index_segments: Segments of the index.
+        index_tombstones: Tombstones that no merge has removed yet.
+        index_postings: Postings of the index.
+        index_bytes: Bytes of the index's tables.
+        chunks_not_indexed: Chunks that were written without semlex.
+        index_problem: What is damaged, with the remedy, or None.
+        keyword_cache: The cache of the index in this process.
+        query_cache: The cache of query vectors in this process.
+        last_run: The newest run over files, or None.
+    """
+
+    collection: str
+    schema: str
+    server: str
+    data_folder: str | None
+    postgres: int
+    pgvector: str
+    lexical: str
+    language: str
+    token_counter: str
+    embedding_model: str | None
+    dimensions: int | None
+    distance: str
+    embedded: int
+    orphaned_vectors: int | None
+    sources: int
+    documents: int
+    chunks: int
+    tokens: int | None
+    estimated: bool
+    index_generation: int | None = None
+    index_building: int | None = None
+    index_segments: int | None = None
+    index_tombstones: int | None = None
+    index_postings: int | None = None
+    index_bytes: int | None = None
+    chunks_not_indexed: int | None = None
+    index_problem: str | None = None
+    query_cache: CacheFigures
+    keyword_cache: KeywordCache | None = None
+    last_run: LogEntry | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict; without the figures of a BM25 index where there is none."""
+        found = asdict(self)
+        found["query_cache"]["hit_rate"] = self.query_cache.hit_rate
+        of_index = {"chunks_not_indexed", "keyword_cache", *(name for name in found if name.startswith("index_"))}
+        return {name: value for name, value in found.items() if self.index_generation or name not in of_index}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerHealth:
+    """Whether a server answers.
+
+    Attributes:
+        ok: Whether it answers and has pgvector.
+        milliseconds: How long the answer took.
+        postgres: Major version; None, as all that follow, when it does not answer.
+        pgvector: Version of pgvector; empty when it is missing.
+        read_only: Whether it takes no writes.
+        embedding_model: Model that queries are embedded with, or None.
+        reranker_model: Model that reranks, or None.
+        error: Why it does not answer, or None.
+    """
+
+    ok: bool
+    milliseconds: float
+    postgres: int | None = None
+    pgvector: str | None = None
+    read_only: bool | None = None
+    embedding_model: str | None = None
+    reranker_model: str | None = None
+    error: str | None = None
 
 
 async def collection_status(
@@ -28,8 +144,8 @@ async def collection_status(
     *,
     data_folder: Path | None = None,
     exact: bool = False,
-) -> dict[str, Any]:
-    """Where a collection is, and its figures: counts, model, keyword index, what is remembered, the last run.
+) -> CollectionStatus:
+    """Reads the figures of a collection.
 
     Args:
         database: An open database.
@@ -43,45 +159,49 @@ async def collection_status(
         return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
 
     server, figures = await database.read("count", count)
-    run = await database.read("read the log", lambda c: documents.last_run(c, collection))
-    embedding, engine, cache = collection.embedding, collection.lexical, query_cache.figures
-    told: dict[str, Any] = {
-        "collection": collection.names.collection,
-        "schema": collection.names.schema,
-        "server": server,
-        "data_folder": None if data_folder is None else str(data_folder),
-        "postgres": collection.server.postgres,
-        "pgvector": ".".join(map(str, collection.server.pgvector or ())),
-        "lexical": collection.settings.lexical_engine,
-        "language": collection.settings.language,
-        "token_counter": collection.settings.token_counter,
-        "embedding_model": embedding.model if embedding else None,
-        "dimensions": embedding.dimensions if embedding else None,
-        "distance": collection.settings.distance,
+    run = await database.read("read the log", lambda c: last_run(c, collection))
+    embedding, index = collection.embedding, collection.lexical.index
+    return CollectionStatus(
+        collection=collection.names.collection,
+        schema=collection.names.schema,
+        server=server,
+        data_folder=None if data_folder is None else str(data_folder),
+        postgres=collection.server.postgres,
+        pgvector=".".join(map(str, collection.server.pgvector or ())),
+        lexical=collection.settings.lexical_engine,
+        language=collection.settings.language,
+        token_counter=collection.settings.token_counter,
+        embedding_model=embedding.model if embedding else None,
+        dimensions=embedding.dimensions if embedding else None,
+        distance=collection.settings.distance,
         **figures,
-        "query_cache": asdict(cache) | {"hit_rate": cache.hit_rate},
-    }
-    if engine.index is not None:
-        told["keyword_cache"] = engine.index.cache_figures()
-    return told | {"last_run": run}
+        query_cache=query_cache.figures,
+        keyword_cache=None if index is None else KeywordCache(**index.cache_figures()),
+        last_run=None if run is None else LogEntry(**run),
+    )
 
 
-async def server_health(database: Database, models: dict[str, str | None]) -> dict[str, Any]:
+async def server_health(
+    database: Database, *, embedding_model: str | None = None, reranker_model: str | None = None
+) -> ServerHealth:
     """Whether the database answers; never raises for one that does not.
 
-    Returns:
-        ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` and the models, or ``error``.
+    Args:
+        database: An open database.
+        embedding_model: Model that queries are embedded with, or None.
+        reranker_model: Model that reranks, or None.
     """
     started = time.perf_counter()
     try:
         server = await database.read("look at the server", read_server_info, deadline=database.timeout)
     except SemlexError as error:
-        return {"ok": False, "milliseconds": (time.perf_counter() - started) * 1000, "error": str(error)}
-    return {
-        "ok": server.pgvector is not None,
-        "milliseconds": (time.perf_counter() - started) * 1000,
-        "postgres": server.postgres,
-        "pgvector": ".".join(map(str, server.pgvector or ())),
-        "read_only": server.read_only,
-        **models,
-    }
+        return ServerHealth(ok=False, milliseconds=(time.perf_counter() - started) * 1000, error=str(error))
+    return ServerHealth(
+        ok=server.pgvector is not None,
+        milliseconds=(time.perf_counter() - started) * 1000,
+        postgres=server.postgres,
+        pgvector=".".join(map(str, server.pgvector or ())),
+        read_only=server.read_only,
+        embedding_model=embedding_model,
+        reranker_model=reranker_model,
+    )

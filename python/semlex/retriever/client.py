@@ -16,7 +16,7 @@ from semlex.settings.files import model_names
 from semlex.store.keyword.bm25.options import DEFAULT_BM25, DEFAULT_CACHE_BYTES, Bm25Options
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.names import Names
-from semlex.store.schema.registry import LISTED, list_collections, no_such_collection
+from semlex.store.schema.registry import list_collections, no_such_collection
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
+    from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.reranking.base import Reranker
+    from semlex.store.schema.collection import ListedCollection
 
 ANY_OPTIONS = CollectionOptions()
 
@@ -135,11 +137,10 @@ class Client:
         made = Collection(self._resources, name, wanted, create=create, bm25=bm25, bulk=bulk)
         return self._collections.setdefault((name, options, create, bm25, bulk), made)
 
-    async def collections(self) -> list[dict[str, Any]]:
+    async def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
         resources = await self._resources.ready()
-        found = await list_collections(resources.database, resources.server.schema)
-        return [dict(zip(LISTED, row, strict=True)) for row in found]
+        return await list_collections(resources.database, resources.server.schema)
 
     async def drop(self, name: str) -> None:
         """Drops a collection with everything in it, whatever its version.
@@ -150,16 +151,12 @@ class Client:
         resources = await self._resources.ready()
         names = Names(resources.server.schema, name)
         if not await drop_collection(resources.database, names):
-            known = [row[0] for row in await list_collections(resources.database, names.schema)]
+            known = [listed.name for listed in await list_collections(resources.database, names.schema)]
             raise no_such_collection(names.collection, known)
 
-    async def health_check(self) -> dict[str, Any]:
-        """Whether the database answers; never raises for a database that does not.
-
-        Returns:
-            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector`` and ``read_only``, or ``error``.
-        """
-        return await server_health((await self._resources.ready()).database, {})
+    async def health_check(self) -> ServerHealth:
+        """Whether the database answers; never raises for a database that does not."""
+        return await server_health((await self._resources.ready()).database)
 
 
 connect = Client

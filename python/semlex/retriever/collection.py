@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from semlex.diagnostics.status import CollectionStatus
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import IndexReport, Progress
     from semlex.parameters import WantedOptions
@@ -384,7 +385,7 @@ class Collection(CollectionUpkeep):
         begin = None if after is None else check_ids([after])[0]
         return await self._read("list chunks", lambda c: chunks.list_chunks(c, self.info, condition, limit, begin))
 
-    async def status(self, *, exact: bool = False) -> dict[str, Any]:
+    async def status(self, *, exact: bool = False) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run.
 
         Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.

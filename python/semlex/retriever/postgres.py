@@ -15,7 +15,7 @@ from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.settings.files import model_names
 from semlex.store.keyword.bm25.options import DEFAULT_BM25, Bm25Options
-from semlex.store.schema.registry import LISTED, list_collections
+from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
+    from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.parameters import DistanceName, StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import ListedCollection
 
 
 class PostgreSQLRetriever(Collection, DocumentRetriever):
@@ -180,20 +182,15 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         await self.close()
         return dropped
 
-    async def collections(self) -> list[dict[str, Any]]:
+    async def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
-        found = await list_collections((await self._ready()).database, self.names.schema)
-        return [dict(zip(LISTED, row, strict=True)) for row in found]
+        return await list_collections((await self._ready()).database, self.names.schema)
 
-    async def health_check(self) -> dict[str, Any]:
-        """Whether the database answers; never raises for a database that does not.
-
-        Returns:
-            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` and the models, or ``error``.
-        """
+    async def health_check(self) -> ServerHealth:
+        """Whether the database answers; never raises for a database that does not."""
         opened = (await self._ready()).opened
-        models = {
-            "embedding_model": opened.models.version.model if opened.models.version else None,
-            "reranker_model": self.reranker.identity if self.reranker else None,
-        }
-        return await server_health(opened.database, models)
+        return await server_health(
+            opened.database,
+            embedding_model=opened.models.version.model if opened.models.version else None,
+            reranker_model=self.reranker.identity if self.reranker else None,
+        )

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from os import PathLike
     from pathlib import Path
+    from semlex.diagnostics.status import CollectionStatus
+    from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import DeleteReport
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.schema.collection import Collection as Info
+    from semlex.store.schema.collection import ListedCollection
     from semlex.store.schema.indexes import HnswIndex
     from semlex.store.schema.indexes import IndexesBuilt
     from semlex.store.write.chunks import OnDuplicate
@@ -257,7 +260,7 @@ class SyncCollection:
         self,
         *,
         exact: bool = False,
-    ) -> dict[str, Any]:
+    ) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run.
 
         Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
@@ -455,7 +458,7 @@ class SyncClient:
         """
         return SyncCollection(self._client.collection(name, options, create=create, bm25=bm25, bulk=bulk), self._runner)
 
-    def collections(self) -> list[dict[str, Any]]:
+    def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
         return self._runner.run(self._client.collections)
 
@@ -470,12 +473,8 @@ class SyncClient:
         """
         self._runner.run(self._client.drop, name)
 
-    def health_check(self) -> dict[str, Any]:
-        """Whether the database answers; never raises for a database that does not.
-
-        Returns:
-            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector`` and ``read_only``, or ``error``.
-        """
+    def health_check(self) -> ServerHealth:
+        """Whether the database answers; never raises for a database that does not."""
         return self._runner.run(self._client.health_check)
 
     def initialize(self) -> None:
@@ -603,16 +602,12 @@ class SyncRetriever(SyncCollection):
         self.close()
         return dropped
 
-    def collections(self) -> list[dict[str, Any]]:
+    def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
         return self._runner.run(self._retriever.collections)
 
-    def health_check(self) -> dict[str, Any]:
-        """Whether the database answers; never raises for a database that does not.
-
-        Returns:
-            ``ok``, ``milliseconds``, and either ``postgres``, ``pgvector``, ``read_only`` and the models, or ``error``.
-        """
+    def health_check(self) -> ServerHealth:
+        """Whether the database answers; never raises for a database that does not."""
         return self._runner.run(self._retriever.health_check)
 
     def initialize(self) -> None:

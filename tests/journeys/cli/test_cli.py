@@ -27,6 +27,11 @@ def test_index_search_status_drop(program: Shell) -> None:
     assert summary["type"] == "summary"
     assert summary["mode"] == "hybrid"
     assert summary["timings"]["total"] > 0
+    shown = re.findall(r"^ *(\S[\w ]*?)(?:  .*)?$", program("status", "-c", "handbook").stdout, re.MULTILINE)
+    assert shown[:4] == ["Collection", "name", "server", "Postgres"]
+    assert shown[4:9] == ["Content", "sources", "documents", "chunks", "tokens"]
+    assert shown[9:13] == ["Vectors", "model", "dimensions", "chunks with a vector"]
+    assert shown[13:] == ["Words", "engine", "size", "entries", "Last run", "begun", "documents", "took"]
     [status] = program.objects("status", "-c", "handbook")
     assert status["documents"] == 2
     assert status["last_run"]["added"] == 2
@@ -143,7 +148,7 @@ def test_without_a_server_the_embedded_one_runs(program: Shell, open_folder: Pat
     # The library finds the same data under the same setting.
     reading = (
         "from semlex import SyncRetriever\n"
-        "with SyncRetriever(create=False) as retriever: print(retriever.status()['documents'])"
+        "with SyncRetriever(create=False) as retriever: print(retriever.status().documents)"
     )
     done = subprocess.run(
         [sys.executable, "-c", reading], env=program.environment, capture_output=True, text=True, check=True

@@ -129,7 +129,7 @@ def test_chunks_of_one_document_stay_in_one_transaction(store: SyncRetriever, mo
 
 
 def test_deleted_files_are_logged_beside_the_last_run(store: SyncRetriever) -> None:
-    last = store.status()["last_run"]
+    last = store.status().last_run
     store.delete(["note-0"])
     store.delete(document="nowhere.md")
     store.delete(document="sub/p1.md", dry_run=True)
@@ -141,7 +141,7 @@ def test_deleted_files_are_logged_beside_the_last_run(store: SyncRetriever) -> N
             "FROM semlex.default_collection_ingestion_log WHERE command = 'delete' ORDER BY started_at"
         ).fetchall()
     assert logged == [("handbook, sub/p1.md", 1, 0, True, True), ("handbook", PAGES, 0, True, True)]
-    assert store.status()["last_run"] == last
+    assert store.status().last_run == last
 
 
 def test_what_is_deleted_is_not_found_and_can_come_back(store: SyncRetriever, handbook: Path) -> None:

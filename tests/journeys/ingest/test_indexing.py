@@ -118,8 +118,8 @@ async def test_twenty_chunks_become_three(database_url: str, tmp_path: Path) -> 
         second = await opened.index(page, chunk_tokens=200, overlap_tokens=0)
         assert await opened.count() == second.chunks < first.chunks
         status = await opened.status()
-        assert status["embedded"] == status["chunks"] == second.chunks
-        assert status["orphaned_vectors"] == 0
+        assert status.embedded == status.chunks == second.chunks
+        assert status.orphaned_vectors == 0
         # A chunk whose text did not change keeps its vector: less is embedded than written.
         assert second.embedded < second.chunks
 
@@ -140,7 +140,7 @@ async def test_a_deleted_document_comes_back_when_it_is_indexed_again(database_u
         everything = await opened.count()
         ids = [hit.id for hit in await opened.search("key", top_k=100, filters={"source_document": "keys.md"})]
         assert (await opened.delete(ids)).chunks == len(ids)
-        assert (await opened.status())["documents"] == 2
+        assert (await opened.status()).documents == 2
         report = await opened.index(folder)
         assert (report.added, report.unchanged) == (1, 2)
         assert await opened.count() == everything
@@ -153,10 +153,10 @@ async def test_one_bad_file_does_not_stop_the_run(database_url: str, folder: Pat
         assert report.added == 3
         assert report.failed == len(report.problems) == 1
         assert report.problems[0].uri.endswith("broken.md")
-        run = (await opened.status())["last_run"]
-        assert run["failed"] == 1
-        assert run["finished_at"] is not None
-        assert run["problems"][0]["uri"].endswith("broken.md")
+        run = (await opened.status()).last_run
+        assert run.failed == 1
+        assert run.finished_at is not None
+        assert run.problems[0]["uri"].endswith("broken.md")
 
 
 async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> None:

@@ -125,7 +125,7 @@ async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_chang
     assert ("ninety days" in now.content, now.metadata) == (True, {})
     (nearest,) = await store.search("Keys > Rotation\n" + now.content, mode="vector", top_k=1)
     assert (nearest.id, nearest.vector_score) == (hit.id, pytest.approx(1.0, abs=1e-5))
-    assert (await store.status())["embedded"] == await store.count()
+    assert (await store.status()).embedded == await store.count()
 
 
 async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url: str, page: Path) -> None:
@@ -238,7 +238,7 @@ class Store(RuleBasedStateMachine):
                 assert matching <= {hit.id for hit in hits}
                 assert len(hits) == len({hit.id for hit in hits})
             status = self.store.status()
-            assert (status["embedded"], status["orphaned_vectors"], status["chunks_not_indexed"]) == (
+            assert (status.embedded, status.orphaned_vectors, status.chunks_not_indexed) == (
                 len(self.expected),
                 0,
                 0,

@@ -227,7 +227,7 @@ def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, h
     assert store.delete(source="handbook", filters={"topic": "x"}).chunks == 0
     assert len(store.sources()) == 1
     assert store.delete(source="handbook").documents == 3
-    assert (store.sources(), store.status()["sources"]) == ([], 0)
+    assert (store.sources(), store.status().sources) == ([], 0)
     with pytest.raises(ConfigurationError, match="there is no source 'handbook'; sources: none"):
         store.delete(source="handbook")
     moved = handbook.parent.parent / "handbook"

@@ -51,7 +51,7 @@ def test_one_retriever_in_several_event_loops(database_url: str) -> None:
 async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
     folder = open_folder / "server"
     async with PostgreSQLRetriever(None, "none", use_reranking=False, data_folder=str(folder)) as retriever:
-        assert (await retriever.status())["data_folder"] == str(folder)
+        assert (await retriever.status()).data_folder == str(folder)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -44,8 +45,8 @@ def test_small_tables_are_counted(database_url: str) -> None:
     filled(database_url)
     with opened(database_url) as retriever:
         status = retriever.status()
-        assert (status["estimated"], status["chunks"], status["embedded"], status["tokens"]) == (False, 50, 50, 0)
-        assert status == retriever.status(exact=True) | {"query_cache": status["query_cache"]}
+        assert (status.estimated, status.chunks, status.embedded, status.tokens) == (False, 50, 50, 0)
+        assert status == replace(retriever.status(exact=True), query_cache=status.query_cache)
 
 
 def test_collections_with_their_counts(shell: Shell) -> None:
@@ -78,11 +79,11 @@ def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypa
     filled(database_url)
     monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
     [entry] = list_counted(database_url, "semlex")
-    assert (entry["chunks"], entry["estimated"]) == (50, False)
+    assert (entry.chunks, entry.estimated) == (50, False)
     execute(database_url, f"ANALYZE {CHUNK}")
     execute(database_url, TWO_GONE)
     [entry] = list_counted(database_url, "semlex")
-    assert (entry["documents"], entry["chunks"], entry["estimated"]) == (0, 50, True)
+    assert (entry.documents, entry.chunks, entry.estimated) == (0, 50, True)
 
 
 def test_people_read_the_figures_in_words(shell: Shell) -> None:
@@ -112,15 +113,15 @@ def test_large_tables_are_estimated_unless_asked(database_url: str, monkeypatch:
     filled(database_url)
     with opened(database_url) as retriever:
         # Without statistics there is nothing to estimate by.
-        assert (retriever.status()["chunks"], retriever.status()["estimated"]) == (50, False)
+        assert (retriever.status().chunks, retriever.status().estimated) == (50, False)
         execute(database_url, f"ANALYZE {CHUNK}, semlex.default_collection_embedding_1")
         execute(database_url, TWO_GONE)
         status, exact = retriever.status(), retriever.status(exact=True)
-    assert (status["chunks"], status["embedded"], status["estimated"]) == (50, 50, True)
-    assert (status["tokens"], status["orphaned_vectors"], status["chunks_not_indexed"]) == (None, None, None)
-    assert (exact["chunks"], exact["embedded"], exact["estimated"]) == (48, 48, False)
-    assert (exact["tokens"], exact["orphaned_vectors"], exact["chunks_not_indexed"]) == (0, 2, 0)
-    assert status["index_segments"] == exact["index_segments"] == 1
+    assert (status.chunks, status.embedded, status.estimated) == (50, 50, True)
+    assert (status.tokens, status.orphaned_vectors, status.chunks_not_indexed) == (None, None, None)
+    assert (exact.chunks, exact.embedded, exact.estimated) == (48, 48, False)
+    assert (exact.tokens, exact.orphaned_vectors, exact.chunks_not_indexed) == (0, 2, 0)
+    assert status.index_segments == exact.index_segments == 1
 
 
 async def test_the_server_is_named(database_url: str) -> None:
@@ -128,17 +129,17 @@ async def test_the_server_is_named(database_url: str) -> None:
     named = f"host={parts['host']} port=5432 dbname={parts['dbname']} user={parts['user']}"
     async with PostgreSQLRetriever(database_url + " password=secret", "none", use_reranking=False) as retriever:
         status = await retriever.status()
-        assert (status["server"], status["data_folder"]) == (named, None)
+        assert (status.server, status.data_folder) == (named, None)
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         PostgreSQLRetriever(connection=connection, embedding_model="none", use_reranking=False) as retriever,
     ):
-        assert (await retriever.status())["server"] == named
+        assert (await retriever.status()).server == named
 
 
 def test_the_folder_of_the_embedded_server_is_named(open_folder: Path) -> None:
     with SyncRetriever(data_folder=open_folder / "data", embedding_model="none", use_reranking=False) as retriever:
-        assert retriever.status()["data_folder"] == str(open_folder / "data")
+        assert retriever.status().data_folder == str(open_folder / "data")
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ def test_a_model_that_the_user_names_is_used_or_the_call_fails(database_url: str
     with pytest.raises(ModelError), SyncRetriever(database_url, "org/model"):
         pass
     with SyncRetriever(database_url, "none") as retriever:
-        assert retriever.collections()[0]["embedding_model"] is None
+        assert retriever.collections()[0].embedding_model is None
 
 
 def test_a_name_that_cannot_be_shown_is_escaped(collection: str) -> None:
@@ -246,7 +246,7 @@ def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url: s
     with SyncRetriever(database_url, HashEmbedder(8), "score") as retriever:
         assert retriever.retriever.reranker is None
         assert retriever.search("lions").reranker_model == "score/1"
-        assert "score" in retriever.health_check()["reranker_model"]
+        assert "score" in retriever.health_check().reranker_model
         retriever.drop_collection()
 
 
@@ -280,7 +280,7 @@ def test_a_default_model_is_for_new_collections(database_url: str, double: Model
     defaults = {"embedding_model": name, "dimensions": 8}
     with SyncRetriever(database_url, defaults=defaults, collection="new") as retriever:
         retriever.add_texts(TEXTS)
-        assert retriever.status()["embedding_model"] == name
+        assert retriever.status().embedding_model == name
         assert retriever.retriever.unused_defaults == {}
     with SyncRetriever(database_url, defaults=defaults | {"dimensions": 4}, collection="new") as retriever:
         assert retriever.search(QUERY).mode == "hybrid"  # the user names the address: no list is needed

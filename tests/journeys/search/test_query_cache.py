@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever
-from semlex.embedding.query_cache import QueryEmbeddingCache
+from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
 from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
 
@@ -111,10 +111,6 @@ async def test_a_repeated_search_does_not_ask_the_model_again(database_url):
         assert (first.query_cached, again.query_cached) == (False, True)
         assert model.asked == ["yellow banana"]
         await retriever.search("blue")
-        assert (await retriever.status())["query_cache"] == {
-            "entries": 2,
-            "capacity": 2,
-            "hits": 1,
-            "misses": 2,
-            "hit_rate": pytest.approx(1 / 3),
-        }
+        status = await retriever.status()
+        assert status.query_cache == CacheFigures(entries=2, capacity=2, hits=1, misses=2)
+        assert status.to_dict()["query_cache"]["hit_rate"] == pytest.approx(1 / 3)

@@ -151,7 +151,7 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index
         results = retriever.search("text", 50, vector=query)
         assert len(results) == 50
         assert not set(gone) & set(ids_of(results))
-        assert retriever.status()["orphaned_vectors"] == 200
+        assert retriever.status().orphaned_vectors == 200
 
 
 # --- one order ------------------------------------------------------------------------------------------------------

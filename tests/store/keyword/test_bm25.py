@@ -351,14 +351,14 @@ async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: st
 async def test_status_notices_segments_without_rows(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
-        assert (await retriever.status())["index_problem"] is None
+        assert (await retriever.status()).index_problem is None
         with psycopg.connect(database_url) as connection:
             connection.execute("DELETE FROM semlex.words_posting")
-        problem = (await retriever.status())["index_problem"]
+        problem = (await retriever.status()).index_problem
         assert "1 of 1 segments have lost their posting rows" in problem
         assert "semlex reindex --lexical" in problem
         await retriever.reindex_lexical()
-        assert (await retriever.status())["index_problem"] is None
+        assert (await retriever.status()).index_problem is None
 
 
 async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str) -> None:
@@ -376,7 +376,7 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str)
                 "SELECT %s, generation, %s FROM semlex.words_segment LIMIT 1",
                 [tombstone_id, data],
             )
-        assert (await retriever.status())["chunks_not_indexed"] == 0
+        assert (await retriever.status()).chunks_not_indexed == 0
         await retriever.add_documents([Document("a bird", id="2")])
         await retriever.optimize()
         assert set(await scores(retriever, "cat dog bird")) == {"1", "2"}

@@ -132,7 +132,7 @@ def test_answers_are_those_of_plain_bm25(
 
 def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
     assert library.retriever.info.lexical.score_name == "bm25"
-    assert library.status()["lexical"] == engine
+    assert library.status().lexical == engine
 
 
 # --- order, filters ---------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(
         assert {step.stage for step in seen} == {"merge"}
         assert all(0 < step.done <= (step.total or 0) for step in seen)
         assert await retriever.optimize() == 0
-        assert (await retriever.status())["index_segments"] == 3
+        assert (await retriever.status()).index_segments == 3
 
 
 async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,10 +316,10 @@ async def test_a_damaged_segment_is_told_and_healed(
         with pytest.raises(DamagedSegmentError, match="semlex reindex --lexical"):
             await retriever.optimize()
         damaged_header = "header" in damage
-        assert ((await retriever.status())["index_problem"] is not None) == damaged_header
+        assert ((await retriever.status()).index_problem is not None) == damaged_header
         await retriever.reindex_lexical()
         assert check_index(database_url)["generation"] == 2
-        assert (await retriever.status())["index_problem"] is None
+        assert (await retriever.status()).index_problem is None
         await retriever.optimize()
     assert not caplog.records
 

@@ -161,12 +161,12 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monk
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
         await change("before it begins")
-        assert (await retriever.status())["chunks_not_indexed"] == 2
+        assert (await retriever.status()).chunks_not_indexed == 2
         between(monkeypatch, change)
         await retriever.reindex_lexical()
         check_index(database_url)
         status = await retriever.status()
-        assert (status["chunks"], status["chunks_not_indexed"]) == (100 + 8 - 4, 0)
+        assert (status.chunks, status.chunks_not_indexed) == (100 + 8 - 4, 0)
 
 
 @pytest.mark.parametrize("moment", ["before a page", "behind a page", "before a segment", "at the switch", "behind it"])
@@ -204,7 +204,7 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
                 await retriever.reindex_lexical()
         switched = moment == "behind it"
         assert check_index(database_url)["building"] == (0 if switched else 2)
-        assert (await retriever.status())["index_building"] == (None if switched else 2)
+        assert (await retriever.status()).index_building == (None if switched else 2)
         await retriever.add_documents(many(20, "a dog", start=90))
         await retriever.delete(["d1", "d95"])
         check_index(database_url)
@@ -338,7 +338,7 @@ def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatc
     with SyncRetriever(database_url, "none", collection="words", lexical="bm25") as retriever:
         retriever.add_documents(many(60))
         retriever.add_documents(many(30, "a dog"))
-        assert retriever.status()["index_tombstones"] == 1
+        assert retriever.status().index_tombstones == 1
 
     def run(*arguments: str, code: int = 0) -> dict[str, Any]:
         done = CliRunner().invoke(app, [*arguments, "--collection", "words", "--json"])

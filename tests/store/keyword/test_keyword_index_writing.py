@@ -310,7 +310,9 @@ async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
     async with bm25(database_url, lexical="tsvector") as retriever:
         await retriever.add_documents([Document("a cat", id="d0", language="es")])
         assert await retriever.optimize() == 0
-        assert "index_segments" not in await retriever.status()
+        status = await retriever.status()
+        assert status.index_segments is None
+        assert "index_segments" not in status.to_dict()
         assert (await retriever.get(["d0"]))[0].language == "spanish"
     assert one(database_url, "max(to_regclass('semlex.words_segment')::text)") is None
 

@@ -38,7 +38,7 @@ async def test_the_engine_stays_the_collections(database_url: str) -> None:
     async with PostgreSQLRetriever(database_url, "none", lexical="tsvector_cd") as retriever:
         await retriever.add_documents([Document("a cat", id="cat")])
     async with PostgreSQLRetriever(database_url, "none") as retriever:
-        assert (await retriever.status())["lexical"] == "tsvector_cd"
+        assert (await retriever.status()).lexical == "tsvector_cd"
         assert (await retriever.search("cat"))[0].id == "cat"
 
 

@@ -40,7 +40,7 @@ def status(
     """Show a collection's figures: counts, model, server, the last run."""
     with context.opened() as retriever:
         figures = retriever.status(exact=exact)
-    context.emit(figures, lambda: print_status(figures))
+    context.emit(figures.to_dict(), lambda: print_status(figures))
 
 
 @with_context(*SERVER)

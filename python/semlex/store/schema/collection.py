@@ -10,6 +10,7 @@ from semlex.store.schema.distance import Distance, distance_named
 
 if TYPE_CHECKING:
     import uuid
+    from datetime import datetime
 
     from semlex.parameters import CollectionSettings, StorageName
     from semlex.store.keyword.base import KeywordEngine
@@ -36,6 +37,27 @@ class EmbeddingVersion:
     revision: str | None
     dimensions: int
     storage: StorageName = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCollection:
+    """A collection of any version, as the registry has it.
+
+    Attributes:
+        name: Its name.
+        lexical: Keyword engine.
+        language: Of documents that name none.
+        embedding_model: Its model, or None when it holds no vectors.
+        dimensions: Length of the vectors, or None.
+        created_at: When it was made, in UTC.
+    """
+
+    name: str
+    lexical: str
+    language: str
+    embedding_model: str | None
+    dimensions: int | None
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
@@ -30,7 +30,7 @@ from semlex.store.postgres.extensions import read_extension
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
-from semlex.store.schema.collection import Collection, EmbeddingVersion, check_same_model
+from semlex.store.schema.collection import Collection, EmbeddingVersion, ListedCollection, check_same_model
 from semlex.store.schema.distance import MAX_DIMENSIONS, distance_named
 from semlex.store.schema.presence import gone
 from semlex.types.documents import utc_now
@@ -50,8 +50,6 @@ ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 SETUP_ATTEMPTS = 5
 # From this version of a collection's tables on they say keyword instead of lexical.
 KEYWORD_NAMES = 3
-# Columns of `list_collections`.
-LISTED = ("name", "lexical", "language", "embedding_model", "dimensions", "created_at")
 
 
 async def find_collection(database: Database, names: Names) -> Collection | None:
@@ -84,7 +82,7 @@ async def open_collection(
         if version == current:
             return collection
     elif not create:
-        known = [row[0] for row in await list_collections(database, names.schema)]
+        known = [listed.name for listed in await list_collections(database, names.schema)]
         raise no_such_collection(names.collection, known)
     server = await database.read("look at the server", read_server_info)
     if server.read_only:
@@ -385,10 +383,10 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
     return await database.write("make the table for embeddings", work)
 
 
-async def list_collections(database: Database, schema: str) -> list[tuple[Any, ...]]:
-    """Name, lexical engine, language, model, dimensions and creation time of every collection, by name."""
+async def list_collections(database: Database, schema: str) -> list[ListedCollection]:
+    """Every collection of a schema, by name."""
 
-    async def work(connection: Connection) -> list[tuple[Any, ...]]:
+    async def work(connection: Connection) -> list[ListedCollection]:
         if not await has_registry(connection, schema):
             return []
         cursor = cursor_with_times(connection)
@@ -400,6 +398,6 @@ async def list_collections(database: Database, schema: str) -> list[tuple[Any, .
                 "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"
             ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version"))
         )
-        return await cursor.fetchall()
+        return [ListedCollection(*row) for row in await cursor.fetchall()]
 
     return await database.read("list the collections", work)
