@@ -26,8 +26,8 @@ from benches.measuring import Bench, paired
 from benches.preparing import langchain_python
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.write import chunks
 from semlex.store.write import copy as copying
+from semlex.store.write.chunk_batch import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ class Loader:
 
             given = GivenDocuments.taken(self.documents).checked(self.vectors)
             rows = DocumentRows.of(given, range(len(given)), self.vectors, with_context=True).whole()
-            columns = [(name, kind, rows.columns[name]) for name, kind, *_ in chunks.CHUNK_COLUMNS]
+            columns = [(column.name, column.wire, rows.values(column.name)) for column in COLUMNS]
             vectors = [*columns[:2], ("embedding", "vector", rows.embeddings)]
             self._streams = [
                 (suffix, ", ".join(name for name, *_ in chosen), encoded(chosen))

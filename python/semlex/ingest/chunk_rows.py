@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.store.query.chunks import chunk_keys, indexed_keys
-from semlex.store.write.chunks import CHUNK_COLUMN_NAMES, PART_ROWS, ChunkRows
+from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
 from semlex.types.chunks import titles_in
 
 if TYPE_CHECKING:
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
 CONTEXT_SEPARATOR = " > "
-
-
-def empty_columns() -> dict[str, list[Any]]:
-    """A list for every column of the chunk table."""
-    return {name: [] for name in CHUNK_COLUMN_NAMES}
 
 
 def text_hashes(contexts: Sequence[str], texts: Sequence[str]) -> list[bytes]:
@@ -94,44 +89,47 @@ class DocumentRows:
     def __len__(self) -> int:
         return len(self.keyed)
 
-    def parts(self) -> Iterator[ChunkRows]:
+    def parts(self) -> Iterator[ChunkBatch]:
         """The rows in runs."""
         for start in range(0, len(self), PART_ROWS):
             yield self._made(self.keyed[start : start + PART_ROWS])
 
-    def whole(self) -> ChunkRows:
+    def whole(self) -> ChunkBatch:
         """All rows at once."""
         return self._made(self.keyed)
 
-    def _made(self, keyed: Sequence[tuple[bytes, str, int]]) -> ChunkRows:
+    def _made(self, keyed: Sequence[tuple[bytes, str, int]]) -> ChunkBatch:
         numbers = [number for *_, number in keyed]
         given = self.documents
         metadata = [given.metadata[number] for number in numbers]
         count = len(numbers)
-        columns = empty_columns() | {
-            "chunk_id": [chunk_id for _, chunk_id, _ in keyed],
-            "document_id": [key for key, *_ in keyed],
-            "chunk_no": [0] * count,
-            "parent_chunk_id": [given.parent_ids[number] for number in numbers],
-            "chunk_type": ["text"] * count,
-            "char_start": [None] * count,
-            "char_end": [None] * count,
-            "line": [None] * count,
-            "chunk_text": [given.contents[number] for number in numbers],
-            "metadata": metadata,
-            "child_ids": [given.child_ids[number] for number in numbers],
-            "timestamp_start": [given.timestamps[0][number] for number in numbers],
-            "timestamp_end": [given.timestamps[1][number] for number in numbers],
-            "created_at": [given.created_at[number] for number in numbers],
-            "updated_at": [given.updated_at[number] for number in numbers],
-            "language": [given.languages[number] for number in numbers],
-        }
-        columns |= _named_in_metadata(metadata, with_context=self.with_context)
+        chunk_ids = [chunk_id for _, chunk_id, _ in keyed]
+        texts = [given.contents[number] for number in numbers]
+        named = _named_in_metadata(metadata, with_context=self.with_context)
         if self.contexts:
-            own = zip(columns["chunk_id"], columns["context"], strict=True)
-            columns["context"] = [self.contexts.get(chunk_id, context) for chunk_id, context in own]
-        columns["content_hash"] = text_hashes(columns["context"], columns["chunk_text"])
-        return ChunkRows(columns, None if self.embeddings is None else self.embeddings[numbers])
+            own = zip(chunk_ids, named["context"], strict=True)
+            named["context"] = [self.contexts.get(chunk_id, context) for chunk_id, context in own]
+        return ChunkBatch(
+            document_id=[key for key, *_ in keyed],
+            chunk_id=chunk_ids,
+            chunk_no=[0] * count,
+            parent_chunk_id=[given.parent_ids[number] for number in numbers],
+            chunk_type=["text"] * count,
+            char_start=[None] * count,
+            char_end=[None] * count,
+            line=[None] * count,
+            chunk_text=texts,
+            content_hash=text_hashes(named["context"], texts),
+            language=[given.languages[number] for number in numbers],
+            metadata=metadata,
+            child_ids=[given.child_ids[number] for number in numbers],
+            timestamp_start=[given.timestamps[0][number] for number in numbers],
+            timestamp_end=[given.timestamps[1][number] for number in numbers],
+            created_at=[given.created_at[number] for number in numbers],
+            updated_at=[given.updated_at[number] for number in numbers],
+            embeddings=None if self.embeddings is None else self.embeddings[numbers],
+            **named,
+        )
 
 
 def _named_in_metadata(metadata: Sequence[dict[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest import prepare_file
-from semlex.ingest.chunk_rows import empty_columns
 from semlex.ingest.chunking import Chunker
 from semlex.ingest.files.discovery import find_document
 from semlex.ingest.files.roots import check_root, plan_places, vanished
@@ -20,7 +19,8 @@ from semlex.ingest.loaders.text import FileProblem, FoundFile
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write import documents
-from semlex.store.write.chunks import ChunkRows, write_chunks
+from semlex.store.write.chunk_batch import ChunkBatch
+from semlex.store.write.chunks import write_chunks
 from semlex.store.write.sources import (
     KnownDocument,
     Source,
@@ -314,7 +314,7 @@ class FileRun:
                     self._fail([prepared])
                 else:
                     batch.append(prepared)
-                    chunks += len(prepared.chunks["chunk_id"])
+                    chunks += len(prepared.chunks)
             return batch
 
         loop = asyncio.get_running_loop()
@@ -381,12 +381,8 @@ class FileRun:
             self.report.embedded += len(await self._indexer.changed_rows(rows, "update"))
 
 
-def _rows_of(batch: Sequence[prepare_file.PreparedFile]) -> ChunkRows:
-    columns = empty_columns()
-    for prepared in batch:
-        for name, values in prepared.chunks.items():
-            columns[name] += values
-    return ChunkRows(columns)
+def _rows_of(batch: Sequence[prepare_file.PreparedFile]) -> ChunkBatch:
+    return ChunkBatch.joined([prepared.chunks for prepared in batch])
 
 
 def _is_below(uri: str, parts: Sequence[str]) -> bool:

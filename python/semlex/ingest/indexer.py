@@ -30,9 +30,10 @@ from semlex.models.token_counters import TokenCounter, WordCounter
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.schema.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
 from semlex.store.write import documents as ingestion
-from semlex.store.write.chunks import ChunkRows, write_chunks, write_embeddings
+from semlex.store.write.chunks import write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.write.deletes import count_selection, delete_selection
+from semlex.store.write.embeddings import write_embeddings
 from semlex.store.write.sources import remove_source
 from semlex.types.documents import utc_now
 
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import Collection, EmbeddingVersion
-    from semlex.store.write.chunks import OnDuplicate, RowSource, WriteMode
+    from semlex.store.write.chunk_batch import ChunkBatch, RowSource
+    from semlex.store.write.chunks import OnDuplicate, WriteMode
 
 T = TypeVar("T")
 
@@ -288,10 +290,9 @@ class Indexer:
         """How many texts were longer than the model reads, where the embedder counts them."""
         return getattr(self.embedder, "documents_cut", 0)
 
-    async def embed_rows(self, rows: ChunkRows, wanted: list[int], done: Callable[[int], None] | None = None) -> None:
+    async def embed_rows(self, rows: ChunkBatch, wanted: list[int], done: Callable[[int], None] | None = None) -> None:
         """Puts the vectors of the wanted rows into `rows`."""
-        columns = rows.columns
-        texts = [embedded_text(columns["context"][n], columns["chunk_text"][n]) for n in wanted]
+        texts = [embedded_text(rows.context[n], rows.chunk_text[n]) for n in wanted]
         vectors: list[NDArray[np.float32] | None] = [None] * len(rows)
         if texts:
             made = await self._vectors.of(texts, self.collection.embedding, done)
@@ -299,17 +300,16 @@ class Indexer:
                 vectors[number] = vector
         rows.embeddings = vectors
 
-    async def changed_rows(self, rows: ChunkRows, on_duplicate: OnDuplicate) -> list[int]:
+    async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
         """Numbers of the rows whose text has no vector yet."""
         keys = rows.keys()
         known = await self.database.read(
             "look for embeddings", lambda c: ingestion.embedded_hashes(c, self.collection, keys)
         )
-        hashes = rows.columns["content_hash"]
         return [
             number
             for number, key in enumerate(keys)
-            if key not in known or (on_duplicate == "update" and known[key] != hashes[number])
+            if key not in known or (on_duplicate == "update" and known[key] != rows.content_hash[number])
         ]
 
     async def _cut_contexts(self, keys: list[Key]) -> dict[str, str]:

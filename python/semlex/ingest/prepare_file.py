@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelMismatchError
-from semlex.ingest.chunk_rows import context_line, empty_columns, text_hashes
+from semlex.ingest.chunk_rows import context_line, text_hashes
 from semlex.ingest.loaders import text as loading
 from semlex.ingest.loaders.text import FileProblem, find_files, load_text, read_file
 from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
 from semlex.store.schema.collection import EmbeddingVersion
+from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.documents import DocumentRow
 from semlex.types.documents import utc_now
 
@@ -81,11 +83,11 @@ class PreparedFile:
 
     Attributes:
         row: Its document.
-        chunks: Columns of its chunks.
+        chunks: Its chunks, without vectors.
     """
 
     row: DocumentRow
-    chunks: dict[str, list[Any]]
+    chunks: ChunkBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def prepare_file(
     loaded = load_text(read)
     if isinstance(loaded, FileProblem):
         return loaded
-    columns = _chunk_columns(key, loaded, chunker, with_context=with_context)
+    chunks = _chunk_rows(key, loaded, chunker, with_context=with_context)
     row = DocumentRow(
         document_id=key,
         source_id=source.source_id,
@@ -143,13 +145,13 @@ def prepare_file(
         content_hash=loaded.content_hash,
         size_bytes=loaded.size,
         modified_at=loaded.modified_at,
-        chunk_count=len(columns["chunk_id"]),
+        chunk_count=len(chunks),
         loader_version=loading.LOADER_VERSION,
         chunker_version=chunker.version,
         chunk_tokens=chunker.chunk_tokens,
         overlap_tokens=chunker.overlap_tokens,
     )
-    return PreparedFile(row, columns)
+    return PreparedFile(row, chunks)
 
 
 def is_unchanged(known: KnownDocument, content_hash: bytes, chunker: Chunker) -> bool:
@@ -174,45 +176,39 @@ def is_outdated(known: KnownDocument, chunker: Chunker) -> bool:
     return stored != (*today, *settings)
 
 
-def _chunk_columns(
-    document_id: UUID, loaded: LoadedText, chunker: Chunker, *, with_context: bool
-) -> dict[str, list[Any]]:
-    columns = empty_columns()
-    now = utc_now()
+def _chunk_rows(document_id: UUID, loaded: LoadedText, chunker: Chunker, *, with_context: bool) -> ChunkBatch:
     chunks = chunker.chunk(loaded.text, markdown=loaded.format in ("markdown", "html"))
     contexts = [context_line(loaded.title, chunk.heading_path) if with_context else "" for chunk in chunks]
     identities = text_hashes(contexts, [chunk.text for chunk in chunks])
-    seen: dict[bytes, int] = {}
-    for chunk, context, identity in zip(chunks, contexts, identities, strict=True):
-        titles = chunk.heading_path
-        occurrence = seen.get(identity, 0)
-        seen[identity] = occurrence + 1
-        values = {
-            "document_id": document_id.bytes,
-            "chunk_id": indexed_chunk_id(document_id, identity, occurrence),
-            "chunk_no": chunk.chunk_no,
-            "parent_chunk_id": None,
-            "chunk_type": chunk.chunk_type,
-            "source_document": loaded.uri,
-            "chapter_title": titles[0] if titles else "",
-            "section_title": titles[1] if len(titles) > 1 else "",
-            "subsection_title": list(titles[2:]),
-            "summary": "",
-            "context": context,
-            "chunk_text": chunk.text,
-            "token_count": chunk.token_count,
-            "char_start": chunk.char_start,
-            "char_end": chunk.char_end,
-            "line": chunk.line,
-            "content_hash": identity,
-            "language": None,
-            "metadata": {},
-            "child_ids": [],
-            "timestamp_start": None,
-            "timestamp_end": None,
-            "created_at": now,
-            "updated_at": now,
-        }
-        for name, value in values.items():
-            columns[name].append(value)
-    return columns
+    chunk_ids = []
+    seen: Counter[bytes] = Counter()
+    for identity in identities:
+        chunk_ids.append(indexed_chunk_id(document_id, identity, seen[identity]))
+        seen[identity] += 1
+    count, now = len(chunks), utc_now()
+    return ChunkBatch(
+        document_id=[document_id.bytes] * count,
+        chunk_id=chunk_ids,
+        chunk_no=[chunk.chunk_no for chunk in chunks],
+        parent_chunk_id=[None] * count,
+        chunk_type=[chunk.chunk_type for chunk in chunks],
+        source_document=[loaded.uri] * count,
+        chapter_title=["".join(chunk.heading_path[:1]) for chunk in chunks],
+        section_title=["".join(chunk.heading_path[1:2]) for chunk in chunks],
+        subsection_title=[list(chunk.heading_path[2:]) for chunk in chunks],
+        summary=[""] * count,
+        context=contexts,
+        chunk_text=[chunk.text for chunk in chunks],
+        token_count=[chunk.token_count for chunk in chunks],
+        char_start=[chunk.char_start for chunk in chunks],
+        char_end=[chunk.char_end for chunk in chunks],
+        line=[chunk.line for chunk in chunks],
+        content_hash=identities,
+        language=[None] * count,
+        metadata=[{}] * count,
+        child_ids=[[]] * count,
+        timestamp_start=[None] * count,
+        timestamp_end=[None] * count,
+        created_at=[now] * count,
+        updated_at=[now] * count,
+    )

@@ -14,7 +14,7 @@ from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, Validat
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
-from semlex.store.write import chunks as bulk
+from semlex.store.write import chunk_batch
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
@@ -321,4 +321,4 @@ def test_a_block_of_ids_is_as_large_as_a_segment() -> None:
     from semlex.store.schema.migrations import m0002_keyword_index
 
     assert m0002_keyword_index.ID_BLOCK == segments.SEGMENT_CHUNKS
-    assert "keyword_id" not in bulk.CHUNK_COLUMN_NAMES
+    assert "keyword_id" not in chunk_batch.COLUMN_NAMES

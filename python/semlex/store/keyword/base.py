@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from psycopg import sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     import numpy as np
@@ -67,8 +67,10 @@ class Rebuilt:
 class IndexShare(Protocol):
     """What a keyword index gets of one write, in its transaction."""
 
-    def assign_ids(self, columns: Mapping[str, list[Any]]) -> NDArray[np.int64]:
-        """Gives the next rows their ids, int64, shape (n,), and begins to analyse `context` and `chunk_text`."""
+    def assign_ids(
+        self, languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
+    ) -> NDArray[np.int64]:
+        """Gives the next rows their ids, int64, shape (n,), and begins to analyse them, each in its language."""
         ...
 
     async def write(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, write
 from semlex.store.keyword.id_arrays import NO_IDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
@@ -107,16 +107,14 @@ class BatchIndex:
         self._numbered = 0
         self._begun: list[Future[None]] = []
 
-    def assign_ids(self, columns: Mapping[str, list[Any]]) -> NDArray[np.int64]:
+    def assign_ids(
+        self, languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
+    ) -> NDArray[np.int64]:
         """Gives the next rows their ids, and has them analysed.
-
-        Args:
-            columns: `language`, `context` and `chunk_text` of the rows.
 
         Returns:
             int64, shape (n,).
         """
-        languages, contexts, texts = columns["language"], columns["context"], columns["chunk_text"]
         ids = self._ids(self._numbered, self._numbered + len(texts))
         self._numbered += len(texts)
         self._begun.append(self._worker.submit(self._texts.add, ids, languages, contexts, texts))

@@ -1,0 +1,141 @@
+"""Rows of the chunk table, by column: the one place where a writer's columns are named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.store.query.leg import Key
+
+# Rows that are made at a time: what is in a socket's buffer keeps the server busy for about as long as that takes.
+PART_ROWS = 128
+# Types that have no array of their own kind in a small batch: they travel as JSON.
+AS_JSON = ("text[]", "jsonb")
+
+
+class Column(NamedTuple):
+    """A column of the chunk table.
+
+    Attributes:
+        name: Its name.
+        wire: Its type in a COPY.
+        is_updated: Whether a chunk that exists takes the new value.
+        is_place: Whether it says where a chunk stands in the document that it was cut out of: a text that is written
+            over it does not know.
+    """
+
+    name: str
+    wire: str
+    is_updated: bool = True
+    is_place: bool = False
+
+    @property
+    def array(self) -> str:
+        """The type that stands for it in the arrays of a small batch."""
+        return "text" if self.wire in AS_JSON else self.wire
+
+
+def _as(wire: str, **options: bool) -> dict[str, Any]:
+    return {"wire": wire, **options}
+
+
+@dataclass(slots=True, kw_only=True)
+class ChunkBatch:
+    """Rows for the chunk table; every column has as many entries, and no key occurs twice.
+
+    Attributes:
+        document_id: The document's key as its 16 bytes.
+        embeddings: float32, shape (n, d); or a list with None for rows whose vector is not given; or None.
+        keyword_id: Ids in the keyword index, where it has to know them in advance; otherwise the identity default.
+    """
+
+    document_id: list[bytes] = field(metadata=_as("uuid", is_updated=False))
+    chunk_id: list[str] = field(metadata=_as("text", is_updated=False))
+    chunk_no: list[int] = field(metadata=_as("int4", is_place=True))
+    parent_chunk_id: list[str | None] = field(metadata=_as("text"))
+    chunk_type: list[str] = field(metadata=_as("text", is_place=True))
+    source_document: list[str] = field(metadata=_as("text", is_place=True))
+    chapter_title: list[str] = field(metadata=_as("text", is_place=True))
+    section_title: list[str] = field(metadata=_as("text", is_place=True))
+    subsection_title: list[list[str]] = field(metadata=_as("text[]", is_place=True))
+    summary: list[str] = field(metadata=_as("text"))
+    context: list[str] = field(metadata=_as("text", is_place=True))
+    chunk_text: list[str] = field(metadata=_as("text"))
+    token_count: list[int | None] = field(metadata=_as("int4"))
+    char_start: list[int | None] = field(metadata=_as("int4", is_place=True))
+    char_end: list[int | None] = field(metadata=_as("int4", is_place=True))
+    line: list[int | None] = field(metadata=_as("int4", is_place=True))
+    content_hash: list[bytes] = field(metadata=_as("bytea"))
+    language: list[str | None] = field(metadata=_as("text"))
+    metadata: list[dict[str, Any]] = field(metadata=_as("jsonb"))
+    child_ids: list[list[str]] = field(metadata=_as("text[]"))
+    timestamp_start: list[str | None] = field(metadata=_as("text"))
+    timestamp_end: list[str | None] = field(metadata=_as("text"))
+    # A changed text keeps the time it was first made.
+    created_at: list[datetime] = field(metadata=_as("timestamptz", is_updated=False))
+    updated_at: list[datetime] = field(metadata=_as("timestamptz"))
+    embeddings: NDArray[np.float32] | list[NDArray[np.float32] | None] | None = None
+    keyword_id: list[int] | None = None
+
+    @classmethod
+    def joined(cls, batches: Sequence[ChunkBatch]) -> ChunkBatch:
+        """The rows of several batches, in their order, without vectors."""
+        return cls(**{name: [value for batch in batches for value in batch.values(name)] for name in COLUMN_NAMES})
+
+    def __len__(self) -> int:
+        return len(self.chunk_id)
+
+    def values(self, name: str) -> list[Any]:
+        """The values of a column."""
+        return getattr(self, name)  # type: ignore[no-any-return]
+
+    def parts(self) -> Iterator[ChunkBatch]:
+        """The same rows in runs of at most `PART_ROWS`."""
+        for start in range(0, len(self), PART_ROWS):
+            stop = start + PART_ROWS
+            columns = {name: self.values(name)[start:stop] for name in COLUMN_NAMES}
+            yield ChunkBatch(**columns, embeddings=None if self.embeddings is None else self.embeddings[start:stop])
+
+    def whole(self) -> ChunkBatch:
+        """All rows at once: these."""
+        return self
+
+    @property
+    def has_every_vector(self) -> bool:
+        """Whether no row lacks its vector."""
+        vectors = self.embeddings
+        return vectors is not None and not (isinstance(vectors, list) and any(vector is None for vector in vectors))
+
+    def keys(self) -> list[Key]:
+        """(document_id, chunk_id) of every row."""
+        documents = (UUID(bytes=document_id) for document_id in self.document_id)
+        return list(zip(documents, self.chunk_id, strict=True))
+
+
+COLUMNS = tuple(Column(one.name, **one.metadata) for one in fields(ChunkBatch) if one.metadata)
+COLUMN_NAMES = tuple(column.name for column in COLUMNS)
+KEYWORD_ID = Column("keyword_id", "int8")
+
+
+class RowSource(Protocol):
+    """Rows that are all there, or that are made as they are written."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        ...
+
+    def parts(self) -> Iterator[ChunkBatch]:
+        """The rows, in runs of at most `PART_ROWS`; from the beginning at every call."""
+        ...
+
+    def whole(self) -> ChunkBatch:
+        """All rows at once."""
+        ...
