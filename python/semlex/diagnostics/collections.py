@@ -13,7 +13,8 @@ from semlex.store.schema.collection import ListedCollection
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.migrating import migrate, pending_steps
 from semlex.store.schema.names import Names
-from semlex.store.schema.registry import list_collections, no_such_collection
+from semlex.store.schema.presence import no_such_collection
+from semlex.store.schema.registry import list_collections
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

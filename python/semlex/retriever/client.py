@@ -16,7 +16,8 @@ from semlex.settings.files import model_names
 from semlex.store.keyword.bm25.options import DEFAULT_BM25, DEFAULT_CACHE_BYTES, Bm25Options
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.names import Names
-from semlex.store.schema.registry import list_collections, no_such_collection
+from semlex.store.schema.presence import no_such_collection
+from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from semlex.diagnostics.status import collection_status
 from semlex.errors import ConfigurationError
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
@@ -21,7 +20,6 @@ from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.store.schema import registry
 from semlex.store.schema.collection import check_same_model
-from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.names import Names
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types.queries import DEFAULT_TOP_K
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from semlex.diagnostics.status import CollectionStatus
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import IndexReport, Progress
     from semlex.parameters import WantedOptions
@@ -384,23 +381,6 @@ class Collection(CollectionUpkeep):
         condition = parse_filters(filters)
         begin = None if after is None else check_ids([after])[0]
         return await self._read("list chunks", lambda c: chunks.list_chunks(c, self.info, condition, limit, begin))
-
-    async def status(self, *, exact: bool = False) -> CollectionStatus:
-        """Where the collection is, and its figures: counts, model, indexes, the last run.
-
-        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
-        """
-        opened = (await self._ready()).opened
-        folder = self._resources.data_folder
-        return await collection_status(
-            opened.database, opened.info, opened.query_cache, data_folder=folder, exact=exact
-        )
-
-    async def drop(self) -> bool:
-        """Drops the collection with everything in it; whether it was there."""
-        database = (await self._ready()).database
-        self._indexer = None
-        return await drop_collection(database, self.names)
 
     async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await (await self._ready()).database.read(doing, work)

@@ -256,21 +256,6 @@ class SyncCollection:
         """
         return self._runner.run(self._collection.list, filters, limit=limit, after=after)
 
-    def status(
-        self,
-        *,
-        exact: bool = False,
-    ) -> CollectionStatus:
-        """Where the collection is, and its figures: counts, model, indexes, the last run.
-
-        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
-        """
-        return self._runner.run(self._collection.status, exact=exact)
-
-    def drop(self) -> bool:
-        """Drops the collection with everything in it; whether it was there."""
-        return self._runner.run(self._collection.drop)
-
     def delete(
         self,
         ids: Sequence[str] | None = None,
@@ -380,6 +365,21 @@ class SyncCollection:
             ConfigurationError: The collection has another keyword engine.
         """
         return self._runner.run(self._collection.reindex_lexical, progress)
+
+    def status(
+        self,
+        *,
+        exact: bool = False,
+    ) -> CollectionStatus:
+        """Where the collection is, and its figures: counts, model, indexes, the last run.
+
+        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
+        """
+        return self._runner.run(self._collection.status, exact=exact)
+
+    def drop(self) -> bool:
+        """Drops the collection with everything in it; whether it was there."""
+        return self._runner.run(self._collection.drop)
 
 
 class SyncClient:

@@ -8,12 +8,14 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from semlex.diagnostics.status import CollectionStatus, collection_status
 from semlex.errors import ConfigurationError
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
 from semlex.search.request import check_ids
 from semlex.store.query.filters import parse_filters
+from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.indexes import HnswIndex
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write import sources as stored_sources
@@ -26,18 +28,23 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
     from semlex.parameters import WantedOptions
+    from semlex.retriever.resources import Resources
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.indexes import IndexesBuilt
+    from semlex.store.schema.names import Names
 
     # A collection has a method called `list`.
     Sources = list[dict[str, Any]]
 
 
 class CollectionUpkeep(ABC):
-    """Sources, deleting, cutting anew, and indexes of an open collection; `PostgreSQLRetriever` is one."""
+    """Sources, deleting, cutting anew, indexes and figures of a collection; `Collection` is one."""
 
+    names: Names
     _wanted: WantedOptions
+    _resources: Resources
+    _indexer: Indexer | None
 
     @abstractmethod
     async def _ready(self) -> Indexer:
@@ -179,3 +186,19 @@ class CollectionUpkeep(ABC):
         """
         check_parameters(callable_errors("progress", progress))
         return await (await self._ready()).reindex_lexical(progress)
+
+    async def status(self, *, exact: bool = False) -> CollectionStatus:
+        """Where the collection is, and its figures: counts, model, indexes, the last run.
+
+        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
+        """
+        opened, folder = (await self._ready()).opened, self._resources.data_folder
+        return await collection_status(
+            opened.database, opened.info, opened.query_cache, data_folder=folder, exact=exact
+        )
+
+    async def drop(self) -> bool:
+        """Drops the collection with everything in it; whether it was there."""
+        database = (await self._ready()).database
+        self._indexer = None
+        return await drop_collection(database, self.names)

@@ -1,4 +1,4 @@
-"""Whether an open collection is still the one that was opened."""
+"""Whether a collection is there, and whether it is still the one that was opened."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from psycopg import sql
 from semlex.errors import CollectionNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import CollectionIdentity
 
@@ -43,3 +45,9 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
     )
     if await cursor.fetchone() is None:
         raise gone(collection)
+
+
+def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
+    """The error of a collection that does not exist."""
+    shown = ", ".join(known[:10]) or "none"
+    return CollectionNotFoundError(f"there is no collection {name!r} here; collections: {shown}")

@@ -32,7 +32,7 @@ from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
 from semlex.store.schema.collection import Collection, EmbeddingVersion, ListedCollection, check_same_model
 from semlex.store.schema.distance import MAX_DIMENSIONS, distance_named
-from semlex.store.schema.presence import gone
+from semlex.store.schema.presence import gone, no_such_collection
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -107,12 +107,6 @@ async def open_collection(
             if error.sqlstate not in ALREADY_DONE or attempt == SETUP_ATTEMPTS:
                 raise
     return await open_collection(database, names, settings, create=False)
-
-
-def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
-    """The error of a collection that does not exist."""
-    shown = ", ".join(known[:10]) or "none"
-    return CollectionNotFoundError(f"there is no collection {name!r} here; collections: {shown}")
 
 
 async def has_registry(connection: Connection, schema: str) -> bool:
