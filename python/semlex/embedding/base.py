@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -12,6 +13,7 @@ import numpy as np
 from semlex import _core
 from semlex.errors import ModelError, ModelMismatchError
 from semlex.models.token_counters import TokenCounter
+from semlex.validation import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,6 +124,86 @@ class Embedder(TokenCounter, Protocol):
         ...
 
 
+class CheckedEmbedder(ABC):
+    """What the embedders here have in common: texts are checked, and counted by the model's tokenizer."""
+
+    @property
+    def counter_name(self) -> str:
+        """Name of the way in which tokens are counted; may open the model."""
+        return self._open_tokenizer().counter_name
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds texts as documents.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n, dimensions), row i for text i whatever its neighbours.
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used. Of a server:
+                `ModelServerError` or `ModelMismatchError`.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        return self._embed(check_texts(texts), is_query=False)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Embeds one text as a query.
+
+        Args:
+            text: The query.
+
+        Returns:
+            (dimensions,).
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+            ModelError: As for `embed_documents`.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        vector: NDArray[np.float32] = self._embed(check_texts([text]), is_query=True)[0]
+        return vector
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Finds where the tokens of a text stand.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (t, 2) start and end in characters, without prompts and without the tokens that the model adds.
+
+        Raises:
+            ValidationError: The text is not a str or holds a lone surrogate.
+        """
+        (checked,) = check_texts([text])
+        return self._open_tokenizer().token_offsets(checked)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Counts tokens, without prompts and without the tokens that the model adds.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n,).
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+        """
+        return self._open_tokenizer().count_tokens(check_texts(texts))
+
+    @abstractmethod
+    def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
+        """Vectors of checked texts: (n, dimensions)."""
+
+    @abstractmethod
+    def _open_tokenizer(self) -> TokenCounter:
+        """What counts the model's tokens."""
+
+
 def check_vectors(
     vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str, normalised: bool = True
 ) -> NDArray[np.float32]:
@@ -170,6 +252,12 @@ def normalise(vectors: NDArray[np.floating], dimensions: int | None = None) -> N
     """
     narrow = vectors.astype(np.float32, copy=False)
     return _core.unit_rows(narrow, vectors.shape[1] if dimensions is None else dimensions)
+
+
+def unit_vectors(vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:
+    """Vectors of norm 1, checked before the division (finite, not zero) and after it; as for `check_vectors`."""
+    check_vectors(vectors, rows=rows, dimensions=dimensions, model=model, normalised=False)
+    return check_vectors(normalise(vectors), rows=rows, dimensions=dimensions, model=model)
 
 
 def _refuse(faulty: NDArray[np.bool_], norms: NDArray[np.float64], model: str, fault: str, remedy: str) -> None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import DEFAULT_INSTRUCTION, FITTED_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import (
+    DEFAULT_INSTRUCTION,
+    FITTED_FUSION_WEIGHT,
+    CheckedEmbedder,
+    EmbedderIdentity,
+    check_vectors,
+    normalise,
+)
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
@@ -22,7 +29,7 @@ from semlex.models.local.transformer import Transformer, check_config
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
 from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
 from semlex.models.truncation import CutTexts
-from semlex.validation import check_range, check_texts
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +44,12 @@ WINDOW_TEXTS = 2_048
 MIN_DIMENSIONS = 32  # the shortest leading part that the models were trained for
 
 
-class Qwen3EmbeddingEncoder:
+class Qwen3EmbeddingEncoder(CheckedEmbedder):
     """Embeds with a model of the Qwen3-Embedding family.
 
     The constructor finds the model and reads its config, so that a missing model is known before any data is touched;
-    the weights are loaded at first use. Blocking, and safe for several threads.
+    the weights are loaded at first use. An empty text gets the vector of the end token alone. Blocking, and safe for
+    several threads.
 
     Args:
         model_name: Hub id, or path of a local folder.
@@ -130,11 +138,6 @@ class Qwen3EmbeddingEncoder:
         return self._identity.dimensions
 
     @property
-    def counter_name(self) -> str:
-        """Name of the way in which tokens are counted."""
-        return self._open_tokenizer().counter_name
-
-    @property
     def documents_cut(self) -> int:
         """How many documents so far were longer than ``max_length``, so that their ends were not embedded."""
         return self._cut[False].count
@@ -144,77 +147,17 @@ class Qwen3EmbeddingEncoder:
         """How the model runs and what was given up, or None while it is not loaded."""
         return self._transformer.report
 
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts without a prompt.
-
-        Args:
-            texts: n texts; an empty one gets the vector of the end token alone.
-
-        Returns:
-            (n, dimensions).
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used.
-        """
-        checked = check_texts(texts)
-        windows = [checked[start : start + WINDOW_TEXTS] for start in range(0, len(checked), WINDOW_TEXTS)]
-        return self._embed(windows)
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text behind the instruction.
-
-        Args:
-            text: The query.
-
-        Returns:
-            (dimensions,).
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, was closed, or its vector cannot be used.
-        """
-        (checked,) = check_texts([text])
-        vector: NDArray[np.float32] = self._embed([[self._prompt + checked]], self._prompt_ids())[0]
-        return vector
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the tokens of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (t, 2) start and end in characters, without the end token.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-        """
-        (checked,) = check_texts([text])
-        return self._open_tokenizer().token_offsets(checked)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts tokens, without the end token.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-        """
-        return self._open_tokenizer().count_tokens(check_texts(texts))
-
     def close(self) -> None:
         """Releases the model and its memory; a second call does nothing."""
         self._transformer.close()
 
-    def _embed(self, windows: Sequence[Sequence[str]], prompt: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         """Vectors of all texts; while the model reads one window, a thread makes the tokens of the next."""
+        prompt = self._prompt_ids() if is_query else None
+        prompted = [self._prompt + text for text in texts] if is_query else texts
+        windows = [prompted[start : start + WINDOW_TEXTS] for start in range(0, len(prompted), WINDOW_TEXTS)]
         unit = self._identity.normalised
-        count = sum(map(len, windows))
+        count = len(texts)
         vectors = np.empty((count, self.dimensions), dtype=np.float32)
         cut = start = 0
         with closing(prefetched(self._token_rows, windows)) as parts:
@@ -224,7 +167,7 @@ class Qwen3EmbeddingEncoder:
                 vectors[start : start + len(rows)] = kept
                 cut += rows.cut.size
                 start += len(rows)
-        self._cut[prompt is not None].add(count, cut, f"max_length={self._max_length} tokens")
+        self._cut[is_query].add(count, cut, f"max_length={self._max_length} tokens")
         return check_vectors(
             vectors, rows=count, dimensions=self.dimensions, model=self._identity.model, normalised=unit
         )

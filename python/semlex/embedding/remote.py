@@ -7,21 +7,19 @@ and normalised here, whatever the server has done.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vectors
 from semlex.errors import ModelMismatchError
 from semlex.forks import new_lock
 from semlex.models.remote_model import RemoteModel
 from semlex.models.token_counters import find_tokenizer
-from semlex.validation import check_range, check_texts
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from semlex.models.token_counters import TokenCounter
@@ -30,7 +28,7 @@ PROBE = "dimension"
 MAX_DIMENSIONS = 1 << 16
 
 
-class RemoteEmbedder(RemoteModel, ABC):
+class RemoteEmbedder(RemoteModel, CheckedEmbedder):
     """An embedder whose model runs behind a server.
 
     An empty text is sent as a single space, since some servers refuse empty ones.
@@ -100,77 +98,6 @@ class RemoteEmbedder(RemoteModel, ABC):
             self._embed([PROBE], is_query=False)
         return self._length or 0
 
-    @property
-    def counter_name(self) -> str:
-        """Name of the way in which tokens are counted."""
-        return self._open_tokenizer().counter_name
-
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts as documents.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n, dimensions), each of norm 1.
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-            ModelServerError: The server cannot be reached, refuses, or its answer cannot be used.
-            ModelMismatchError: The server's vectors have another length than before, or than configured.
-            ModelError: A vector is not finite or all zero, or the embedder was closed.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        return self._embed(check_texts(texts), is_query=False)
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text as a query.
-
-        Args:
-            text: The query.
-
-        Returns:
-            (dimensions,), of norm 1.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-            ModelServerError: The server cannot be reached, refuses, or its answer cannot be used.
-            ModelMismatchError: The server's vector has another length than before, or than configured.
-            ModelError: The vector is not finite or all zero, or the embedder was closed.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        vector: NDArray[np.float32] = self._embed(check_texts([text]), is_query=True)[0]
-        return vector
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the tokens of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (t, 2) start and end in characters.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-        """
-        (checked,) = check_texts([text])
-        return self._open_tokenizer().token_offsets(checked)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts tokens, without prompts.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-        """
-        return self._open_tokenizer().count_tokens(check_texts(texts))
-
     @abstractmethod
     def _ask(self, texts: list[str], *, is_query: bool) -> list[NDArray[np.float32]]:
         """One request: the vector of every text, in order, as the server made it."""
@@ -183,16 +110,7 @@ class RemoteEmbedder(RemoteModel, ABC):
 
         parts = self._in_batches(ask, [prompt + text or " " for text in texts])
         vectors = np.concatenate([np.empty((0, self.dimensions), dtype=np.float32), *parts])
-        # Finite and not zero before the division, of norm 1 after it.
-        for normalised in (False, True):
-            vectors = check_vectors(
-                normalise(vectors) if normalised else vectors,
-                rows=len(texts),
-                dimensions=self.dimensions,
-                model=self._name,
-                normalised=normalised,
-            )
-        return vectors
+        return unit_vectors(vectors, rows=len(texts), dimensions=self.dimensions, model=self._name)
 
     def _cut(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The leading part of a vector, whose length must be that of all vectors before it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vectors
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
@@ -28,11 +28,9 @@ from semlex.models.quiet_bars import quiet_transformers
 from semlex.models.token_counters import tokenizer_in
 from semlex.models.tokenizer import TextTokenizer
 from semlex.models.truncation import CutTexts
-from semlex.validation import check_range, check_texts
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from semlex.models.files import ModelFolder
@@ -43,7 +41,7 @@ MODULES = "modules.json"
 PROBE = "dimension"
 
 
-class SentenceTransformersEmbedder:
+class SentenceTransformersEmbedder(CheckedEmbedder):
     """Embeds with a model of sentence-transformers on this machine.
 
     The constructor finds the model; the package and the weights are loaded at first use. Only safetensors are read, and
@@ -138,77 +136,9 @@ class SentenceTransformersEmbedder:
         return self._wanted or self._length
 
     @property
-    def counter_name(self) -> str:
-        """Name of the way in which tokens are counted."""
-        return self._open_tokenizer().counter_name
-
-    @property
     def documents_cut(self) -> int:
         """How many documents so far were longer than the model reads, so that their ends were not embedded."""
         return self._cut[False].count
-
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts behind the model's prompt for documents, if it has one.
-
-        Args:
-            texts: n texts; what is longer than the model reads is cut, counted in `documents_cut`, and logged now and
-                then.
-
-        Returns:
-            (n, dimensions), each of norm 1.
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, was closed, or its vectors cannot be used.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        return self._embed(check_texts(texts), is_query=False)
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text behind the model's prompt for queries, if it has one.
-
-        Args:
-            text: The query.
-
-        Returns:
-            (dimensions,), of norm 1.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, was closed, or its vector cannot be used.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        vector: NDArray[np.float32] = self._embed(check_texts([text]), is_query=True)[0]
-        return vector
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the tokens of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (t, 2) start and end in characters, without the tokens that the model adds.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-        """
-        (checked,) = check_texts([text])
-        return self._open_tokenizer().token_offsets(checked)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts tokens, without prompts and without the tokens that the model adds.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-        """
-        return self._open_tokenizer().count_tokens(check_texts(texts))
 
     def close(self) -> None:
         """Releases the model and its memory; a second call does nothing."""
@@ -228,9 +158,7 @@ class SentenceTransformersEmbedder:
             cancellation.check()
             rows = order[start : start + self._batch_size]
             vectors[rows] = self._encode([texts[row] for row in rows], is_query=is_query)[:, : vectors.shape[1]]
-        # Finite and not zero before the division, of norm 1 after it.
-        check_vectors(vectors, rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name, normalised=False)
-        return check_vectors(normalise(vectors), rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name)
+        return unit_vectors(vectors, rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name)
 
     def _encode(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         """One forward pass: vectors as the model makes them, whole and not normalised by us."""

@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import STATIC_FUSION_WEIGHT, EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import (
+    STATIC_FUSION_WEIGHT,
+    CheckedEmbedder,
+    EmbedderIdentity,
+    check_vectors,
+    normalise,
+)
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import ModelFolder, find_model
 from semlex.models.local.fair_lock import Turns
 from semlex.models.quiet_bars import import_bars
 from semlex.models.tokenizer import TextTokenizer, open_tokenizer
-from semlex.validation import check_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 WHEEL = "wordllama"
@@ -49,15 +52,15 @@ FEW_TEXTS = 4
 TEXTS_PER_CALL = 64
 
 
-class StaticEmbedder:
+class StaticEmbedder(CheckedEmbedder):
     """Embeds by averaging token vectors.
 
     A text without a single known token (empty, or all of it unknown to the vocabulary) would have no direction at all.
     It gets the opposite of the vocabulary's mean instead: a fixed vector that points away from what texts have in
     common, so such a text is stored like any other, is found by its words, and passes for similar to none but its like.
 
-    Queries and documents are embedded alike. The model is loaded at first use; safe for several threads; the network
-    is never used.
+    Queries and documents are embedded alike, and nothing is cut. The model is loaded at first use; safe for several
+    threads; the network is never used.
 
     Args:
         model_name: ``static`` for the weights of the wheel ``wordllama``; or the path of a local folder; or the hub id
@@ -100,76 +103,16 @@ class StaticEmbedder:
         """Length of a vector; loads the model."""
         return self._load().dimensions
 
-    @property
-    def counter_name(self) -> str:
-        """Name of the way in which tokens are counted; loads the model."""
-        return self._load().counter_name
-
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts.
-
-        Args:
-            texts: n texts of any length; nothing is cut.
-
-        Returns:
-            (n, dimensions), each of norm 1.
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, or was closed.
-        """
-        rows = check_texts(texts)
+    def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:  # noqa: ARG002 (embedded alike)
         loaded = self._load()
-        vectors = loaded.means(rows)
+        vectors = loaded.means(texts)
         unknown = ~vectors.any(axis=1)
         if unknown.any():
             vectors[unknown] = loaded.neutral()
-        return check_vectors(normalise(vectors), rows=len(rows), dimensions=loaded.dimensions, model=self._folder.name)
+        return check_vectors(normalise(vectors), rows=len(texts), dimensions=loaded.dimensions, model=self._folder.name)
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text, as a document would be.
-
-        Args:
-            text: The query.
-
-        Returns:
-            (dimensions,), of norm 1.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, or was closed.
-        """
-        vector: NDArray[np.float32] = self.embed_documents([text])[0]
-        return vector
-
-    def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the tokens of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (t, 2) start and end in characters; the bytes of a character outside the vocabulary share a row's values.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-        """
-        (checked,) = check_texts([text])
-        return self._load().tokenizer.token_offsets(checked)
-
-    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts tokens, known and unknown.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-        """
-        return self._load().tokenizer.count_tokens(check_texts(texts))
+    def _open_tokenizer(self) -> TextTokenizer:
+        return self._load().tokenizer
 
     def close(self) -> None:
         """Releases the vectors; a second call does nothing."""
@@ -197,8 +140,8 @@ class _Wheel:
         from tokenizers import Tokenizer  # noqa: PLC0415 (not in the base install)
 
         self._rows = _matrix(_pinned(folder, *WHEEL_WEIGHTS))
-        self.counter_name = f"tokenizer/{WHEEL_TOKENIZER[1][:16]}"
-        self.tokenizer = TextTokenizer(Tokenizer.from_buffer(_pinned(folder, *WHEEL_TOKENIZER)), self.counter_name)
+        content = _pinned(folder, *WHEEL_TOKENIZER)
+        self.tokenizer = TextTokenizer(Tokenizer.from_buffer(content), f"tokenizer/{WHEEL_TOKENIZER[1][:16]}")
         self._unknown = self.tokenizer.token_id(WHEEL_UNKNOWN)
         self.dimensions: int = self._rows.shape[1]
 
@@ -238,7 +181,6 @@ class _Folder:
         self._runtime.embedding = np.asarray(self._runtime.embedding, dtype=np.float32)
         # One of our own: the runtime changes its own.
         self.tokenizer = open_tokenizer(folder)
-        self.counter_name = self.tokenizer.counter_name
         self.dimensions: int = self._runtime.embedding.shape[1]
         # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
         self._computing = Turns()

@@ -22,7 +22,8 @@ from semlex.models.local.device import check_names, place
 from semlex.models.local.forked import torch_process
 from semlex.models.quiet_bars import quiet_transformers
 from semlex.models.truncation import CutTexts
-from semlex.validation import check_range, check_texts
+from semlex.reranking.base import CheckedReranker
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from semlex.models.files import ModelFolder
 
 
-class CrossEncoderReranker:
+class CrossEncoderReranker(CheckedReranker):
     """Scores candidates with a cross-encoder of sentence-transformers.
 
     The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
@@ -98,23 +99,8 @@ class CrossEncoderReranker:
         """Model and revision, in one line."""
         return f"{self._folder.name}@{self._folder.revision}"
 
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) the logistic function of the model's raw scores, 0 to 1, in the order of the texts.
-
-        Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, was closed, or its scores are not finite.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        (checked,) = check_texts([query])
-        pairs = [(checked, text) for text in check_texts(texts)]
+    def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        pairs = [(query, text) for text in texts]
         scores = np.empty(len(pairs), dtype=np.float32)
         with self._lock:
             if self._closed:

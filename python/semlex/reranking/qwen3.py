@@ -19,7 +19,8 @@ from semlex.models.local.transformer import Transformer, check_config
 from semlex.models.model_names import DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
 from semlex.models.truncation import CutTexts
-from semlex.validation import check_range, check_texts
+from semlex.reranking.base import CheckedReranker
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ CONTROL_TOKENS = ("<|im_start|>", "<|im_end|>")
 NO, YES = "no", "yes"
 
 
-class Qwen3Reranker:
+class Qwen3Reranker(CheckedReranker):
     """Scores candidates with a model of the Qwen3-Reranker family, or a conversion of one to a one-label classifier.
 
     The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
@@ -120,27 +121,11 @@ class Qwen3Reranker:
         """How the model runs and what was given up, or None while it is not loaded."""
         return self._transformer.report
 
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) probability of ``yes`` against ``no``, 0 to 1, in the order of the texts.
-
-        Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
-            ConfigurationError: Instruction and query leave no room for a document within ``max_length``.
-            ModelError: The model cannot be loaded, was closed, or its scores are not finite.
-        """
-        (checked,) = check_texts([query])
-        candidates = check_texts(texts)
+    def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
         prompt = self._load_prompt()
-        states = self._transformer.last_hidden(self._token_rows(prompt, checked, candidates))
+        states = self._transformer.last_hidden(self._token_rows(prompt, query, texts))
         # In half precision the logits of yes and no are often equal (steps of 1/8 at 16 to 32), so the head is float32.
-        no, yes = (states @ self._load_head(prompt).T).T.astype(np.float64) if candidates else np.empty((2, 0))
+        no, yes = (states @ self._load_head(prompt).T).T.astype(np.float64) if texts else np.empty((2, 0))
         faulty = np.flatnonzero(~np.isfinite(no) | ~np.isfinite(yes))
         if faulty.size:
             raise ModelError(f"{self.identity}: the score of row {faulty[0]} is not finite; dtype='float32' may help")

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from semlex.errors import ModelServerError
 from semlex.models.remote_model import RemoteModel
-from semlex.validation import check_texts
+from semlex.reranking.base import CheckedReranker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 MAX_FLOAT32 = 3.4e38
 
 
-class RemoteReranker(RemoteModel, ABC):
+class RemoteReranker(RemoteModel, CheckedReranker):
     """A reranker whose model runs behind a server. The arguments are those of `RemoteModel`."""
 
     max_texts = 1000
@@ -33,25 +31,8 @@ class RemoteReranker(RemoteModel, ABC):
         """Model and server, in one line."""
         return f"{self._model}@{self.host}"
 
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) relevance, 0 to 1, in the order of the texts.
-
-        Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
-            ModelServerError: The server cannot be reached, refuses, or answers with something else than one usable
-                score per text.
-            ModelError: The reranker was closed.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        (checked,) = check_texts([query])
-        scores = self._in_batches(lambda batch: self._ask(checked, batch), check_texts(texts))
+    def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        scores = self._in_batches(lambda batch: self._ask(query, batch), texts)
         return np.concatenate([np.empty(0, dtype=np.float32), *scores])
 
     @abstractmethod

@@ -9,7 +9,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.models import cancellation
-from semlex.validation import check_texts
+from semlex.reranking.base import CheckedReranker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class ScoreReranker:
+class ScoreReranker(CheckedReranker):
     """Scores candidates by how many of the query's words they hold, and how near to each other.
 
     The idea is that of ranking by coordination level, then by the density of the cover (Clarke, Cormack and Tudhope,
@@ -38,25 +38,10 @@ class ScoreReranker:
         """The rule and its version, in one line."""
         return "score/1"
 
-    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) scores, 0 to 1, in the order of the texts; all 0 when the query holds no word.
-
-        Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
-        (checked,) = check_texts([query])
-        candidates = check_texts(texts)
-        wanted = frozenset(_words(checked))
-        scores = np.zeros(len(candidates), dtype=np.float32)
-        for row, text in enumerate(candidates):
+    def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        wanted = frozenset(_words(query))
+        scores = np.zeros(len(texts), dtype=np.float32)
+        for row, text in enumerate(texts):
             cancellation.check()
             found, stretch = _shortest_cover(wanted, _words(text))
             if found:
