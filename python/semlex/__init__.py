@@ -28,7 +28,7 @@ Models that embed:
     BaseEmbedder, Embedder, EmbedderIdentity: For one of your own.
 
 Models that rerank:
-    ScoreReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
+    TermOverlapReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
     Reranker: For one of your own.
 
 Long work:
@@ -77,7 +77,6 @@ _MODULES = {
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
     "Reranker": "semlex.reranking.base",
-    "ScoreReranker": "semlex.reranking.term_overlap",
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",
     "SearchResults": "semlex.types.results",
@@ -89,6 +88,7 @@ _MODULES = {
     "SyncCollection": "semlex.retriever.synchronous",
     "SyncRetriever": "semlex.retriever.synchronous",
     "TEIReranker": "semlex.reranking.tei",
+    "TermOverlapReranker": "semlex.reranking.term_overlap",
     "ValidationError": "semlex.errors",
     "VectorDocument": "semlex.types.chunks",
     "connect": "semlex.retriever.client",

@@ -20,7 +20,7 @@ from semlex.reranking.cross_encoder import CrossEncoderReranker as CrossEncoderR
 from semlex.reranking.llm import LLMReranker as LLMReranker
 from semlex.reranking.qwen3 import Qwen3Reranker as Qwen3Reranker
 from semlex.reranking.tei import TEIReranker as TEIReranker
-from semlex.reranking.term_overlap import ScoreReranker as ScoreReranker
+from semlex.reranking.term_overlap import TermOverlapReranker as TermOverlapReranker
 from semlex.retriever.base import DocumentRetriever as DocumentRetriever
 from semlex.retriever.client import Client as Client
 from semlex.retriever.client import connect as connect
@@ -66,7 +66,6 @@ __all__ = [
     "Qwen3EmbeddingEncoder",
     "Qwen3Reranker",
     "Reranker",
-    "ScoreReranker",
     "SearchQuery",
     "SearchResult",
     "SearchResults",
@@ -78,6 +77,7 @@ __all__ = [
     "SyncCollection",
     "SyncRetriever",
     "TEIReranker",
+    "TermOverlapReranker",
     "ValidationError",
     "VectorDocument",
     "connect",

@@ -25,8 +25,8 @@ UNICODE_WORDS = "unicode-words/1"
 DEFAULT_CHUNK_TOKENS = 500
 DEFAULT_OVERLAP_TOKENS = 50
 # 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
-LEAST_CHUNK_TOKENS = 16
-MOST_CHUNK_TOKENS = 2000
+MIN_CHUNK_TOKENS = 16
+MAX_CHUNK_TOKENS = 2000
 
 KINDS: dict[str, type] = {
     "language": str,
@@ -314,7 +314,7 @@ def check_bounds(chunk_tokens: int, overlap_tokens: int, min_tokens: int = 0) ->
         ConfigurationError: A number is out of its range.
     """
     for name, value, least, most in (
-        ("chunk_tokens", chunk_tokens, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS),
+        ("chunk_tokens", chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS),
         ("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens)),
         ("min_tokens", min_tokens, 0, chunk_tokens // 2),
     ):

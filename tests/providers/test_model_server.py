@@ -189,7 +189,7 @@ def test_an_answer_that_is_not_json(server, double, body):
 
 
 def test_a_huge_answer_is_not_read_to_its_end(server, double, monkeypatch):
-    monkeypatch.setattr(module, "MOST_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 10_000)
     double.then(raw(json.dumps("x" * 20_000).encode()))
     assert "more than the 10000 bytes" in str(refused(server))
     assert len(double.requests) == 1

@@ -16,7 +16,7 @@ from semlex.reranking.qwen3 import Qwen3Reranker
 from semlex.reranking.registry import choose_reranker
 from semlex.reranking.remote import RemoteReranker
 from semlex.reranking.tei import TEIReranker
-from semlex.reranking.term_overlap import ScoreReranker
+from semlex.reranking.term_overlap import TermOverlapReranker
 from tests.support import model_cache, tiny_cross_encoder
 from tests.support.model_cache import COMMIT, one_line, with_gpu, without
 
@@ -187,7 +187,7 @@ def test_an_address_with_a_password_is_refused():
 
 def test_the_rule_of_words_by_name():
     choice = choose_reranker("score")
-    assert isinstance(choice.reranker, ScoreReranker)
+    assert isinstance(choice.reranker, TermOverlapReranker)
     assert "no model" in one_line(choice.reason)
 
 

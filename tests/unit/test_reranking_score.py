@@ -13,12 +13,12 @@ from semlex import _core
 from semlex.errors import ValidationError, WorkAbandonedError
 from semlex.models import cancellation
 from semlex.reranking.base import Reranker
-from semlex.reranking.term_overlap import ScoreReranker
+from semlex.reranking.term_overlap import TermOverlapReranker
 
 WORDS = st.lists(st.sampled_from(["red", "Red", "blue", "stone", "Straße", "strasse", "ﬁne", "fine", "数据", "-", "x"]))
 SENTENCES = WORDS.map(" ".join)
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-RERANKER = ScoreReranker()
+RERANKER = TermOverlapReranker()
 
 
 def words(text):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.models.local.fair_lock import Turns
+from semlex.models.local.fair_lock import FairLock
 
 
 def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
-    turns, order, ready = Turns(), [], threading.Event()
+    turns, order, ready = FairLock(), [], threading.Event()
 
     def search():
         ready.set()
@@ -35,7 +35,7 @@ def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
 
 @given(st.integers(2, 5), st.integers(1, 30))
 def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
-    turns, inside, most, total = Turns(), [0], [0], [0]
+    turns, inside, most, total = FairLock(), [0], [0], [0]
 
     def work():
         for _ in range(rounds):
@@ -54,7 +54,7 @@ def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
 
 
 def test_an_error_inside_lets_the_next_one_in():
-    turns = Turns()
+    turns = FairLock()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), turns:
             divmod(1, 0)
@@ -62,7 +62,7 @@ def test_an_error_inside_lets_the_next_one_in():
 
 
 def test_giving_up_before_and_after_the_gate_opens():
-    turns = Turns()
+    turns = FairLock()
     first, second = threading.Lock(), threading.Lock()
     for gate in (first, second):
         gate.acquire()

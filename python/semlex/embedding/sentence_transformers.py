@@ -22,7 +22,7 @@ from semlex.models import cancellation
 from semlex.models.files import find_model
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, place
-from semlex.models.local.fair_lock import Turns
+from semlex.models.local.fair_lock import FairLock
 from semlex.models.local.forked import torch_process
 from semlex.models.quiet_bars import quiet_transformers
 from semlex.models.token_counters import tokenizer_in
@@ -101,7 +101,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         self._cut = {True: CutTexts("queries", self._folder.name), False: CutTexts("texts", self._folder.name)}
         self._identity: EmbedderIdentity | None = None
         # The package is not made for two calls at once. A search takes its turn between the batches of a load.
-        self._computing = Turns()
+        self._computing = FairLock()
         # Held while the model or its tokenizer is opened, never while it computes.
         self._opening = new_rlock()
         renew_after_fork(self)

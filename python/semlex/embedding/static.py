@@ -25,7 +25,7 @@ from semlex.embedding.base import (
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import ModelFolder, find_model
-from semlex.models.local.fair_lock import Turns
+from semlex.models.local.fair_lock import FairLock
 from semlex.models.quiet_bars import import_bars
 from semlex.models.tokenizer import TextTokenizer, open_tokenizer
 
@@ -183,7 +183,7 @@ class _Folder:
         self.tokenizer = open_tokenizer(folder)
         self.dimensions: int = self._runtime.embedding.shape[1]
         # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
-        self._computing = Turns()
+        self._computing = FairLock()
 
     def means(self, texts: list[str]) -> NDArray[np.float32]:
         """(n, dimensions), zeros where no token is known."""

@@ -42,9 +42,9 @@ CONNECT_SECONDS = 10.0
 FIRST_WAIT_SECONDS = 0.5
 LAST_WAIT_SECONDS = 30.0
 # A server that asks for more (Retry-After) gets no further attempt: whoever waits should decide that.
-MOST_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 # 2,048 vectors of 4,096 numbers in decimal are about 180 MB, more than any server sends at once.
-MOST_ANSWER_BYTES = 256 * 1024 * 1024
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
 POLL_SECONDS = 0.1
 # Searches that ask one server at the same time. Each waits for the server, not for this machine.
 CALLS_AT_ONCE = 32
@@ -285,10 +285,10 @@ class ModelServer:
         if asked is None:
             longest = min(LAST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1))
             return longest * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
-        if asked > MOST_WAIT_SECONDS and isinstance(answer, _Answer):
+        if asked > MAX_WAIT_SECONDS and isinstance(answer, _Answer):
             raise ModelServerError(
                 f"{self.host}{path} answered {answer.status}{_quoted(answer.body)} and asks to wait "
-                f"{min(asked, 1e9):.0f} s, more than the {MOST_WAIT_SECONDS:.0f} s that are waited; try again later",
+                f"{min(asked, 1e9):.0f} s, more than the {MAX_WAIT_SECONDS:.0f} s that are waited; try again later",
                 status=answer.status,
             )
         return asked
@@ -313,8 +313,8 @@ def _exchange(client: Any, url: str, content: bytes, deadline: float) -> _Answer
             body = bytearray()
             for part in response.iter_bytes():
                 body += part
-                if len(body) > MOST_ANSWER_BYTES:
-                    what = f"sent more than the {MOST_ANSWER_BYTES} bytes that are read"
+                if len(body) > MAX_ANSWER_BYTES:
+                    what = f"sent more than the {MAX_ANSWER_BYTES} bytes that are read"
                     return _Failure(what, "lower batch_size, or check the address", retried=False)
                 if time.monotonic() > deadline:
                     return _Failure("did not answer in time", _SLOW)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PATH = "/chat/completions"
-MOST_SCORE = 10
+MAX_SCORE = 10
 INSTRUCTIONS = """\
 You judge how well passages answer a search query. The user's message is one JSON object: "query" holds the query, and \
 "passages" a list of objects with the number ("passage") and the text ("text") of each.
@@ -151,12 +151,12 @@ class LLMReranker(RemoteReranker):
                 position="passage",
                 score="score",
                 source=source,
-                most=MOST_SCORE,
+                most=MAX_SCORE,
                 remedy="choose another model",
             )
         except ModelServerError as error:
             raise _UnusableAnswerError(str(error)) from None
-        return opinions / np.float32(MOST_SCORE)
+        return opinions / np.float32(MAX_SCORE)
 
 
 class _UnusableAnswerError(ModelServerError):

@@ -153,9 +153,11 @@ def _named(
     why: str = "as configured",
 ) -> RerankerChoice:
     if name == SCORE:
-        from semlex.reranking.term_overlap import ScoreReranker  # noqa: PLC0415 - only the chosen kind is loaded
+        from semlex.reranking.term_overlap import TermOverlapReranker  # noqa: PLC0415 - only the chosen kind is loaded
 
-        return RerankerChoice(ScoreReranker(), "reranking by the query's words in the texts, as configured; no model")
+        return RerankerChoice(
+            TermOverlapReranker(), "reranking by the query's words in the texts, as configured; no model"
+        )
     server = _at_server(name)
     if server is not None:
         reason = f"reranking with {server.identity}, {why}; queries and candidate texts are sent to {server.host}"

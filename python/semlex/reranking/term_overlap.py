@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class ScoreReranker(CheckedReranker):
+class TermOverlapReranker(CheckedReranker):
     """Scores candidates by how many of the query's words they hold, and how near to each other.
 
     The idea is that of ranking by coordination level, then by the density of the cover (Clarke, Cormack and Tudhope,

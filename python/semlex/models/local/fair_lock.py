@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Turns:
+class FairLock:
     """A lock, first come first served. Reentrant; a context manager."""
 
     def __init__(self) -> None:

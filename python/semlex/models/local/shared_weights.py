@@ -17,7 +17,7 @@ from semlex.errors import ModelError
 from semlex.forks import new_lock
 from semlex.models.local import memory
 from semlex.models.local.device import Placement
-from semlex.models.local.fair_lock import Turns
+from semlex.models.local.fair_lock import FairLock
 from semlex.models.local.forked import torch_process
 from semlex.models.local.forward.reference import FORWARDS
 from semlex.models.local.load import load_weights
@@ -66,7 +66,7 @@ class SharedModel:
     def __init__(self, folder: ModelFolder, head: str, placement: Placement) -> None:
         self.folder = folder
         self.placement = placement
-        self.lock = Turns()
+        self.lock = FairLock()
         self.token_cap: int | None = None
         self._head = head
         # The weights and the forms that passed the test. In a mapping of its own, which the finalizer empties.
