@@ -18,7 +18,7 @@ from semlex import _core
 from semlex.cli import figures, output, terminal
 from semlex.cli import progress_bar as progress_display
 from semlex.cli.figures import print_collections
-from semlex.cli.output import found_at_all, number, place_of, print_json, print_report, print_results
+from semlex.cli.output import best_match, location_of, number, print_json, print_report, print_results
 from semlex.cli.progress_bar import ProgressLines, progress_bar
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
 from semlex.diagnostics.collections import CountedCollection
@@ -148,11 +148,11 @@ def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_the_colours(monkeypatch:
 def test_a_place_can_be_opened_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     below = hit(source="docs", root=str(tmp_path / "docs"), source_document="a/keys.md", line=7, match_line=9)
-    assert place_of(below) == f"docs{os.sep}a{os.sep}keys.md:9"
+    assert location_of(below) == f"docs{os.sep}a{os.sep}keys.md:9"
     elsewhere = hit(source="docs", root="/srv/docs", source_document="keys.md", line=7)
-    assert place_of(elsewhere) == "/srv/docs/keys.md:7"
-    assert place_of(hit(source_document="given.md", line=7)) == "given.md:7"
-    assert place_of(hit()) == "id"
+    assert location_of(elsewhere) == "/srv/docs/keys.md:7"
+    assert location_of(hit(source_document="given.md", line=7)) == "given.md:7"
+    assert location_of(hit()) == "id"
 
 
 def test_figures_have_no_negative_zero() -> None:
@@ -161,10 +161,10 @@ def test_figures_have_no_negative_zero() -> None:
 
 def test_is_it_in_there_at_all() -> None:
     results = SearchResults([])
-    assert found_at_all(results) == ""
+    assert best_match(results) == ""
     results.best_similarity, results.coverage = 0.3141, 0.4
     assert (
-        found_at_all(results)
+        best_match(results)
         == "best similarity 0.31; the best hit holds 40 % of the question's words, counted by weight"
     )
 

@@ -52,8 +52,8 @@ app.command()(collections)
 app.command()(drop)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(show: bool) -> None:
+    if show:
         from semlex import __version__
 
         output.print(f"semlex {__version__}")
@@ -69,14 +69,12 @@ def semlex(
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose", "-v", help="Say which settings a collection does not follow; may stand behind a command, too."
+            "--verbose", "-v", help="Say which settings a collection does not follow; may follow a command, too."
         ),
     ] = False,
     quiet: Annotated[
         bool,
-        typer.Option(
-            "--quiet", "-q", help="Only results, notes and errors, no progress; may stand behind a command, too."
-        ),
+        typer.Option("--quiet", "-q", help="Only results, notes and errors, no progress; may follow a command, too."),
     ] = False,
 ) -> None:
     """The options before a command."""
@@ -88,7 +86,7 @@ def semlex(
 
 
 def main() -> None:
-    """Runs the command line; every error of ours becomes one line and its exit code."""
+    """Runs the command line; an error of semlex becomes one line and its exit code."""
     try:
         app(prog_name="semlex")
     except SemlexError as error:

@@ -1,4 +1,4 @@
-"""What many commands share: their options, the settings, the collection opened, progress and output."""
+"""What commands share: options, settings, the opened collection, progress, output as text or JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from semlex.retriever.synchronous import SyncRetriever
     from semlex.settings.load import Settings
 
-# Names of shared options that often stand together.
+# Names of shared options that often go together.
 SERVER = ("database_url", "data_dir", "keep_alive")
 MODEL = ("embedding_model", "device", "dimensions")
 
@@ -59,7 +59,7 @@ class Context:
     as_json: AsJson = False
 
     def settings(self, **arguments: Any) -> Settings:
-        """The settings with these options, and with the arguments in place of options of the same name."""
+        """The settings with these options; an argument replaces the option of the same name."""
         from semlex.settings.load import load_settings
 
         options = asdict(self)
@@ -107,11 +107,11 @@ class Context:
         return retriever
 
     def progress(self) -> AbstractContextManager[Callable[[Progress], None] | None]:
-        """What long work calls as it goes on; None where only JSON is wanted."""
+        """The progress callback of long work; None with ``--json``."""
         return progress_bar(shown=not self.as_json)
 
     def emit(self, value: Any, show: Callable[[], object]) -> None:
-        """Prints a value as JSON where that is wanted, each entry of a list on a line; else calls `show`."""
+        """Prints a value as JSON with ``--json``, each entry of a list on a line; else calls `show`."""
         if not self.as_json:
             show()
             return
@@ -133,7 +133,7 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
     A command that opens a collection and has no ``--model`` needs none: its `Context` says so.
 
     Args:
-        names: Attributes of `Context`, in the order of the help. ``...`` stands for the command's own parameters;
+        names: Attributes of `Context`, in the order of the help. ``...`` is where the command's own parameters go;
             without it they come first.
     """
     order = [*names, "as_json"] if ... in names else [..., *names, "as_json"]

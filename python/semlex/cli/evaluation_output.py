@@ -1,4 +1,4 @@
-"""What an evaluation says: a table of systems and measures, the advice on the fusion's weight, or JSON."""
+"""Reports of an evaluation: measures of each system, the advice on the fusion's weight, or JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
     """Prints a line per system: its measures, and how sure the difference to the better leg is."""
     if as_json:
-        for place, query in enumerate(report.queries):
+        for index, query in enumerate(report.queries):
             systems = {
-                name: {measure: float(values[place]) for measure, values in system.values.items()}
+                name: {measure: float(values[index]) for measure, values in system.values.items()}
                 for name, system in report.systems.items()
             }
             print_json({"type": "query", "query_id": query, "systems": systems})
@@ -72,7 +72,7 @@ def _cell(mean: float | None, best: float | None) -> str:
 
 
 def print_tuning(report: TuningReport, left_out: tuple[str, ...]) -> None:
-    """Prints the advice on the fusion's weight, and what it stands on."""
+    """Prints the advice on the fusion's weight, with the measures behind it."""
     low, high = report.interval
     measure = f"ndcg@{report.k}"
     if report.keep_default:

@@ -1,4 +1,4 @@
-"""Exit codes of the command line: what a script can rely on."""
+"""Exit codes of the command line."""
 
 from __future__ import annotations
 

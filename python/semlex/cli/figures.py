@@ -1,4 +1,4 @@
-"""The figures of collections for people: one in groups of lines, several in a table."""
+"""Figures of collections as text: one in groups of lines, several in a table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KEYWORDS_ONLY = "keywords only"
 
 
 def print_collections(found: Sequence[CountedCollection], *, header: bool) -> None:
-    """A line per collection, under the columns' titles if wanted.
+    """Prints a line per collection.
 
     Args:
         found: As `semlex.diagnostics.collections.list_counted` has them.
-        header: Whether to print the titles.
+        header: Whether to print the columns' titles first.
     """
     if not found:
         messages.print("no collections: semlex index FOLDER makes one")
@@ -50,7 +50,7 @@ def print_collections(found: Sequence[CountedCollection], *, header: bool) -> No
 
 
 def print_status(figures: CollectionStatus) -> None:
-    """A collection's figures in groups.
+    """Prints a collection's figures in groups.
 
     Args:
         figures: As `PostgreSQLRetriever.status` has them.

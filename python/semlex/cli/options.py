@@ -21,7 +21,7 @@ INT, SECONDS = "INT", "SECONDS"
 
 
 class HelpGroup(TyperGroup):
-    """A group of commands that shows its help, and is done, when nothing is asked of it.
+    """A group of commands that shows its help when it gets no arguments.
 
     The paragraphs of its commands' help are as wide as the terminal, not as the source.
     """
@@ -32,12 +32,12 @@ class HelpGroup(TyperGroup):
             command.help = command.help and folded(command.help)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """No arguments are a question for help."""
+        """Without arguments the help is shown."""
         return super().parse_args(ctx, args or ["--help"])
 
 
 class MainGroup(HelpGroup):
-    """The commands of semlex; how much they say may stand before or behind a command."""
+    """The commands of semlex; ``--verbose`` and ``--quiet`` may precede or follow a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Moves ``--verbose`` and ``--quiet``, in either form, to the front."""
@@ -69,18 +69,18 @@ def whole_number(text: str | int) -> int:
         raise typer.BadParameter(f"must be a whole number; got {text!r}") from None
 
 
-def whole_number_between(least: int, most: int | None = None) -> Callable[[str | int], int]:
-    """What reads the value of an option that has bounds.
+def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[str | int], int]:
+    """A parser for an option with bounds.
 
     Args:
-        least: The smallest value.
-        most: The largest one, or None.
+        minimum: The smallest value.
+        maximum: The largest one, or None.
     """
-    bounds = f"{least:,} or more" if most is None else f"{least:,} to {most:,}"
+    bounds = f"{minimum:,} or more" if maximum is None else f"{minimum:,} to {maximum:,}"
 
     def read(text: str | int) -> int:
         value = whole_number(text)
-        if value < least or (most is not None and value > most):
+        if value < minimum or (maximum is not None and value > maximum):
             raise typer.BadParameter(f"must be {bounds}; got {value:,}")
         return value
 
@@ -103,14 +103,14 @@ def seconds(text: str | float) -> float:
 
 
 class QuestionCommand(TyperCommand):
-    """A command that takes a question: its words may stand without quotes, and it may begin with ``-``.
+    """A command that takes a question: its words need no quotes, and it may begin with ``-``.
 
     An argument that begins with one ``-`` and holds a space is the question's, and so is all that follows ``--``.
     Everything else that begins with ``-`` is an option.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Moves what belongs to the question behind a ``--``."""
+        """Moves the words of the question behind ``--``."""
         return super().parse_args(ctx, question_last(args, self._options_with_values()))
 
     def _options_with_values(self) -> set[str]:
@@ -119,7 +119,7 @@ class QuestionCommand(TyperCommand):
 
 
 def question_last(arguments: Sequence[str], options_with_values: set[str]) -> list[str]:
-    """Arguments with the parts of a question that look like options behind a ``--``.
+    """Arguments with the parts of a question that look like options moved behind ``--``.
 
     Args:
         arguments: As typed.
@@ -195,10 +195,10 @@ Reranker = Annotated[
 ]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 ChunkTokens = Annotated[
-    int | None, typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Most tokens of a chunk.")
+    int | None, typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Maximum tokens of a chunk.")
 ]
 OverlapTokens = Annotated[
     int | None,
-    typer.Option("--overlap-tokens", parser=whole_number, metavar=INT, help="Most tokens that neighbours share."),
+    typer.Option("--overlap-tokens", parser=whole_number, metavar=INT, help="Maximum tokens that neighbours share."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]

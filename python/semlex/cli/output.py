@@ -1,4 +1,4 @@
-"""What the command line prints: results and reports for people, or one JSON object a line."""
+"""Results and reports as text, or as one JSON object a line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN_PROBLEMS = 20
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One object, one line; what could steer a terminal is escaped."""
+    """Prints one object on one line; control characters are escaped."""
     text = json.dumps(value, ensure_ascii=False, default=_plain)
     sys.stdout.write(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
     sys.stdout.flush()
@@ -70,17 +70,17 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
         return
     for result in results:
         heading = escape(one_line(" > ".join(result.heading_path)))
-        place = escape(one_line(place_of(result)))
-        output.print(f"[bold]{result.rank}. {place}[/bold]" + (f"  [cyan]{heading}[/cyan]" if heading else ""))
+        location = escape(one_line(location_of(result)))
+        output.print(f"[bold]{result.rank}. {location}[/bold]" + (f"  [cyan]{heading}[/cyan]" if heading else ""))
         output.print(f"   {_scores(result)}", style="dim")
         _print_excerpt(result)
     if not results:
         output.print("nothing found")
     for warning in results.warnings:
         _note(warning)
-    found = found_at_all(results)
-    if found:
-        inform(f"[dim]{found}[/dim]")
+    figures = best_match(results)
+    if figures:
+        inform(f"[dim]{figures}[/dim]")
     model = f" · {results.embedding_model}" if results.embedding_model else ""
     fusion = f" · fused by {results.fusion}" if results.fusion else ""
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""
@@ -88,18 +88,18 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     inform(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
 
 
-def place_of(result: SearchResult) -> str:
-    """Where a hit stands, with its line: relative to the working directory when below it, else absolute."""
-    place = result.source_document or result.id
+def location_of(result: SearchResult) -> str:
+    """File and line of a hit, relative to the working directory when below it, else absolute; else its id."""
+    location = result.source_document or result.id
     if result.root:
-        path = Path(result.root) / place
-        place = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+        path = Path(result.root) / location
+        location = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
     line = result.match_line or result.line
-    return place if line is None else f"{place}:{line}"
+    return location if line is None else f"{location}:{line}"
 
 
-def found_at_all(results: SearchResults) -> str:
-    """How near the hits come to the question, in words; empty where nothing is known."""
+def best_match(results: SearchResults) -> str:
+    """Best similarity and coverage of the hits, in words; empty when neither is known."""
     similarity, coverage = results.best_similarity, results.coverage
     parts = [] if similarity is None else [f"best similarity {number(similarity, 2)}"]
     if coverage is not None:
@@ -169,7 +169,7 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
     if report.outdated:
         was = "was" if report.outdated == 1 else "were"
         _note(
-            f"{counted(report.outdated, 'document')} {was} cut by an older version; what cutting anew would take: "
+            f"{counted(report.outdated, 'document')} {was} cut by an older version; a preview of cutting them again: "
             "semlex rechunk --dry-run"
         )
     for warning in report.warnings:

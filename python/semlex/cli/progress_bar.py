@@ -18,7 +18,7 @@ LINE_SECONDS = 10.0
 
 @contextmanager
 def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
-    """What long work calls as it goes on; None when nothing is to be shown."""
+    """The progress callback of long work; None when nothing is shown."""
     if not shown or is_quiet():
         yield None
     elif messages.is_terminal:

@@ -1,4 +1,4 @@
-"""The two streams of the command line, and what may reach a terminal through them."""
+"""The two output streams of the command line; control characters of texts never reach a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BETWEEN_PARTS = " … "
 
 
 def printable(text: str) -> str:
-    r"""Text with what would steer a terminal written out, for example ``\x1b``."""
+    r"""Text with its control characters escaped, for example ``\x1b``."""
     return UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -59,27 +59,27 @@ _verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 def set_quiet(quiet: bool) -> None:
-    """Whether `inform` says nothing."""
+    """Turns the output of `inform` off or on."""
     _quiet.set(quiet)
 
 
 def is_quiet() -> bool:
-    """Whether nothing but results, notes and errors is wanted."""
+    """Whether only results, notes and errors are printed."""
     return _quiet.get()
 
 
 def set_verbose(verbose: bool) -> None:
-    """Whether it is said which settings a collection does not follow."""
+    """Turns the lines about settings that a collection does not follow on or off."""
     _verbose.set(verbose)
 
 
 def is_verbose() -> bool:
-    """Whether that is wanted."""
+    """Whether the settings that a collection does not follow are printed."""
     return _verbose.get()
 
 
 def inform(text: str) -> None:
-    """Prints to stderr what nobody need know, unless quiet is wanted."""
+    """Prints a line to stderr that ``--quiet`` leaves out."""
     if not is_quiet():
         messages.print(text)
 
@@ -105,7 +105,7 @@ def _marked_part(part: str, content: str, style: str) -> Text:
     start = content.replace("*", "").find(part.replace("*", ""))
     if start < 0:
         return Text(part)
-    # Runs of stars stand at the even places, the other characters between them: the same ones in part and content.
+    # Runs of stars have even indexes, the characters between them odd ones; those are equal in part and content.
     own = re.split(r"([^*])", part)
     there = re.split(r"([^*])", content)[2 * start : 2 * start + len(own)]
     plain = ""

@@ -1,1 +1,1 @@
-"""What there is, how it is, and what is wrong with it."""
+"""Status, health and diagnosis of collections, models and servers."""

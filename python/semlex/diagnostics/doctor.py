@@ -1,4 +1,4 @@
-"""What this machine offers to models, whether a named one works here, and what a database server can do."""
+"""Diagnosis of this machine's models and of a database server."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ PACKAGES = {
     "wordllama": "local",
     "sentence-transformers": "sentence-transformers",
 }
-# What a model is asked. It is sent on when the name is that of a server.
+# The text that a model is tried with; a model server gets it, too.
 QUESTION = "Does this model work here?"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelExamination:
-    """A model that was named.
+    """The result of trying one model.
 
     Attributes:
         name: As it was named.
         role: ``embedding`` or ``reranking``.
-        choice: One line: what stands behind the name; None when nothing does.
+        choice: One line: what the name leads to; None when it leads to nothing.
         path: Folder on this machine, or None.
         revision: Commit of the hub, ``sha256:…`` of a local folder, or None.
-        tokenizer: Name of its way of counting tokens, or None.
+        tokenizer: Identity of its tokenizer, or None.
         tokenizer_engine: What encodes its texts, or None.
-        runtime: How it runs and what was given up before (device, precision, form of the forward pass, token budget);
+        runtime: How it runs and what failed before (device, precision, form of the forward pass, token budget);
             None for models that do not run in torch, or do not run.
         seconds: Time from opening it to its first answer, or None.
         problem: Why it does not work, with the remedy, or None.
@@ -82,10 +82,10 @@ class ModelsExamination:
         python: Version of Python.
         packages: Version of each package that some model needs, or None.
         install: For each extra of which a package is missing, the command that installs it.
-        devices: Where torch can run a model, the best first, with a line about each; empty without torch.
-        device: Where a model runs unasked, or None without torch.
-        precision: In which precision, or None without torch.
-        precision_reason: Why that precision, or why torch cannot be asked.
+        devices: Devices of torch with a line about each, the best first; empty without torch.
+        device: Device that models run on, or None without torch.
+        precision: Precision that they run in, or None without torch.
+        precision_reason: Why that precision, or why torch cannot be used.
         defaults: For each default model of Qwen3, its folder in the local cache, or how to fetch it.
         models: The models that were named.
     """
@@ -110,7 +110,7 @@ class ServerExamination:
         postgres: Major version.
         pgvector: Version of pgvector, or None when it is not installed in the database.
         read_only: Whether it takes no writes.
-        keyword_engines: For each engine that stands on an extension, the extension's version, or why it cannot be used
+        keyword_engines: For each engine that needs an extension, the extension's version, or why it cannot be used
             and what helps.
         problems: What is wrong with the server and the collections, each with its remedy.
     """
@@ -160,8 +160,8 @@ def examine_models(
 ) -> ModelsExamination:
     """Looks at the packages and devices of this machine, and tries the models that are named.
 
-    Nothing is downloaded. A named model is opened, its weights are tested, and it is asked once; a server's model is
-    sent one fixed sentence.
+    Nothing is downloaded. A named model is opened, its weights are tested, and it answers one fixed
+    sentence; so does a server's model.
 
     Args:
         model: Embedding model, as for `semlex.embedding.registry.choose_embedder`; None for no model.
@@ -184,7 +184,7 @@ def examine_models(
         device=None if placement is None else placement.device,
         precision=None if placement is None else placement.precision,
         precision_reason=reason,
-        defaults={name: _where(name) for name in (DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL)},
+        defaults={name: _location(name) for name in (DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL)},
         models=tuple(_examine(name, role, device, attempt) for name, role, attempt in named if name is not None),
     )
 
@@ -208,7 +208,7 @@ def _devices(device: str | None) -> tuple[dict[str, str], Placement | None, str]
         return {}, None, f"torch is installed but does not work here ({type(error).__name__}); install it again"
 
 
-def _where(name: str) -> str:
+def _location(name: str) -> str:
     cached = find_cached(name)
     return f"not on this machine; fetch it: semlex models pull {name}" if cached is None else str(cached.path)
 

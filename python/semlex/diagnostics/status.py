@@ -27,7 +27,7 @@ class KeywordCache:
 
     Attributes:
         hits: Posting lists that were in memory.
-        misses: Posting lists that the server was asked for.
+        misses: Posting lists that were read from the server.
         bytes: Bytes that it holds.
     """
 

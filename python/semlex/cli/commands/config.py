@@ -36,7 +36,7 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     for setting in SETTINGS:
         value = settings.value(setting)
         if setting.name == "database_url" and value is not None:
-            value = _place(value)
+            value = _server(value)
         rows.append((setting.name, value, settings.origins.get(setting.name, BUILT_IN), setting.what))
     rows += [(name, "set", "environment", what) for name, what in OTHER_VARIABLES.items() if os.environ.get(name)]
     for name, value, origin, what in rows:
@@ -73,7 +73,7 @@ def untrust(folder: TrustedFolder = Path()) -> None:
     messages.print(f"{'no longer trusted' if was else 'was not trusted'}: {escape(str(resolved))}")
 
 
-def _place(url: str) -> str:
+def _server(url: str) -> str:
     """Where a server is, without a password."""
     from semlex.store.postgres.addresses import describe
 

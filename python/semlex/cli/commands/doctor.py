@@ -78,8 +78,8 @@ def _print_models(examination: ModelsExamination) -> None:
         _line("runs on", f"nothing: {examination.precision_reason}")
     else:
         _line("runs on", f"{examination.device} in {examination.precision} ({examination.precision_reason})")
-    for name, place in examination.defaults.items():
-        _line(name, place)
+    for name, location in examination.defaults.items():
+        _line(name, location)
     for examined in examination.models:
         _print_model(examined)
 

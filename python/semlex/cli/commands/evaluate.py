@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.documents import Document
 
-    Tell = Callable[[Progress], None]
+    OnProgress = Callable[[Progress], None]
 
 Measured = TypeVar("Measured")
 
@@ -93,8 +93,8 @@ class _Target:
             raise ConfigurationError("give the folder of a judged set, or --collection with --queries and --qrels")
         return read_judged_set(self.folder, queries=self.queries, judgements=self.qrels).limited(self.limit_queries)
 
-    def measured(self, measure: Callable[[PostgreSQLRetriever, Tell | None], Awaitable[Measured]]) -> Measured:
-        """What `measure` says of the opened collection."""
+    def measured(self, measure: Callable[[PostgreSQLRetriever, OnProgress | None], Awaitable[Measured]]) -> Measured:
+        """The result of `measure` on the opened collection."""
 
         async def work() -> Measured:
             async with self._opened() as retriever:
@@ -181,7 +181,7 @@ def measure(
     target = _Target(context, folder, collection, queries, qrels, limit_queries, keep, reranking)
     judged = target.judged_set()
 
-    async def work(retriever: PostgreSQLRetriever, progress: Tell | None) -> Report:
+    async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> Report:
         texts, judgements = judged.queries, judged.judgements
         return await evaluate(retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, progress=progress)
 
@@ -222,7 +222,7 @@ def tune_weight(
     target = _Target(context, folder, collection, queries, qrels, limit_queries, keep, reranking, both_legs=True)
     judged = target.judged_set()
 
-    async def work(retriever: PostgreSQLRetriever, progress: Tell | None) -> TuningReport:
+    async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> TuningReport:
         return await tune(retriever, judged.queries, judged.judgements, k=k, folds=folds, progress=progress)
 
     report = target.measured(work)

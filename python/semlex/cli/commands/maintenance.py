@@ -1,4 +1,4 @@
-"""The commands that keep a collection in order: ``semlex optimize``, ``reindex``, ``rechunk`` and ``delete``."""
+"""The commands that maintain a collection: ``semlex optimize``, ``reindex``, ``rechunk`` and ``delete``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reindex(
         raise ConfigurationError("say which index: --lexical")
     with context.opened() as retriever, context.progress() as progress:
         rebuilt = retriever.reindex_lexical(progress=progress)
-    done = f"{counted(rebuilt.chunks, 'chunk')} indexed anew, {counted(rebuilt.segments, 'segment')}"
+    done = f"{counted(rebuilt.chunks, 'chunk')} indexed again, {counted(rebuilt.segments, 'segment')}"
     value = {"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation}
     context.emit(value, lambda: inform(done))
 
@@ -45,7 +45,7 @@ def rechunk(
     *,
     chunk_tokens: Annotated[
         int | None,
-        typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Most tokens of a chunk from now on."),
+        typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Maximum tokens of a chunk from now on."),
     ] = None,
     overlap_tokens: Annotated[
         int | None,
@@ -53,13 +53,13 @@ def rechunk(
             "--overlap-tokens",
             parser=whole_number,
             metavar=INT,
-            help="Most tokens that neighbours share from now on.",
+            help="Maximum tokens that neighbours share from now on.",
         ),
     ] = None,
     source: Source = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
 ) -> None:
-    """Cut documents anew from their files: those that an older version cut, or all of them with other settings."""
+    """Cut documents again from their files: those that an older version cut, or all of them with other settings."""
     with context.opened() as retriever, context.progress() as progress:
         report = retriever.rechunk(
             chunk_tokens=chunk_tokens,

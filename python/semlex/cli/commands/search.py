@@ -89,7 +89,7 @@ def search(
         ),
     ] = None,
 ) -> None:
-    """Search a collection; prints place, scores of each leg, and an excerpt of every hit."""
+    """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     condition = filter_mapping(filters)
     with context.opened() as retriever:
         results = retriever.search(
