@@ -37,7 +37,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from semlex.sentences import sentence
+from semlex.rule_messages import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

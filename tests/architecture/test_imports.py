@@ -28,7 +28,7 @@ RULE = """
     types
     validation forks
     errors
-    sentences _core
+    rule_messages _core
 """
 FLOORS = {name: floor for floor, line in enumerate(reversed(RULE.split("\n"))) for name in line.split()}
 

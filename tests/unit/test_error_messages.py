@@ -15,7 +15,7 @@ import semlex
 from semlex import _core, errors
 from semlex.errors import SHOWN_ERRORS, FieldError, SemlexError, ValidationError
 from semlex.ingest.given_documents import GivenDocuments
-from semlex.sentences import RULES, readable, sentence
+from semlex.rule_messages import RULES, readable, sentence
 from semlex.types.documents import Document
 
 PACKAGE = Path(semlex.__file__).parent

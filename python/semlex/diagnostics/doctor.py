@@ -21,7 +21,7 @@ from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.extensions import OLDEST, read_extension
 from semlex.store.postgres.server_info import read_server_info
-from semlex.store.query.examination import find_problems
+from semlex.store.query.collection_checks import find_problems
 
 if TYPE_CHECKING:
     from semlex.models.files import ModelFolder

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from semlex.errors import ModelError, SemlexError
-from semlex.search.model_answers import embedding_error, usable_vector
+from semlex.search.model_outputs import embedding_error, usable_vector
 from semlex.store.query.leg import failed_leg
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from semlex.search.model_answers import kind_of, usable_scores
+from semlex.search.model_outputs import kind_of, usable_scores
 
 if TYPE_CHECKING:
     from semlex.models.executor import ModelCaller

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.postgres.settings import set_local
-from semlex.store.query.examination import REGISTRY_TABLES, TABLES
+from semlex.store.query.collection_checks import REGISTRY_TABLES, TABLES
 from semlex.store.schema.migrations import COLLECTION
 from semlex.store.schema.registry import SETUP_LOCK, has_registry
 
