@@ -1,0 +1,59 @@
+"""Options that several commands have: put into the signature that Typer reads, handed over as one object."""
+
+from __future__ import annotations
+
+import inspect
+from typing import get_args
+
+import pytest
+
+from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.options import CollectionName
+
+
+def parameters(command: object) -> list[str]:
+    return list(inspect.signature(command).parameters)  # type: ignore[arg-type]
+
+
+def test_a_commands_own_options_come_first_or_where_the_dots_are() -> None:
+    def command(context: Context, words: list[str], *, exact: bool = False) -> None:
+        """Does nothing."""
+
+    first = with_context("collection", *SERVER)(command)
+    assert parameters(first) == ["words", "exact", "collection", *SERVER, "as_json"]
+    assert parameters(with_context("collection", ..., *SERVER)(command)) == [
+        "collection", "words", "exact", *SERVER, "as_json"
+    ]  # fmt: skip
+    assert (first.__name__, first.__doc__) == ("command", "Does nothing.")
+    shared = inspect.signature(first).parameters["collection"]
+    assert (get_args(shared.annotation), shared.default) == (get_args(CollectionName), None)
+
+
+@pytest.mark.parametrize(("names", "model"), [(("collection",), "none"), (SERVER, None)])
+def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names: tuple[str, ...], model: str) -> None:
+    seen: list[Context] = []
+
+    @with_context(*names)
+    def command(context: Context) -> None:
+        seen.append(context)
+
+    command(**dict.fromkeys(names), as_json=True)
+    assert (seen[0].embedding_model, seen[0].as_json) == (model, True)
+
+
+def test_an_option_that_is_no_shared_one_is_refused_when_the_command_is_made() -> None:
+    with pytest.raises(KeyError, match="colection"):
+
+        @with_context("colection")
+        def command(context: Context) -> None:
+            del context
+
+
+def test_a_value_is_json_or_text(capsys: pytest.CaptureFixture[str]) -> None:
+    shown: list[str] = []
+    Context().emit({"a": 1}, lambda: shown.append("text"))
+    assert (shown.pop(), capsys.readouterr().out) == ("text", "")
+    Context(as_json=True).emit([{"a": 1}, {"a": 2}], lambda: shown.append("text"))
+    assert (shown, capsys.readouterr().out) == ([], '{"a": 1}\n{"a": 2}\n')
+    Context(as_json=True).emit(Context(collection="c"), lambda: shown.append("text"))
+    assert capsys.readouterr().out.startswith('{"collection": "c", "database_url": null, ')
