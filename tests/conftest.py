@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # No deadline: the machine is shared, and a slow example is no defect.
-    settings.register_profile("default", deadline=None, print_blob=True)
+    settings.register_profile("default", deadline=None, print_blob=True, max_examples=50)
     settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
     settings.register_profile("full", settings.get_profile("default"), max_examples=10_000)
     settings.load_profile(next((name for name in ("full", "quick") if config.getoption(name)), "default"))
@@ -59,6 +59,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what the folder and the fixtures say, and leaves out what this run is not for."""
     left_out = {"slow", "torch"} if config.getoption("quick") else set()
+    if not config.getoption("full"):
+        left_out.add("full")
     if config.getoption("bm25_server") is None:
         left_out.add("extensions")  # a round of its own (`./x test`), not a skipped test
     kept = []

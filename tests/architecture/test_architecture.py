@@ -134,6 +134,7 @@ def test_help_and_version_load_no_database_and_no_model() -> None:
         assert done.stdout.splitlines()[-1] == "loaded: []", arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["static", "none"])
 def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path: Path, model: str) -> None:
     with semlex.SyncRetriever(database_url, model, collection="small") as retriever:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import semlex
 
 ROOT = Path(semlex.__file__).parent.parent.parent
@@ -62,6 +64,7 @@ Client("postgresql://", max_connections="8")  # wrong
 """
 
 
+@pytest.mark.slow
 def test_every_mistake_is_found_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(RIGHT, encoding="utf-8")
     (tmp_path / "mistakes.py").write_text(MISTAKES, encoding="utf-8")

@@ -61,6 +61,7 @@ def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str],
         assert ours.token_offsets(text).tolist() == theirs.token_offsets(text).tolist(), ascii(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entries", [300, 1500, 8000])
 def test_generated_texts(entries: int, two_as_text, full: bool) -> None:
     """A million texts in all, or a hundredth of that; others for every tokenizer."""
@@ -71,6 +72,7 @@ def test_generated_texts(entries: int, two_as_text, full: bool) -> None:
         assert_equal(two_as_text, block, offsets=number % 50 == 0)
 
 
+@pytest.mark.slow
 def test_every_character(two, full: bool) -> None:
     """Alone, between letters, and behind white space; the planes without letters only here and there."""
     step = 1 if full else 997
@@ -82,6 +84,7 @@ def test_every_character(two, full: bool) -> None:
         assert_equal(two, ["0".join(block), "0".join(f"x{it}x\t{it}" for it in block)], offsets=start % 6400 == 0)
 
 
+@pytest.mark.slow
 def test_every_composition(two) -> None:
     composed = [chr(code) for code in range(0xE000, 0x30000) if unicodedata.decomposition(chr(code))]
     composed += [chr(code) for code in range(0xD800) if unicodedata.decomposition(chr(code))]
@@ -343,6 +346,7 @@ def files_of(folder: Path) -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 def test_texts_of_a_folder(request: pytest.FixtureRequest) -> None:
     """Own texts: ``--texts FOLDER``, with the tokenizer of ``--tokenizer FILE`` or one of 8,000 entries."""
     folder, file = request.config.getoption("--texts"), request.config.getoption("--tokenizer")

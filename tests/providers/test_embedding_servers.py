@@ -96,6 +96,7 @@ passing = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     rows=texts,
@@ -138,6 +139,7 @@ def test_gemini_too(rows, faults, batch_size, dimensions):
         }
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     rows=st.lists(texts_of_one_line, min_size=1, max_size=20),
@@ -451,6 +453,7 @@ fault = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(faults=st.lists(fault, min_size=1, max_size=12), rows=st.lists(quiet_text, min_size=3, max_size=3))
 def test_keys_texts_and_vectors_are_never_told(faults, rows):

@@ -95,6 +95,7 @@ def test_nothing_is_sent_before_the_first_request(double):
 retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(faults=st.lists(retryable, max_size=4))
 def test_whatever_passes_by_itself_is_tried_again(faults):
@@ -248,6 +249,7 @@ any_fault = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(faults=st.lists(any_fault, min_size=3, max_size=3), text=quiet_text)
 def test_keys_and_texts_are_never_told(faults, text):

@@ -315,6 +315,7 @@ def test_nobody_waits_any_more(form):
 FAULTS = [echo(400), echo(401), echo(422), echo(500), echo(429), cut, raw(b"["), status(302), status(404)]
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.sampled_from(sorted(FORMS)), st.lists(st.sampled_from(FAULTS), min_size=3, max_size=3), st.booleans())
 def test_what_was_sent_is_in_no_message_and_no_log(name, faults, disorder):

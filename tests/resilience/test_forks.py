@@ -20,7 +20,6 @@ from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ModelError
 from semlex.models.local.forked import TorchProcess
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from tests.support import tiny_qwen3
 from tests.support.folders import CLIENTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
 
@@ -36,6 +35,8 @@ PATIENCE = 200
 
 @pytest.fixture(scope="module")
 def torch_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    from tests.support import tiny_qwen3  # torch comes with it
+
     folder = tiny_qwen3.write_embedder(tmp_path_factory.mktemp("forks") / "embedder")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32768}))
@@ -73,7 +74,14 @@ def refuses(found: list[str]) -> bool:
     return found[0].startswith("ModelError: this process was forked") and "spawn" in found[0]
 
 
-@pytest.mark.parametrize("way", ["os", "fork", "spawn"])
+def ways() -> Iterator[pytest.ParameterSet]:
+    """Every model in every way; importing torch in three processes takes long, so that most of it is for --full."""
+    for model in MODELS:
+        for way in ("os", "fork", "spawn"):
+            yield pytest.param(model, way, marks=pytest.mark.full if (model == "torch" and way != "fork") else ())
+
+
+@pytest.mark.parametrize(("model", "way"), ways(), indirect=["model"])
 def test_children_work_or_say_at_once_why_not(database_url: str, model: str, torch_model: str, way: str) -> None:
     first, *children, last = run(model, way, db_url=database_url)
     assert first == ["parent"]

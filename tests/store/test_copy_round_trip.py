@@ -200,10 +200,11 @@ def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+@pytest.mark.slow
 def test_lists_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
     """75,000 rows of all types and all arrays, with NULLs in none, some or all of a column."""
 
-    @settings(max_examples=5_000 if full else 50, deadline=None)
+    @settings(max_examples=5_000 if full else 20, deadline=None)
     @given(seed=st.integers(0, 2**32), space=st.sampled_from((0, 1, 1_000, 2**18)))
     def check(seed: int, space: int) -> None:
         source = random.Random(seed)
@@ -218,10 +219,11 @@ def integers(generator: np.random.Generator, bits: int, rows: int) -> Any:
     return generator.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), rows, dtype=np.int64)
 
 
+@pytest.mark.slow
 def test_arrays_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
     """The same through NumPy: a bulk load as it really is, 100,000 rows in all."""
 
-    @settings(max_examples=2_500 if full else 25, deadline=None)
+    @settings(max_examples=2_500 if full else 10, deadline=None)
     @given(seed=st.integers(0, 2**32), dimension=st.integers(1, 70), space=st.sampled_from((0, 5_000, 2**18)))
     def check(seed: int, dimension: int, space: int) -> None:
         generator, rows = np.random.default_rng(seed), 4_000

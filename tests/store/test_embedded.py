@@ -29,6 +29,8 @@ from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.slow
+
 CLIENT = """
 import os, sys, time
 from pathlib import Path

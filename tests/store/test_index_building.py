@@ -81,6 +81,7 @@ async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest
             connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
+@pytest.mark.slow
 async def test_a_build_takes_longer_than_the_roles_statements_may(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

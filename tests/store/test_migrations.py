@@ -101,13 +101,14 @@ def opening(url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("folder", OLD, ids=lambda folder: folder.name)
-def test_killed_while_it_migrates_beside_others(database_url: str, folder: Path) -> None:
+def test_killed_while_it_migrates_beside_others(database_url: str, folder: Path, full: bool) -> None:
     restore(database_url, folder)
     numbers = random.Random(7)
     with psycopg.connect(database_url, autocommit=True) as reader:
-        for _ in range(10):
+        for _ in range(20 if full else 3):
             workers = [opening(database_url) for _ in range(2)]
             for worker in workers:
                 assert worker.stdout is not None

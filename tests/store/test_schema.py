@@ -72,6 +72,7 @@ def role(server_url: str) -> Iterator[str]:
 # --- first use ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: str, full: bool) -> None:
     command = [sys.executable, str(FIRST_USE)]

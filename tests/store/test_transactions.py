@@ -343,6 +343,7 @@ async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatc
 # --- writers against each other -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["given vectors", "model", "no vectors", "deleting"])
 @pytest.mark.parametrize("size", [60, 500], ids=["by arrays", "by copy"])
 @pytest.mark.timeout(3600)
@@ -420,6 +421,7 @@ async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: s
     assert rows_of(database_url)["d3"] == ("changed", None)
 
 
+@pytest.mark.slow
 async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
     database_url: str, deadlocks: Deadlocks, full: bool
 ) -> None:

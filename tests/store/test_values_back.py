@@ -69,6 +69,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(values, min_size=1))
 @example([1e15, 1e16, -1e16, 1e22, 1e23, 1e300, sys.float_info.max, -sys.float_info.max, math.nextafter(1e16, 0)])
 @example([0.0, -0.0, 1.0, 1, 10**23, 2**53 + 1.0, 5e-324, sys.float_info.min, 1e-7, 0.1])
@@ -92,6 +93,7 @@ instants = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(instants, instants)
 @example(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC))
 @example(FIRST_EAST, FIRST_EAST.replace(year=9999))

@@ -11,7 +11,6 @@ from huggingface_hub import constants
 from semlex.embedding import static
 from semlex.models import files
 from semlex.models.local import device
-from tests.support import tiny_qwen3
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +29,14 @@ def put_into_cache(cache: Path, name: str, write: Callable[[Path], Path]) -> Non
 
 
 def write_embedder(folder: Path) -> Path:
+    from tests.support import tiny_qwen3  # torch comes with it
+
     return _with_all_positions(tiny_qwen3.write_embedder(folder))
 
 
 def write_reranker(folder: Path) -> Path:
+    from tests.support import tiny_qwen3
+
     return _with_all_positions(tiny_qwen3.write_reranker(folder))
 
 

@@ -14,7 +14,7 @@ import pytest
 from semlex.cli.app import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     Run = Callable[[tuple[str, ...], dict[str, str], Path], subprocess.CompletedProcess[str]]
@@ -32,7 +32,9 @@ def run_process(
     )
 
 
-def run_here(arguments: tuple[str, ...], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run_here(
+    arguments: tuple[str, ...], environment: Mapping[str, str] = os.environ, folder: Path | str = "."
+) -> subprocess.CompletedProcess[str]:
     """`semlex` in this process: what most tests want, and without half a second of imports and models."""
     streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
     code: Any = 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-import subprocess
-import sys
 
 import pytest
 from huggingface_hub import constants
@@ -17,6 +15,7 @@ from semlex.models.local import shared_weights
 from semlex.models.local.forward.reference import ReferenceForward
 from semlex.retriever.synchronous import SyncRetriever
 from tests.support import tiny_qwen3
+from tests.support.shell import run_here
 
 
 def with_all_positions(folder):
@@ -145,9 +144,7 @@ def test_with_a_torch_that_does_not_work(monkeypatch):
 
 
 def run(*arguments, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "semlex", "doctor", "models", *arguments], capture_output=True, text=True, check=False
-    )
+    done = run_here(("doctor", "models", *arguments))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -175,8 +172,7 @@ def test_a_server(database_url):
     assert set(found.keyword_engines) == {"pg_textsearch", "pg_search"}
     for name, remedy in found.keyword_engines.items():
         assert remedy.endswith(f"run: CREATE EXTENSION {name};")
-    arguments = ["doctor", "server", "--database", database_url, "--json"]
-    done = subprocess.run([sys.executable, "-m", "semlex", *arguments], capture_output=True, text=True, check=True)
+    done = run_here(("doctor", "server", "--database", database_url, "--json"))
     assert json.loads(done.stdout) == dataclasses.asdict(found)
 
 

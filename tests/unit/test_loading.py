@@ -424,6 +424,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 # A slow reader would run into the suite's own limit: the standard library's takes minutes for some of these.
 @pytest.mark.parametrize("piece", HOSTILE.split("|"))
 def test_the_time_is_proportional_to_the_length(piece: str) -> None:

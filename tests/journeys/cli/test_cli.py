@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.support.shell import Shell
 
 
+@pytest.mark.slow
 def test_index_search_status_drop(program: Shell) -> None:
     [report] = program.objects("index", "docs", "--collection", "handbook")
     assert (report["added"], report["failed"]) == (2, 0)
@@ -129,6 +130,7 @@ def test_brackets_in_messages_are_shown(shell: Shell) -> None:
     assert "Keys [old]" in shell("search", "old key").stdout
 
 
+@pytest.mark.slow
 def test_settings_file_and_environment(program: Shell) -> None:
     (program.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
     program("index", "docs")
@@ -139,6 +141,7 @@ def test_settings_file_and_environment(program: Shell) -> None:
     assert names == {"from_file", "from_environment"}
 
 
+@pytest.mark.slow
 def test_without_a_server_the_embedded_one_runs(program: Shell, open_folder: Path) -> None:
     del program.environment["DATABASE_URL"]
     program.environment["SEMLEX_DATA_DIR"] = str(open_folder)

@@ -58,6 +58,7 @@ def test_every_kind_of_error_has_its_code(error: SemlexError, code: int) -> None
     assert f"\n{code:5}  " in EXIT_CODES
 
 
+@pytest.mark.slow
 def test_codes_as_a_script_sees_them(program: Shell) -> None:
     program("index", "docs", "--model", "none")
     program("search", "key", "--deadline", "0.0000001", code=7)
@@ -218,6 +219,7 @@ INTERRUPT = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [
@@ -236,6 +238,7 @@ def test_ctrl_c_while_modules_are_loaded(program: Shell, tmp_path: Path, name: s
     assert "Error" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
     for options in ("", "--json"):

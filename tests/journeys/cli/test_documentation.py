@@ -35,6 +35,7 @@ def examples() -> list[pytest.ParameterSet]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", examples())
 def test_example_runs(example: str, open_folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
     make_server_folder(open_folder / "postgres")
@@ -45,6 +46,7 @@ def test_example_runs(example: str, open_folder: Path, make_server_folder: Calla
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_demonstration_finds_what_it_imports() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import demo.__main__"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -127,6 +129,7 @@ def consoles() -> list[pytest.ParameterSet]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", consoles())
 def test_commands_run_as_they_are_shown(lines: list[str], shell: Shell) -> None:
     (shell.folder / "src").mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,7 @@ from tests.support.shell import run_here
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
 SECRET = "hunter2"  # noqa: S105 - a text
 URL = f"postgresql://user:{SECRET}@db.example/name"
@@ -57,7 +57,7 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def semlex(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = run_here(arguments, os.environ | {"COLUMNS": "400"}, Path.cwd())
+    done = run_here(arguments, os.environ | {"COLUMNS": "400"})
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done
@@ -297,6 +297,7 @@ def test_what_is_said_is_refused_where_it_disagrees_and_what_is_set_is_a_default
     assert "french" in refused
 
 
+@pytest.mark.slow
 def test_a_model_of_the_environment_is_for_new_collections(
     folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,7 @@ def test_the_corpus_is_read_before_anything_is_opened(
     assert "kept" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("texts", "queries", "kept"), [(20_000, 1, False), (1, 20_000, True)])
 def test_an_interrupted_run_leaves_what_is_whole(
     semlex: Any, environment: dict[str, str], tmp_path: Path, *, texts: int, queries: int, kept: bool

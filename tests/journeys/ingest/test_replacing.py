@@ -249,6 +249,7 @@ class Store(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+@pytest.mark.slow
 def test_every_sequence_of_writes_is_as_with_a_dictionary(database_url: str, full: bool) -> None:
     Store.url = database_url
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

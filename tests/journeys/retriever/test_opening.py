@@ -48,6 +48,7 @@ def test_one_retriever_in_several_event_loops(database_url: str) -> None:
         asyncio.run(use())
 
 
+@pytest.mark.slow
 async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
     folder = open_folder / "server"
     async with PostgreSQLRetriever(None, "none", use_reranking=False, data_folder=str(folder)) as retriever:
@@ -66,6 +67,7 @@ def test_an_empty_address_or_folder_is_refused(arguments: dict[str, Any], messag
         PostgreSQLRetriever(embedding_model="none", use_reranking=False, **arguments)
 
 
+@pytest.mark.slow
 async def test_the_server_is_let_go_although_the_pool_does_not_close(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +92,7 @@ def wait_for_server(folder: Path) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 async def test_a_start_that_is_cancelled_leaves_no_server(
     open_folder: Path, make_server_folder: Callable[[Path], Path]
 ) -> None:

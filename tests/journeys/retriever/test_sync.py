@@ -130,6 +130,7 @@ def program(url: str, *lines: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["", "sys.exit()", "retriever = None", "1 / 0"])
 def test_leaving_without_closing_says_nothing(database_url: str, way: str) -> None:
     with program(
@@ -145,6 +146,7 @@ def test_leaving_without_closing_says_nothing(database_url: str, way: str) -> No
     assert "ZeroDivisionError" in said or said == ""
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_quietly(database_url: str, tmp_path: Path) -> None:
     for number in range(500):
         (tmp_path / f"{number}.md").write_text(f"# {number}\n\n" + "A sentence of some words. " * 200)

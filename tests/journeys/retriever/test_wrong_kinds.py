@@ -7,6 +7,8 @@ import math
 import random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import semlex
 from semlex import Client, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import SemlexError
@@ -207,6 +209,7 @@ def test_value_classes(full: bool) -> None:
     assert not report(wrong), "\n" + report(wrong)
 
 
+@pytest.mark.slow
 def test_constructors(database_url: str, full: bool) -> None:
     wrong = {}
     for name, argument, kind in cases(of_constructor, full=full):

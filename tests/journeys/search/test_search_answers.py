@@ -53,6 +53,7 @@ def plain_coverage(texts: dict[str, list[str]], query: list[str]) -> dict[str, f
     return {name: sum(idf[word] for word in query if word in text) / sum(idf.values()) for name, text in texts.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), min_size=1, max_size=8),

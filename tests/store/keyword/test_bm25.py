@@ -39,6 +39,7 @@ ids = st.integers(0, 30).map(str)
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(
@@ -72,6 +73,7 @@ writes = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.one_of(searches, writes), min_size=2, max_size=14))
 async def test_what_is_remembered_is_as_exact_as_what_is_read(empty_database_url: str, steps: list[Any]) -> None:

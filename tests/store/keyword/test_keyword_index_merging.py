@@ -102,6 +102,7 @@ def test_packing_ends_with_nothing_that_fits_together(sizes: list[int]) -> None:
     assert len(smallest) < 2 or sum(smallest) > SEGMENT_CHUNKS
 
 
+@pytest.mark.slow
 def test_single_rows_are_rewritten_once_a_tier() -> None:
     store = Store()
     rows = 70_000
@@ -137,6 +138,7 @@ def test_rows_are_rewritten_a_few_times_whatever_the_batches(seed: int) -> None:
 # --- merging --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_single_additions_are_merged_as_they_come(database_url: str) -> None:
     async with bm25(database_url) as retriever:
         for number in range(70):

@@ -63,6 +63,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, small=st.sampled_from([0, 3, 64]), embedder=st.booleans())
 async def test_the_index_is_that_of_the_texts(
