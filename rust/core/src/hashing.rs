@@ -1,8 +1,6 @@
-//! Identities of rows, which tell what must be equal for two rows to be the same; and places of words in tables.
+//! Identities of rows, which tell what must be equal for two rows to be the same; and hash maps of words.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
@@ -37,35 +35,6 @@ pub(crate) type WordState = foldhash::fast::RandomState;
 
 /// A map by word.
 pub(crate) type WordMap<K, V> = HashMap<K, V, WordState>;
-
-/// The lower and the upper half of 16 bytes.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "halves are wanted")]
-pub(crate) fn halves(bytes: u128) -> (u64, u64) {
-    (bytes as u64, (bytes >> 64) as u64)
-}
-
-/// A hash of 16 bytes for a table in memory, of which any bits may be used.
-///
-/// The halves of a product, folded: every bit moves all others.
-#[inline]
-pub(crate) fn table_hash((lower, upper): (u64, u64), seed: (u64, u64)) -> u64 {
-    let (low, high) = halves(u128::from(lower ^ seed.0) * u128::from(upper ^ seed.1));
-    low ^ high
-}
-
-/// A seed of [`table_hash`] for a table in which a collision costs nothing: odd numbers without a pattern (those of
-/// wyhash and of the golden ratio).
-pub(crate) const FIXED_SEED: (u64, u64) = (0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03);
-
-/// A seed of [`table_hash`] that nobody can foresee, the same as long as the process runs.
-pub(crate) fn process_seed() -> (u64, u64) {
-    static SEED: LazyLock<(u64, u64)> = LazyLock::new(|| {
-        let random = || RandomState::new().build_hasher().finish();
-        (random(), random())
-    });
-    *SEED
-}
 
 #[cfg(test)]
 mod tests {

@@ -19,6 +19,7 @@ pub mod hashing;
 pub mod json;
 pub mod keyword;
 pub mod pgcopy;
+mod short_string;
 pub mod tokenizer;
 pub mod unit;
 pub mod validate;

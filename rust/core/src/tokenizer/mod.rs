@@ -292,7 +292,7 @@ impl Tokenizer {
         memory: &mut Memory,
         sink: &mut impl Sink<'a>,
     ) {
-        let key = words::packed(text, start, end);
+        let key = words::short(text, start, end);
         if let Some(found) = key.and_then(|key| memory.recent.get(key)) {
             sink.tokens(found.ids());
             return;

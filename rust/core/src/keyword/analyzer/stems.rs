@@ -2,51 +2,20 @@
 
 use std::cell::RefCell;
 
-use crate::hashing::{FIXED_SEED, halves, table_hash};
+use crate::short_string::{FIXED_SEED, ShortString};
 
-/// Longest word that is remembered, and longest stem.
-const LONGEST: usize = 14;
-
-/// Each has one place in which it may stand; 1 MiB a thread that analyses.
-const PLACES: u64 = 1 << 15;
+/// Each has one place in which it may stand; 1.25 MiB a thread that analyses.
+const PLACES: usize = 1 << 15;
 
 thread_local! {
-    static STEMS: RefCell<Vec<(Word, Word)>> = const { RefCell::new(Vec::new()) };
+    static STEMS: RefCell<Vec<Remembered>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A short word, its length and its language; the default is none.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Word(u128);
-
-impl Word {
-    fn new(word: &str, language: u8) -> Option<Self> {
-        if word.is_empty() || word.len() > LONGEST {
-            return None;
-        }
-        let mut bytes = [0; 16];
-        let [text @ .., length, tag] = &mut bytes;
-        text.get_mut(..word.len())?.copy_from_slice(word.as_bytes());
-        *length = u8::try_from(word.len()).ok()?;
-        *tag = language;
-        Some(Self(u128::from_le_bytes(bytes)))
-    }
-
-    /// Takes the place of what stands in `letters` from `start` on.
-    fn write(self, letters: &mut String, start: usize) {
-        let bytes = self.0.to_le_bytes();
-        let [word @ .., length, _] = &bytes;
-        let word = word.get(..usize::from(*length));
-        letters.truncate(start);
-        letters.push_str(
-            word.and_then(|it| str::from_utf8(it).ok())
-                .unwrap_or_default(),
-        );
-    }
-
-    /// Where it may stand.
-    fn place(self) -> usize {
-        usize::try_from(table_hash(halves(self.0), FIXED_SEED) % PLACES).unwrap_or(0)
-    }
+#[derive(Clone, Copy, Default)]
+struct Remembered {
+    word: ShortString,
+    stem: ShortString,
+    language: u8,
 }
 
 /// Makes the word at the end of `letters`, from `start` on, its stem. That is looked for among those of this thread
@@ -57,31 +26,40 @@ pub(super) fn remembered(
     language: u8,
     stem: impl FnOnce(&str) -> Option<String>,
 ) {
-    let word = letters.get(start..).unwrap_or_default();
-    let key = Word::new(word, language);
-    if let Some(key) = key {
-        let known = STEMS.with_borrow(|stems| stems.get(key.place()).copied());
-        if let Some((known, stem)) = known
-            && known == key
-        {
-            if stem != key {
-                stem.write(letters, start);
-            }
-            return;
+    let text = letters.get(start..).unwrap_or_default();
+    let word = ShortString::new(text.as_bytes());
+    let seed = (FIXED_SEED.0 ^ u64::from(language), FIXED_SEED.1);
+    let place = word.map(|word| word.place(seed, PLACES));
+    if let (Some(word), Some(place)) = (word, place)
+        && let Some(known) = STEMS.with_borrow(|stems| stems.get(place).copied())
+        && known.word == word
+        && known.language == language
+    {
+        if known.stem != word {
+            let (bytes, length) = known.stem.bytes();
+            let stem = bytes.get(..length).map(str::from_utf8);
+            letters.truncate(start);
+            letters.push_str(stem.and_then(Result::ok).unwrap_or_default());
         }
+        return;
     }
-    if let Some(stem) = stem(word) {
+    if let Some(stem) = stem(text) {
         letters.truncate(start);
         letters.push_str(&stem);
     }
     let stem = letters.get(start..).unwrap_or_default();
-    if let (Some(key), Some(value)) = (key, Word::new(stem, language)) {
+    if let (Some(word), Some(place), Some(stem)) = (word, place, ShortString::new(stem.as_bytes()))
+    {
         STEMS.with_borrow_mut(|stems| {
             if stems.is_empty() {
-                *stems = vec![Default::default(); usize::try_from(PLACES).unwrap_or(0)];
+                *stems = vec![Remembered::default(); PLACES];
             }
-            if let Some(place) = stems.get_mut(key.place()) {
-                *place = (key, value);
+            if let Some(room) = stems.get_mut(place) {
+                *room = Remembered {
+                    word,
+                    stem,
+                    language,
+                };
             }
         });
     }

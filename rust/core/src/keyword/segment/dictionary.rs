@@ -4,10 +4,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use crate::hashing::{WordState, halves, process_seed, table_hash};
-
-/// Longest word whose bytes and length fit 16 bytes.
-const LONGEST_SHORT: usize = 15;
+use crate::hashing::WordState;
+use crate::short_string::{Seed, ShortString, process_seed};
 
 /// No number of a word.
 pub(crate) const UNSEEN: u32 = u32::MAX;
@@ -18,10 +16,10 @@ const FEWEST_PLACES: usize = 256;
 /// A number for each of many byte strings.
 pub(crate) struct Dictionary {
     /// Random: who writes the texts must not be able to choose words that collide.
-    seed: (u64, u64),
+    seed: Seed,
     state: WordState,
     /// Short words: open addressing, places a power of two, at most half of them taken. One look at memory finds one.
-    short: Vec<(Short, u32)>,
+    short: Vec<(ShortString, u32)>,
     shorts: usize,
     long: HashTable<Long>,
     bytes: Vec<u8>,
@@ -32,53 +30,6 @@ struct Long {
     start: u32,
     end: u32,
     number: u32,
-}
-
-/// A short word's bytes, and behind them its length and 1; the default is no word.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Short {
-    first: u64,
-    last: u64,
-}
-
-impl Short {
-    fn new(word: &[u8]) -> Option<Self> {
-        let mut bytes = [0; 16];
-        bytes
-            .get_mut(..word.len().min(LONGEST_SHORT + 1))?
-            .copy_from_slice(word.get(..word.len().min(LONGEST_SHORT + 1))?);
-        (word.len() <= LONGEST_SHORT).then(|| Self::of(u128::from_le_bytes(bytes), word.len()))
-    }
-
-    /// The word from `start` to `end` of a text that goes on for 16 bytes from there.
-    #[inline]
-    fn inside(text: &[u8], start: usize, end: usize) -> Option<Self> {
-        let length = end.checked_sub(start)?;
-        if length > LONGEST_SHORT {
-            return None;
-        }
-        // Words differ in length without a pattern, so that telling lengths apart costs more than masking 16 bytes.
-        let window = text.get(start..)?.first_chunk()?;
-        let word = u128::from_le_bytes(*window) & ((1 << (8 * length)) - 1);
-        Some(Self::of(word, length))
-    }
-
-    #[inline]
-    fn of(bytes: u128, length: usize) -> Self {
-        let all = bytes | (length as u128 + 1) << 120;
-        let (first, last) = halves(all);
-        Self { first, last }
-    }
-
-    /// Where to look first in a table of so many places.
-    #[inline]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "it is below the number of places"
-    )]
-    fn place(self, seed: (u64, u64), mask: usize) -> usize {
-        (table_hash((self.first, self.last), seed) & mask as u64) as usize
-    }
 }
 
 impl Default for Dictionary {
@@ -97,7 +48,7 @@ impl Default for Dictionary {
 impl Dictionary {
     /// The number of a word.
     pub(crate) fn find(&self, word: &[u8]) -> Option<u32> {
-        match Short::new(word) {
+        match ShortString::new(word) {
             Some(short) => self.find_short(short),
             None => self.find_long(word),
         }
@@ -108,28 +59,27 @@ impl Dictionary {
     /// Nothing that follows in the caller has to wait for memory, so that it can ask for several words at once.
     #[inline]
     pub(crate) fn glance(&self, text: &[u8], start: usize, end: usize) -> u32 {
-        let Some(short) = Short::inside(text, start, end) else {
+        let Some(short) = ShortString::inside(text, start, end) else {
             return UNSEEN;
         };
-        let place = short.place(self.seed, self.short.len().wrapping_sub(1));
+        let place = short.place(self.seed, self.short.len());
         match self.short.get(place) {
             Some((found, number)) => {
-                let same = ((found.first ^ short.first) | (found.last ^ short.last)) == 0;
-                std::hint::select_unpredictable(same, *number, UNSEEN)
+                std::hint::select_unpredictable(found.equals(short), *number, UNSEEN)
             }
             None => UNSEEN,
         }
     }
 
-    fn find_short(&self, short: Short) -> Option<u32> {
+    fn find_short(&self, short: ShortString) -> Option<u32> {
         let mask = self.short.len().wrapping_sub(1);
-        let mut place = short.place(self.seed, mask);
+        let mut place = short.place(self.seed, self.short.len());
         loop {
             let (found, number) = self.short.get(place)?;
             if *found == short {
                 return Some(*number);
             }
-            if *found == Short::default() {
+            if *found == ShortString::default() {
                 return None;
             }
             place = (place + 1) & mask;
@@ -148,7 +98,7 @@ impl Dictionary {
         let start = u32::try_from(self.bytes.len()).ok()?;
         let end = u32::try_from(self.bytes.len() + word.len()).ok()?;
         self.bytes.extend_from_slice(word);
-        if let Some(short) = Short::new(word) {
+        if let Some(short) = ShortString::new(word) {
             if self.shorts * 2 >= self.short.len() {
                 self.grow();
             }
@@ -169,7 +119,7 @@ impl Dictionary {
         let places = (self.short.len() * 2).max(FEWEST_PLACES);
         let before = std::mem::replace(&mut self.short, vec![Default::default(); places]);
         for entry in before {
-            if entry.0 != Short::default() {
+            if entry.0 != ShortString::default() {
                 put(&mut self.short, self.seed, entry);
             }
         }
@@ -183,17 +133,17 @@ impl Dictionary {
     /// Bytes of memory, about.
     pub(crate) fn memory(&self) -> usize {
         self.bytes.capacity()
-            + self.short.capacity() * size_of::<(Short, u32)>()
+            + self.short.capacity() * size_of::<(ShortString, u32)>()
             + self.long.capacity() * size_of::<Long>()
     }
 }
 
 /// Writes an entry to the first free place; there is one.
-fn put(table: &mut [(Short, u32)], seed: (u64, u64), entry: (Short, u32)) {
+fn put(table: &mut [(ShortString, u32)], seed: Seed, entry: (ShortString, u32)) {
     let mask = table.len().wrapping_sub(1);
-    let mut place = entry.0.place(seed, mask);
+    let mut place = entry.0.place(seed, table.len());
     while let Some(found) = table.get_mut(place) {
-        if found.0 == Short::default() {
+        if found.0 == ShortString::default() {
             *found = entry;
             return;
         }
@@ -209,12 +159,11 @@ fn stored(bytes: &[u8], start: u32, end: u32) -> &[u8] {
 mod tests {
     #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-    use std::collections::{HashMap, HashSet};
+    use std::collections::HashMap;
 
     use proptest::prelude::*;
 
-    use super::{Dictionary, Short, UNSEEN};
-    use crate::hashing::table_hash;
+    use super::{Dictionary, UNSEEN};
 
     proptest! {
         #[test]
@@ -248,24 +197,5 @@ mod tests {
             let seen = dictionary.glance(text.as_bytes(), 0, word.len()) == 7;
             prop_assert_eq!(seen, word.len() <= 15 && text.len() >= 16);
         }
-    }
-
-    /// Words that were chosen to collide under a seed that is known do not under that of a process.
-    #[test]
-    fn places_cannot_be_chosen() {
-        let known = (0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03);
-        let short = |number: u32| Short::new(format!("w{number}").as_bytes()).unwrap();
-        let chosen = |it: &Short| table_hash((it.first, it.last), known).trailing_zeros() >= 10;
-        let chosen: Vec<_> = (0..400_000).map(short).filter(chosen).collect();
-        assert!(chosen.len() > 200);
-        let seed = Dictionary::default().seed;
-        assert_eq!(seed, Dictionary::default().seed);
-        let places: HashSet<_> = chosen.iter().map(|it| it.place(seed, 1023)).collect();
-        assert!(places.len() > 100, "{} places", places.len());
-        // Nor does a table of 32-bit places put all words into the first.
-        let folded: HashSet<_> = (0..1_000)
-            .map(|number| short(number).place(seed, 15))
-            .collect();
-        assert_eq!(folded.len(), 16);
     }
 }
