@@ -27,7 +27,7 @@ pub fn unit_rows(values: &[f32], width: usize, wanted: usize) -> Result<Vec<f32>
     let mut unit = Vec::with_capacity(values.len() / width * wanted);
     for row in values.chunks_exact(width) {
         let kept = row.get(..wanted).unwrap_or_default();
-        let norm = squares(kept).sqrt();
+        let norm = sum_of_squares(kept).sqrt();
         let norm = if norm == 0.0 { 1.0 } else { norm };
         #[allow(
             clippy::cast_possible_truncation,
@@ -41,15 +41,15 @@ pub fn unit_rows(values: &[f32], width: usize, wanted: usize) -> Result<Vec<f32>
     Ok(unit)
 }
 
-/// Eight sums side by side, which the processor adds at once.
-fn squares(values: &[f32]) -> f64 {
+/// Eight sums side by side: one alone would wait for each addition before the next.
+pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
+    let square = |&value: &f32| f64::from(value) * f64::from(value);
     let (blocks, rest) = values.as_chunks::<8>();
     let mut sums = [0.0; 8];
     for block in blocks {
-        for (sum, &value) in sums.iter_mut().zip(block) {
-            *sum += f64::from(value) * f64::from(value);
+        for (sum, value) in sums.iter_mut().zip(block) {
+            *sum += square(value);
         }
     }
-    let rest: f64 = rest.iter().map(|&value| f64::from(value).powi(2)).sum();
-    sums.iter().sum::<f64>() + rest
+    sums.iter().sum::<f64>() + rest.iter().map(square).sum::<f64>()
 }

@@ -6,6 +6,7 @@ use half::vec::HalfFloatVecExt;
 
 use crate::fault::{Code, Fault};
 use crate::pgcopy::{MAX_DIMENSIONS, half_refused, not_finite, timestamp as shifted};
+use crate::unit::sum_of_squares;
 
 /// Bytes of an id: a B-tree key ends at 2,704 bytes, and a chunk's key holds more than its id.
 pub const MAX_ID_BYTES: usize = 512;
@@ -126,22 +127,6 @@ fn half_length(values: &[f32]) -> Option<Fault> {
     } else {
         Some(half_refused(values))
     }
-}
-
-/// Eight sums side by side: one alone would wait for each addition before the next.
-fn sum_of_squares(values: &[f32]) -> f64 {
-    let (eights, rest) = values.as_chunks::<8>();
-    let mut sums = [0.0_f64; 8];
-    for eight in eights {
-        for (sum, &value) in sums.iter_mut().zip(eight) {
-            *sum += f64::from(value) * f64::from(value);
-        }
-    }
-    sums.iter().sum::<f64>()
-        + rest
-            .iter()
-            .map(|&value| f64::from(value) * f64::from(value))
-            .sum::<f64>()
 }
 
 /// Rules of an instant in microseconds since 1970: Postgres takes the largest values for infinity, silently, and stores
