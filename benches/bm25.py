@@ -89,19 +89,19 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     a_million(bench, corpus, queries)
 
 
-def collection_of(lexical: str) -> str:
+def collection_of(keyword: str) -> str:
     """The collection with that engine; names of engines alone may be reserved."""
-    return f"with_{lexical}"
+    return f"with_{keyword}"
 
 
-def retriever(url: str, lexical: str, **options: Any) -> PostgreSQLRetriever:
+def retriever(url: str, keyword: str, **options: Any) -> PostgreSQLRetriever:
     """A retriever on the collection of that engine, without models."""
-    return PostgreSQLRetriever(url, "none", "none", collection=collection_of(lexical), lexical=lexical, **options)
+    return PostgreSQLRetriever(url, "none", "none", collection=collection_of(keyword), keyword=keyword, **options)
 
 
-def opened(url: str, lexical: str) -> AbstractAsyncContextManager[KeywordLeg]:
+def opened(url: str, keyword: str) -> AbstractAsyncContextManager[KeywordLeg]:
     """The leg of the collection of that engine."""
-    return KeywordLeg.opened(url, collection_of(lexical))
+    return KeywordLeg.opened(url, collection_of(keyword))
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
@@ -139,21 +139,21 @@ class Measurement:
         """What the answers should be."""
         return PlainBm25(self.texts, [query for own in self.queries.values() for query in own])
 
-    async def load(self, lexical: str) -> float:
+    async def load(self, keyword: str) -> float:
         """Loads all chunks, without vectors, with the indexes that so many make necessary; seconds."""
         started = time.perf_counter()
         with keyword_load.timed_merging() as merging:
-            await self._load(lexical)
+            await self._load(keyword)
         seconds = time.perf_counter() - started
-        print(f"  {self.prefix}{lexical}: loaded {len(self.texts) / seconds:,.0f} chunks/s", flush=True)
-        if lexical == ENGINE:
+        print(f"  {self.prefix}{keyword}: loaded {len(self.texts) / seconds:,.0f} chunks/s", flush=True)
+        if keyword == ENGINE:
             share = 100 * sum(merging) / seconds
             self.bench.at_most(f"{self.prefix}load of texts, time merging", share, unit="%", bar=None)
         vacuum(self.url)
         return seconds
 
-    async def _load(self, lexical: str) -> None:
-        async with retriever(self.url, lexical, bulk=BulkIngestConfig(build_indexes=False)) as target:
+    async def _load(self, keyword: str) -> None:
+        async with retriever(self.url, keyword, bulk=BulkIngestConfig(build_indexes=False)) as target:
             for start in range(0, len(self.texts), LOADED_AT_ONCE):
                 part = enumerate(self.texts[start : start + LOADED_AT_ONCE], start)
                 await target.add_documents([Document(text, id=str(number)) for number, text in part])
@@ -270,7 +270,7 @@ class Measurement:
 
 def index_of(leg: KeywordLeg) -> KeywordIndex:
     """The keyword index of an open collection."""
-    index = leg.collection.lexical.index
+    index = leg.collection.keyword.index
     assert index is not None
     return index
 
@@ -282,8 +282,8 @@ def against_extension(measure: Measurement, runner: asyncio.Runner, programs: Pa
         return
     queries = measure.queries["question"]
 
-    async def seconds(url: str, lexical: str) -> list[float]:
-        async with opened(url, lexical) as leg:
+    async def seconds(url: str, keyword: str) -> list[float]:
+        async with opened(url, keyword) as leg:
             for query in queries:
                 await leg.ask(query)
             return [(await leg.ask(query)).seconds for query in queries]

@@ -96,7 +96,7 @@ class Loader:
     def retriever(self) -> PostgreSQLRetriever:
         """A retriever on a new collection."""
         return PostgreSQLRetriever(
-            self.url, "none", "none", collection=next(self._names), lexical="none", bulk=NO_INDEXES
+            self.url, "none", "none", collection=next(self._names), keyword="none", bulk=NO_INDEXES
         )
 
     def timed(self, work: Callable[[PostgreSQLRetriever], Any], *, seed_row: bool = False) -> float:

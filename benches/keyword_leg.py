@@ -78,7 +78,7 @@ class KeywordLeg:
 
         async def work(snapshot: Snapshot) -> Answer:
             started = time.perf_counter()
-            leg = self.collection.lexical.leg(self.collection.names, query, limit, parse_filters(None))
+            leg = self.collection.keyword.leg(self.collection.names, query, limit, parse_filters(None))
             assert leg is not None
             result = (await run_legs(snapshot, [leg])).results["keyword"]
             seconds = time.perf_counter() - started

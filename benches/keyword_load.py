@@ -52,11 +52,11 @@ class Loads:
         self.vectors = np.random.default_rng(1).normal(size=(len(texts), DIMENSIONS)).astype(np.float32)
         self._numbers = itertools.count()
 
-    async def seconds(self, lexical: str, work: Callable[[PostgreSQLRetriever], Awaitable[None]]) -> float:
+    async def seconds(self, keyword: str, work: Callable[[PostgreSQLRetriever], Awaitable[None]]) -> float:
         """Seconds of `work` on a new collection, set-up and clean-up apart."""
         name = f"load_{next(self._numbers)}"
         async with PostgreSQLRetriever(
-            self.url, "none", "none", collection=name, lexical=lexical, bulk=NO_INDEXES
+            self.url, "none", "none", collection=name, keyword=keyword, bulk=NO_INDEXES
         ) as retriever:
             # The table for vectors exists before the clock starts.
             await retriever.add_documents([Document("first", id="first")], self.vectors[:1])
@@ -78,12 +78,12 @@ class Loads:
         shares = []
         with timed_merging() as merging:
             for number in range(runs + 1):
-                for lexical in list(times)[:: -1 if number % 2 else 1]:
+                for keyword in list(times)[:: -1 if number % 2 else 1]:
                     merging.clear()
-                    seconds = await self.seconds(lexical, add)
+                    seconds = await self.seconds(keyword, add)
                     if number:
-                        times[lexical].append(seconds)
-                        shares += [sum(merging) / seconds] if lexical == "bm25" else []
+                        times[keyword].append(seconds)
+                        shares += [sum(merging) / seconds] if keyword == "bm25" else []
         name = "load of 1024-d, vs no keyword index"
         bench.speed(name, times["bm25"], times["none"], amount=len(documents), unit="rows/s", bar=WITH_INDEX_BAR)
         bench.at_most("  of its time, merging", 100 * float(np.median(shares)), unit="%", bar=None)

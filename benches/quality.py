@@ -129,7 +129,7 @@ async def ours(
 ) -> tuple[Report, np.ndarray | None]:
     """Both legs and the default fusion; and the keyword leg for queries typed without accents, where there are any."""
     async with PostgreSQLRetriever(
-        url, embedder, "none", collection="quality", language=language, lexical=ENGINE
+        url, embedder, "none", collection="quality", language=language, keyword=ENGINE
     ) as retriever:
         try:
             await retriever.add_documents(documents)

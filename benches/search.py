@@ -133,7 +133,7 @@ async def fill(server: EmbeddedServer, corpus: Corpus, texts: Sequence[str], vec
 def open_retriever(url: str) -> PostgreSQLRetriever:
     """The collection, without a model."""
     return PostgreSQLRetriever(
-        url, "none", "none", collection=COLLECTION, lexical=ENGINE, bulk=BulkIngestConfig(build_indexes=False)
+        url, "none", "none", collection=COLLECTION, keyword=ENGINE, bulk=BulkIngestConfig(build_indexes=False)
     )
 
 

@@ -229,7 +229,7 @@ class DamagedSegmentError(StoreError):
     def __init__(self, segment_id: str, what: str) -> None:
         super().__init__(
             f"segment {segment_id} of the keyword index is damaged ({what}); rebuild the index from the texts with: "
-            "semlex reindex --lexical"
+            "semlex reindex --keyword"
         )
         self.segment_id = segment_id
 

@@ -98,12 +98,12 @@ class OpenCollection:
             CollectionNotFoundError: The collection is not there any more.
         """
         found = await open_collection(self.database, self.info.names, None, create=False)
-        self.info = replace(found, lexical=self.info.lexical)
+        self.info = replace(found, keyword=self.info.keyword)
 
     async def renew(self) -> None:
         """Reads again what there is where the caller's rollback may have undone what his transaction made."""
         if self._may_be_undone and (found := await find_collection(self.database, self.info.names)):
-            self.info = replace(found, lexical=self.info.lexical)
+            self.info = replace(found, keyword=self.info.keyword)
 
     async def ensure_version(self, wanted: EmbeddingVersion) -> None:
         """Makes sure that the collection can hold such vectors.

@@ -30,7 +30,7 @@ MAX_CHUNK_TOKENS = 2000
 
 KINDS: dict[str, type] = {
     "language": str,
-    "lexical": str,
+    "keyword": str,
     "stop_words": bool,
     "distance": str,
     "vector_storage": str,
@@ -45,7 +45,7 @@ MODEL_KINDS: dict[str, type] = {"embedding_model": str, "dimensions": int}
 
 BUILT_IN: dict[str, Any] = {
     "language": "english",
-    "lexical": "bm25",
+    "keyword": "bm25",
     "stop_words": True,
     "distance": "cosine",
     "vector_storage": "vector",
@@ -85,7 +85,7 @@ class CollectionSettings:
     Attributes:
         distance: cosine, l2 or inner_product.
         language: Text-search language, a Snowball name such as ``english``.
-        lexical_engine: ``bm25``, ``tsvector``, ``tsvector_cd``, ``pg_textsearch``, ``pg_search`` or ``none``.
+        keyword_engine: ``bm25``, ``tsvector``, ``tsvector_cd``, ``pg_textsearch``, ``pg_search`` or ``none``.
         token_counter: Name of what counts tokens.
         with_context: Whether titles and heading path are analysed and embedded with the text.
         stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
@@ -95,7 +95,7 @@ class CollectionSettings:
 
     distance: DistanceName = "cosine"
     language: str = "english"
-    lexical_engine: str = "bm25"
+    keyword_engine: str = "bm25"
     token_counter: str = UNICODE_WORDS
     with_context: bool = True
     stop_words: bool = True
@@ -113,7 +113,7 @@ class CollectionOptions:
 
     Attributes:
         language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
-        lexical: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
+        keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
             extension which the server has: ``pg_textsearch``, ``pg_search``.
         stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
         distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
@@ -128,7 +128,7 @@ class CollectionOptions:
     """
 
     language: str | None = None
-    lexical: str | None = None
+    keyword: str | None = None
     stop_words: bool | None = None
     distance: DistanceName | None = None
     vector_storage: StorageName | None = None
@@ -192,7 +192,7 @@ class WantedOptions:
         return CollectionSettings(
             distance=self.wanted("distance"),
             language=self.wanted("language"),
-            lexical_engine=self.wanted("lexical"),
+            keyword_engine=self.wanted("keyword"),
             with_context=self.wanted("with_context"),
             stop_words=self.wanted("stop_words"),
         )

@@ -28,7 +28,7 @@ WRITERS, SEARCHERS = 4, 2
 
 
 def bm25(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, lexical="bm25", collection="words", **options)
+    return PostgreSQLRetriever(url, "none", use_reranking=False, keyword="bm25", collection="words", **options)
 
 
 class Together:
@@ -47,7 +47,7 @@ class Together:
             tasks = [self._again("write", self._write(retriever, seed)) for seed in range(WRITERS)]
             tasks.append(self._again("delete", self._delete(retriever)))
             tasks.append(self._again("merge", retriever.optimize))
-            tasks.append(self._again("rebuild", retriever.reindex_lexical))
+            tasks.append(self._again("rebuild", retriever.reindex_keyword))
             tasks += [self._search(seed) for seed in range(SEARCHERS)]
             await asyncio.gather(*tasks)
 
@@ -108,7 +108,7 @@ async def test_everybody_at_once(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     check_index(database_url)
     async with bm25(database_url) as retriever:
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         await retriever.optimize()
     assert check_index(database_url)["tombstones"] == 0
 

@@ -172,7 +172,7 @@ async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
         assert await primary.optimize() > 0
         assert "hnsw_1" in await primary.create_index()
         await compare(pair, "answers")
-        assert (await primary.reindex_lexical()).generation == 2
+        assert (await primary.reindex_keyword()).generation == 2
         await compare(pair, "answers")
 
 
@@ -188,7 +188,7 @@ async def test_a_standby_refuses_writes(pair: Pair) -> None:
                 lambda: standby.index(Path(__file__)),
                 standby.create_index,
                 standby.optimize,
-                standby.reindex_lexical,
+                standby.reindex_keyword,
                 standby.embed_missing,
                 standby.drop_collection,
             ):
@@ -249,7 +249,7 @@ class Following:
                     if turn % 4 == 0:
                         await primary.optimize()
                     if turn % 10 == 5:
-                        await primary.reindex_lexical()
+                        await primary.reindex_keyword()
                     await vacuuming.execute(vacuum)
                     await asyncio.sleep(0.05)
         finally:

@@ -213,12 +213,12 @@ async def compare(pooler: TransactionPooler, url: str) -> None:
         assert await retriever.get(["d1", "missing", "d2"]) == await direct.get(["d1", "missing", "d2"])
 
 
-@pytest.mark.parametrize("lexical", ["bm25", "tsvector"])
-async def test_the_life_of_a_collection(database_url: str, open_folder: Path, lexical: str) -> None:
+@pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
+async def test_the_life_of_a_collection(database_url: str, open_folder: Path, keyword: str) -> None:
     (open_folder / "notes.md").write_text("# Fruit\n\nA banana is a yellow fruit.\n\n# Ships\n\nA ship has a key.\n")
     async with (
         pooled(database_url) as pooler,
-        retriever_of(pooler.address, lexical=lexical) as retriever,
+        retriever_of(pooler.address, keyword=keyword) as retriever,
     ):
         await retriever.add_documents(many(300))  # straight into the empty tables
         await compare(pooler, database_url)
@@ -232,8 +232,8 @@ async def test_the_life_of_a_collection(database_url: str, open_folder: Path, le
         await compare(pooler, database_url)
         assert await retriever.embed_missing() == 0
         await retriever.optimize()
-        if lexical == "bm25":
-            assert (await retriever.reindex_lexical()).generation == 2
+        if keyword == "bm25":
+            assert (await retriever.reindex_keyword()).generation == 2
             check_index(database_url)
         await compare(pooler, database_url)
         status = await retriever.status()
@@ -327,7 +327,7 @@ class Together:
                     await retriever.optimize()
                 if seed == 0 and turn == self.rounds // 2:
                     await retriever.create_index()
-                    await retriever.reindex_lexical()
+                    await retriever.reindex_keyword()
 
     async def _search(self, seed: int, writing: Sequence[asyncio.Task[None]]) -> None:
         numbers = random.Random(f"search {seed}")

@@ -282,11 +282,11 @@ async def test_a_dropped_collection_is_not_found(database_url: str) -> None:
 
 async def test_first_vectors_never_go_into_a_collection_that_was_made_again(database_url: str) -> None:
     options: dict[str, Any] = {"use_reranking": False}
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="tsvector", **options) as stale:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="tsvector", **options) as stale:
         assert await stale.count() == 0
         async with PostgreSQLRetriever(database_url, HashEmbedder(8), **options) as other:
             await other.drop_collection()
-        async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", **options) as other:
+        async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", **options) as other:
             with pytest.raises(CollectionNotFoundError, match="dropped since it was opened"):
                 await stale.add_documents([Document("a row", id="1")])
             assert await other.count() == 0

@@ -286,16 +286,16 @@ def test_a_collection_whose_name_begins_like_anothers_stays(database_url: str) -
             assert retriever.count() == 1
 
 
-@pytest.mark.parametrize("lexical", ["bm25", "tsvector"])
-def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_path: Path, lexical: str) -> None:
+@pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
+def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_path: Path, keyword: str) -> None:
     (tmp_path / "page.md").write_text("a page", encoding="utf-8")
-    with SyncRetriever(database_url, "none", lexical=lexical) as stale:
+    with SyncRetriever(database_url, "none", keyword=keyword) as stale:
         stale.add_texts(["old"], ids=["old"])
         stale.index(tmp_path)
         drop_one(database_url, "semlex", "default_collection")
         with pytest.raises(CollectionNotFoundError):
             stale.add_texts(["lost"], ids=["lost"])
-        with SyncRetriever(database_url, "none", lexical="bm25") as fresh:
+        with SyncRetriever(database_url, "none", keyword="bm25") as fresh:
             for write in (
                 lambda: stale.add_texts(["lost"], ids=["lost"]),
                 lambda: stale.index(tmp_path),

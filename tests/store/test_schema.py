@@ -382,7 +382,7 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
 
 async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(database_url: str) -> None:
     names = Names("semlex", "old")
-    async with PostgreSQLRetriever(database_url, "none", lexical="tsvector", collection="old") as retriever:
+    async with PostgreSQLRetriever(database_url, "none", keyword="tsvector", collection="old") as retriever:
         stored = retriever.info
     with psycopg.connect(database_url) as connection:
         # Its tables as the first version made them.
@@ -393,7 +393,7 @@ async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(d
         for statement in (
             *migrations.REGISTRY[0]("semlex"),
             *migrations.COLLECTION[0](names),
-            *stored.lexical.create(names),
+            *stored.keyword.create(names),
         ):
             connection.execute(statement)
         connection.execute(

@@ -234,9 +234,9 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
                 with pytest.raises(StoreError, match="another process has been at it"):
                     await retriever.optimize()
                 with pytest.raises(StoreError, match="another transaction holds a lock"):
-                    await retriever.reindex_lexical()
+                    await retriever.reindex_keyword()
         await retriever.optimize()
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
 
 
 async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> None:

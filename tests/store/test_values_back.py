@@ -36,7 +36,7 @@ def database(server_url: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def store(database: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(database, "none", lexical="none") as opened:
+    with SyncRetriever(database, "none", keyword="none") as opened:
         yield opened
 
 

@@ -21,7 +21,7 @@ async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, sto
     vectors = directions(300, 24)
     documents = [Document(f"text {row}", id=f"d{row}") for row in range(300)]
     async with PostgreSQLRetriever(
-        database_url, "none", collection="small", lexical="none", vector_storage=storage
+        database_url, "none", collection="small", keyword="none", vector_storage=storage
     ) as retriever:
         await retriever.add_documents(documents[:290], vectors[:290])
         await retriever.upsert(documents[280:], vectors[280:])  # a small batch goes another way
@@ -41,7 +41,7 @@ async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, sto
 
 async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
     vectors = directions(12, 2560)
-    async with PostgreSQLRetriever(database_url, "none", lexical="none", vector_storage="halfvec") as retriever:
+    async with PostgreSQLRetriever(database_url, "none", keyword="none", vector_storage="halfvec") as retriever:
         await retriever.add_documents([Document(f"text {row}", id=f"d{row}") for row in range(12)], vectors)
         assert any("hnsw" in name for name in await retriever.create_index())
         assert (await retriever.search(vector=vectors[3], top_k=1))[0].id == "d3"

@@ -36,7 +36,7 @@ DIMENSIONS = 16
 COLLECTIONS: dict[str, dict[str, Any]] = {
     "words": {},
     "halves": {"vector_storage": "halfvec", "stop_words": False},
-    "plain": {"lexical": "tsvector"},
+    "plain": {"keyword": "tsvector"},
     "keywords": {"embedding_model": "none"},
 }
 CHUNK_TOKENS = {"words": (64, 8), "halves": (500, 50), "plain": (500, 50), "keywords": (40, 10)}

@@ -176,7 +176,7 @@ def test_a_server(database_url):
     assert json.loads(done.stdout) == dataclasses.asdict(found)
 
 
-@pytest.mark.parametrize("lexical", ["pg_textsearch", "pg_search"])
-def test_an_engine_whose_extension_is_missing(database_url, lexical):
-    with pytest.raises(UnsupportedServerError, match=f"run: CREATE EXTENSION {lexical};"):
-        SyncRetriever(database_url, "none", lexical=lexical).initialize()
+@pytest.mark.parametrize("keyword", ["pg_textsearch", "pg_search"])
+def test_an_engine_whose_extension_is_missing(database_url, keyword):
+    with pytest.raises(UnsupportedServerError, match=f"run: CREATE EXTENSION {keyword};"):
+        SyncRetriever(database_url, "none", keyword=keyword).initialize()

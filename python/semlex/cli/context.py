@@ -18,8 +18,8 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Device,
     Dimensions,
     KeepAlive,
+    Keyword,
     Language,
-    Lexical,
     Model,
     Reranker,
 )
@@ -54,7 +54,7 @@ class Context:
     device: Device = None
     dimensions: Dimensions = None
     language: Language = None
-    lexical: Lexical = None
+    keyword: Keyword = None
     reranker_model: Reranker = None
     as_json: AsJson = False
 

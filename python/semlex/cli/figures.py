@@ -99,7 +99,7 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
 
 
 def _words(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
-    yield "engine", f"{figures.lexical}, {figures.language}"
+    yield "engine", f"{figures.keyword}, {figures.language}"
     if figures.index_bytes is None:
         return
     yield "size", f"{figures.index_bytes / 1e6:,.1f} MB"
@@ -109,7 +109,7 @@ def _words(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     if figures.index_building is not None:
         yield "rebuilding", "a new index is being made"
     if figures.chunks_not_indexed:
-        yield "chunks not indexed", f"{_count(figures.chunks_not_indexed)}; semlex reindex --lexical adds them"
+        yield "chunks not indexed", f"{_count(figures.chunks_not_indexed)}; semlex reindex --keyword adds them"
     if figures.index_problem:
         yield "problem", figures.index_problem
 

@@ -177,8 +177,8 @@ Model = Annotated[
     ),
 ]
 Language = Annotated[str | None, typer.Option("--language", help="Language of a new collection's texts.")]
-Lexical = Annotated[
-    str | None, typer.Option("--lexical", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
+Keyword = Annotated[
+    str | None, typer.Option("--keyword", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
 ]
 Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
 Dimensions = Annotated[

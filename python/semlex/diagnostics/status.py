@@ -47,7 +47,7 @@ class CollectionStatus:
         data_folder: Folder of the embedded Postgres, or None.
         postgres: Major version of the server.
         pgvector: Version of pgvector; empty when it is missing.
-        lexical: Keyword engine.
+        keyword: Keyword engine.
         language: Of documents that name none.
         token_counter: What counts the tokens of chunks.
         embedding_model: Its model, or None when it holds no vectors.
@@ -79,7 +79,7 @@ class CollectionStatus:
     data_folder: str | None
     postgres: int
     pgvector: str
-    lexical: str
+    keyword: str
     language: str
     token_counter: str
     embedding_model: str | None
@@ -160,7 +160,7 @@ async def collection_status(
 
     server, figures = await database.read("count", count)
     run = await database.read("read the log", lambda c: last_run(c, collection))
-    embedding, index = collection.embedding, collection.lexical.index
+    embedding, index = collection.embedding, collection.keyword.index
     return CollectionStatus(
         collection=collection.names.collection,
         schema=collection.names.schema,
@@ -168,7 +168,7 @@ async def collection_status(
         data_folder=None if data_folder is None else str(data_folder),
         postgres=collection.server.postgres,
         pgvector=".".join(map(str, collection.server.pgvector or ())),
-        lexical=collection.settings.lexical_engine,
+        keyword=collection.settings.keyword_engine,
         language=collection.settings.language,
         token_counter=collection.settings.token_counter,
         embedding_model=embedding.model if embedding else None,

@@ -179,7 +179,7 @@ def ways_to_search(
     legs = []
     if retriever.info.embedding is not None and retriever.embedder is not None:
         legs.append("vector")
-    if retriever.info.settings.lexical_engine != "none":
+    if retriever.info.settings.keyword_engine != "none":
         legs.append("keyword")
     if not legs:
         raise ConfigurationError("there is nothing to measure: no embedding model is open, and no keyword engine")

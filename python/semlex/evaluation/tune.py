@@ -150,7 +150,7 @@ async def tune(
     check_depth(k)
     if retriever.embedder is None or retriever.info.embedding is None:
         raise ConfigurationError("tuning needs both legs; no embedding model is open, or no vectors are stored")
-    if retriever.info.settings.lexical_engine == "none":
+    if retriever.info.settings.keyword_engine == "none":
         raise ConfigurationError("tuning needs both legs; the collection was made without a keyword engine")
     # Some embedders declare what suits them.
     usual = getattr(retriever.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT) if default is None else default

@@ -207,7 +207,7 @@ class Indexer:
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Merges the segments of the keyword index; see `PostgreSQLRetriever.optimize`."""
         self._refuse_read_only()
-        index = self.collection.lexical.index
+        index = self.collection.keyword.index
         if index is None:
             return 0
 
@@ -217,8 +217,8 @@ class Indexer:
 
         return await index.optimize(self.database, self.collection, tell)
 
-    async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
-        """Rebuilds the keyword index; see `PostgreSQLRetriever.reindex_lexical`."""
+    async def reindex_keyword(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
+        """Rebuilds the keyword index; see `PostgreSQLRetriever.reindex_keyword`."""
         self._refuse_read_only()
         if self.database.joins_transaction:
             raise ConfigurationError(
@@ -226,10 +226,10 @@ class Indexer:
             )
 
         collection = self.collection
-        index = collection.lexical.index
+        index = collection.keyword.index
         if index is None:
             raise ConfigurationError(
-                f"collection {collection.names.collection!r} has the keyword engine {collection.lexical.name!r}; "
+                f"collection {collection.names.collection!r} has the keyword engine {collection.keyword.name!r}; "
                 "only an index of the engine 'bm25' is rebuilt"
             )
 
@@ -345,7 +345,7 @@ class Indexer:
 
     async def _write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Writes, and merges segments of the keyword index when there are many of them now."""
-        index = self.collection.lexical.index
+        index = self.collection.keyword.index
         if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
             return await self.database.write(doing, work)
 
@@ -359,7 +359,7 @@ class Indexer:
 
     async def end_load(self, written: int, progress: Callable[[Progress], None] | None) -> list[str]:
         """Merges and builds indexes; returns what could not be done. Nothing of it fails: all is stored by now."""
-        index = self.collection.lexical.index
+        index = self.collection.keyword.index
         if index is not None and not self.database.joins_transaction:
             await index.end_load(self.database, self.collection, written)
         return await self._build_indexes(progress)

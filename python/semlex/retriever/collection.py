@@ -152,8 +152,8 @@ class Collection(CollectionUpkeep):
             settings = settings.counted_by(models.counter_name)
         info = await registry.open_collection(database, self.names, settings, create=self._create)
         self._wanted.check(name, info.options)  # somebody else may have made it in the meantime
-        if info.lexical.index is not None:
-            resources.configure_keyword_index(info.lexical.index, self._bm25)
+        if info.keyword.index is not None:
+            resources.configure_keyword_index(info.keyword.index, self._bm25)
         if models.version is not None:
             check_same_model(info, models.version)
         return OpenCollection(database, info, models, resources.caller, resources.query_cache)

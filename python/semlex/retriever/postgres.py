@@ -54,7 +54,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
         language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
-        lexical: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
+        keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
             extension which the server has: ``pg_textsearch``, ``pg_search``.
         stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
         bm25: Constants of ``bm25``, and how much of its index is kept in memory.
@@ -91,7 +91,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         schema: str = "semlex",
         create: bool = True,
         language: str | None = None,
-        lexical: str | None = None,
+        keyword: str | None = None,
         stop_words: bool | None = None,
         bm25: Bm25Options = DEFAULT_BM25,
         distance: DistanceName | None = None,
@@ -116,7 +116,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             embedding_model, reranker_model, use_reranking, device, dimensions, listed, **model_defaults(defaults)
         )
         options = CollectionOptions(
-            language, lexical, stop_words, distance, vector_storage, with_context, chunk_tokens, overlap_tokens
+            language, keyword, stop_words, distance, vector_storage, with_context, chunk_tokens, overlap_tokens
         )
         super().__init__(
             Resources(server, chosen, cached_queries=cached_queries),

@@ -353,7 +353,7 @@ class SyncCollection:
         """
         return self._runner.run(self._collection.optimize, progress)
 
-    def reindex_lexical(
+    def reindex_keyword(
         self,
         progress: Callable[[Progress], None] | None = None,
     ) -> Rebuilt:
@@ -364,7 +364,7 @@ class SyncCollection:
         Raises:
             ConfigurationError: The collection has another keyword engine.
         """
-        return self._runner.run(self._collection.reindex_lexical, progress)
+        return self._runner.run(self._collection.reindex_keyword, progress)
 
     def status(
         self,
@@ -518,7 +518,7 @@ class SyncRetriever(SyncCollection):
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
         language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
-        lexical: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
+        keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
             extension which the server has: ``pg_textsearch``, ``pg_search``.
         stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
         bm25: Constants of ``bm25``, and how much of its index is kept in memory.
@@ -553,7 +553,7 @@ class SyncRetriever(SyncCollection):
         schema: str = "semlex",
         create: bool = True,
         language: str | None = None,
-        lexical: str | None = None,
+        keyword: str | None = None,
         stop_words: bool | None = None,
         bm25: Bm25Options = DEFAULT_BM25,
         distance: DistanceName | None = None,
@@ -569,7 +569,7 @@ class SyncRetriever(SyncCollection):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, collection=collection, schema=schema, create=create, language=language, lexical=lexical, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property

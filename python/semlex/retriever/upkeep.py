@@ -176,7 +176,7 @@ class CollectionUpkeep(ABC):
         check_parameters(callable_errors("progress", progress))
         return await (await self._ready()).optimize(progress)
 
-    async def reindex_lexical(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
+    async def reindex_keyword(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
         """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
 
         It is the way to another version of the analyzer, and the way out of a damaged index.
@@ -185,7 +185,7 @@ class CollectionUpkeep(ABC):
             ConfigurationError: The collection has another keyword engine.
         """
         check_parameters(callable_errors("progress", progress))
-        return await (await self._ready()).reindex_lexical(progress)
+        return await (await self._ready()).reindex_keyword(progress)
 
     async def status(self, *, exact: bool = False) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run.

@@ -30,7 +30,7 @@ def choose_legs(request: Request, collection: Collection, models: OpenModels) ->
     has_vectors = collection.embedding is not None
     can_embed = request.vector is not None or (models.embedder is not None and request.text is not None)
     vector = has_vectors and can_embed
-    keyword = request.text is not None and collection.settings.lexical_engine != "none"
+    keyword = request.text is not None and collection.settings.keyword_engine != "none"
     name = collection.names.collection
     if request.mode == "vector" or (request.mode is None and not keyword and not vector):
         if not has_vectors:
@@ -46,7 +46,7 @@ def choose_legs(request: Request, collection: Collection, models: OpenModels) ->
         warnings.append(f"answered by words alone: {models.missing}")
     if request.mode == "keyword" or (request.mode is None and not vector):
         if not keyword:
-            raise ConfigurationError(f"collection {name!r} was made without a keyword engine (lexical='none')")
+            raise ConfigurationError(f"collection {name!r} was made without a keyword engine (keyword='none')")
         return ["keyword"], warnings
     legs = [leg for leg, possible in (("vector", vector), ("keyword", keyword)) if possible]
     if not legs:
@@ -91,7 +91,7 @@ def plan_legs(state: SearchState, collection: Collection, depth: int, *, exact: 
             )
         plans.append(vector_leg(collection, vector, depth, request.condition, exact=exact, ef_search=request.ef_search))
     if "keyword" in state.legs and request.text is not None:
-        leg = collection.lexical.leg(
+        leg = collection.keyword.leg(
             collection.names, request.text, depth, request.condition, with_phrases=state.with_phrases
         )
         if leg is not None:

@@ -55,7 +55,7 @@ class Settings:
         dimensions: Length of the vectors.
         vector_storage: ``vector`` or ``halfvec``, of new collections.
         language: Language of new collections.
-        lexical: Keyword engine of new collections.
+        keyword: Keyword engine of new collections.
         stop_words: Whether new collections leave out of their keyword index the words that every text has.
         chunk_tokens: Most tokens of a chunk.
         overlap_tokens: Most tokens that neighbouring chunks share.
@@ -75,7 +75,7 @@ class Settings:
     dimensions: int | None = None
     vector_storage: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
-    lexical: str = "bm25"
+    keyword: str = "bm25"
     stop_words: bool = True
     chunk_tokens: int = 500
     overlap_tokens: int = 50
@@ -365,7 +365,7 @@ SETTINGS = (
     Setting("dimensions", _whole, "length of the vectors, of new collections", of_collection=True),
     Setting("vector_storage", _storage, "vector or halfvec, of new collections", of_collection=True),
     Setting("language", _text, "language of new collections", of_collection=True),
-    Setting("lexical", _text, "keyword engine of new collections", of_collection=True),
+    Setting("keyword", _text, "keyword engine of new collections", of_collection=True),
     Setting("stop_words", _switch, "whether new collections leave out stop words", of_collection=True),
     Setting("chunk_tokens", _whole, "most tokens of a chunk, in new collections", of_collection=True),
     Setting("overlap_tokens", _whole, "most tokens that neighbours share, in new collections", of_collection=True),

@@ -61,7 +61,7 @@ class SearchResult(StoredChunk):
         vector_rank: Place in the vector leg, from 1; None where it is not among that leg's candidates.
         vector_score: Cosine similarity, -1 to 1 (or minus the L2 distance, or the inner product).
         keyword_rank: Place in the keyword leg, from 1; None where it is not among that leg's candidates.
-        keyword_score: The lexical engine's own score; comparable only within one query. Completed fusion gives both
+        keyword_score: The keyword engine's own score; comparable only within one query. Completed fusion gives both
             scores to every hit: 0 where no word matches, None where there is no vector.
         fused_score: Score of the fusion; not a similarity, and in completed fusion without bounds: mostly 0 to 1, below
             0 for what neither words nor vector speak for, above 1 for a vector more than 6 standard deviations near.

@@ -74,7 +74,7 @@ TYPED = {
         "index docs -c second --language english",
     ),
     "an unknown keyword engine": Typed(
-        "index docs -c second --lexical bm26", 2, ("bm26", "bm25"), "index docs -c second --lexical bm25"
+        "index docs -c second --keyword bm26", 2, ("bm26", "bm25"), "index docs -c second --keyword bm25"
     ),
     "chunks that are too small": Typed(
         "index docs -c second --chunk-tokens 5", 2, ("chunk_tokens", "16 to", "got 5"),

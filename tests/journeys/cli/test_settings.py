@@ -70,7 +70,7 @@ def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SEMLEX_COLLECTION", "environment")
     monkeypatch.setenv("SEMLEX_LANGUAGE", "environment")
     settings = load_settings(collection="argument", device=None)
-    found = (settings.collection, settings.language, settings.schema_name, settings.device, settings.lexical)
+    found = (settings.collection, settings.language, settings.schema_name, settings.device, settings.keyword)
     assert found == ("argument", "environment", "folder", "own", "bm25")
     assert settings.origins == {
         "collection": "argument",
@@ -79,7 +79,7 @@ def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "device": str(own),
     }
     assert settings.is_set("device")
-    assert not settings.is_set("lexical")
+    assert not settings.is_set("keyword")
 
 
 def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_the_commands(folder: Path) -> None:
     assert rows["collection"] == rows["collection"] | {"value": "docs", "origin": str(folder / "semlex.toml")}
     assert "db.example" in rows["database_url"]["value"]
     assert SECRET not in json.dumps(rows)
-    assert rows["lexical"]["origin"] == "built in"
+    assert rows["keyword"]["origin"] == "built in"
     assert str(folder) in semlex("config", "untrust").stderr
     assert "is not trusted" in semlex("status", code=2).stderr
     assert "there is no" in semlex("config", "trust", "own", code=2).stderr

@@ -288,19 +288,19 @@ class CompletedSearch:
         greatest = max(self.keyword.values(), default=1.0)
         hits = []
         for name, part in self.vector_part.items():
-            lexical = self.keyword.get(name, 0.0)
-            fused = (1 - weights["vector"]) * lexical / greatest + weights["vector"] * part
+            words = self.keyword.get(name, 0.0)
+            fused = (1 - weights["vector"]) * words / greatest + weights["vector"] * part
             hits.append(
                 SearchResult(
                     "x",
                     id=name,
-                    keyword_rank=1 if lexical else None,
-                    keyword_score=lexical or None,
+                    keyword_rank=1 if words else None,
+                    keyword_score=words or None,
                     vector_rank=1,
                     vector_score=part / 2,
                     fused_score=fused if self.legs > 1 else None,
                     vector_contribution=weights["vector"] * part if self.legs > 1 else None,
-                    keyword_contribution=(1 - weights["vector"]) * lexical / greatest if self.legs > 1 else None,
+                    keyword_contribution=(1 - weights["vector"]) * words / greatest if self.legs > 1 else None,
                 )
             )
         ordered = sorted(hits, key=lambda hit: -(hit.fused_score or 0.0))[:top_k]

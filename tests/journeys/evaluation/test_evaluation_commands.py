@@ -53,7 +53,7 @@ def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> 
 
 
 def test_eval_of_an_existing_collection_in_json(semlex: Any, environment: dict[str, str]) -> None:
-    environment["SEMLEX_LEXICAL"] = "tsvector"
+    environment["SEMLEX_KEYWORD"] = "tsvector"
     kept = semlex("eval", WORKSHOP, "--model", "none", "--keep", "--limit-queries", 3).stderr
     name = kept.partition("--collection ")[2].split()[0]
     files = ("--queries", WORKSHOP / "queries.jsonl", "--qrels", WORKSHOP / "qrels.tsv")
@@ -64,7 +64,7 @@ def test_eval_of_an_existing_collection_in_json(semlex: Any, environment: dict[s
     values = [query["systems"]["keyword"]["ndcg@5"] for query in queries]
     assert summary["systems"]["keyword"]["ndcg@5"] == pytest.approx(sum(values) / 26)
     (listed,) = map(json.loads, semlex("collections", "--json").stdout.splitlines())
-    assert (listed["name"], listed["lexical"]) == (name, "tsvector")
+    assert (listed["name"], listed["keyword"]) == (name, "tsvector")
 
 
 def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:

@@ -274,15 +274,15 @@ def words(size: int) -> str:
     return " ".join(f"{number:x}.co/{number:x}" for number in range(size // 8 + 1)).ljust(size, "x")[:size]
 
 
-@pytest.mark.parametrize("lexical", ["tsvector", "bm25"])
-async def test_titles_that_are_too_long_are_refused_before_anything_is_written(database_url: str, lexical: str) -> None:
+@pytest.mark.parametrize("keyword", ["tsvector", "bm25"])
+async def test_titles_that_are_too_long_are_refused_before_anything_is_written(database_url: str, keyword: str) -> None:
     sizes = {"chapter_title": 6_000, "section_title": 8_000, "subsection_title": 2_384}
     titles: dict[str, Any] = {name: words(size) for name, size in sizes.items()}
     largest = Document(words(MAX_CHUNK_BYTES), titles, id="largest")
     others = [Document(f"text {number}", id=f"d{number}") for number in range(3)]
     too_long = Document("text", titles | {"subsection_title": [words(2_384), "x"]}, id="long")
     bulk = BulkIngestConfig(batch_size=2)
-    async with retriever(database_url, embedding_model="none", lexical=lexical, bulk=bulk) as store:
+    async with retriever(database_url, embedding_model="none", keyword=keyword, bulk=bulk) as store:
         with pytest.raises(ValidationError) as caught:
             await store.add_documents([*others, too_long])
         assert str(caught.value) == (

@@ -43,7 +43,7 @@ def handbook(tmp_path: Path) -> Path:
 @pytest.fixture(params=["bm25", "tsvector"])
 def store(database_url: str, handbook: Path, request: pytest.FixtureRequest) -> Iterator[SyncRetriever]:
     """Six pages of three chunks and an empty one; eight notes, two a topic, of which two are called like a page."""
-    with opened(database_url, lexical=request.param, chunk_tokens=100) as retriever:
+    with opened(database_url, keyword=request.param, chunk_tokens=100) as retriever:
         retriever.index(handbook)
         notes = [
             Document(f"note{number}", {"topic": number // 2, "source_document": f"n{number // 2}"}, f"note-{number}")

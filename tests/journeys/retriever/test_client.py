@@ -34,8 +34,8 @@ async def test_collections_share_all_that_is_dear(database_url: str) -> None:
         parts = [one._opened for one in collections]
         for shared in ("database", "models", "caller", "query_cache"):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
-        assert len({id(part.info.lexical) for part in parts}) == 20
-        assert {part.info.lexical.index.options.cache_bytes for part in parts} == {50_000}  # type: ignore[union-attr]
+        assert len({id(part.info.keyword) for part in parts}) == 20
+        assert {part.info.keyword.index.options.cache_bytes for part in parts} == {50_000}  # type: ignore[union-attr]
         with psycopg.connect(database_url) as connection:
             row = connection.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"

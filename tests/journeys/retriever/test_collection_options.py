@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MADE: dict[str, Any] = {
     "language": "german",
-    "lexical": "bm25",
+    "keyword": "bm25",
     "stop_words": False,
     "distance": "l2",
     "vector_storage": "halfvec",
@@ -29,7 +29,7 @@ MADE: dict[str, Any] = {
 }
 OTHERS: dict[str, Any] = {
     "language": "english",
-    "lexical": "tsvector",
+    "keyword": "tsvector",
     "stop_words": True,
     "distance": "cosine",
     "vector_storage": "vector",
@@ -135,7 +135,7 @@ def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
         ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be a whole number from 0 to 49; got 50"),
         ({"distance": "cosin"}, "distance must be one of cosine"),
         ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
-        ({"lexical": "bm52"}, "lexical must be one of bm25"),
+        ({"keyword": "bm52"}, "keyword must be one of bm25"),
         ({"language": "klingon"}, "klingon"),
         ({"defaults": {"langage": "german"}}, "defaults: unknown 'langage'"),
         ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),

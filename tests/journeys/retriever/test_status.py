@@ -62,7 +62,7 @@ def test_collections_with_their_counts(shell: Shell) -> None:
         False,
     )
     assert (second["name"], second["documents"]) == ("handbook", 2)
-    assert {"name", "lexical", "language", "embedding_model", "dimensions", "created_at"} < set(second)
+    assert {"name", "keyword", "language", "embedding_model", "dimensions", "created_at"} < set(second)
     titles, *rows = shell("collections").stdout.splitlines()
     assert titles.split() == ["name", "documents", "chunks", "model", "language"]
     assert rows == shell("collections", "--no-header").stdout.splitlines()
@@ -170,9 +170,9 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
     filled(database_url)
     execute(database_url, "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = 1")
     (problem,) = examine_server(database_url).problems
-    assert "semlex reindex --lexical --collection default_collection" in problem
+    assert "semlex reindex --keyword --collection default_collection" in problem
     with opened(database_url) as retriever:
-        retriever.reindex_lexical()
+        retriever.reindex_keyword()
     assert examine_server(database_url).problems == []
 
 

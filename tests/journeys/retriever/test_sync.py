@@ -99,11 +99,11 @@ def test_a_callback_that_calls_its_own_retriever_is_refused(retriever: SyncRetri
     ]
     for call in calls:
         with pytest.raises(ConfigurationError, match="would wait for itself"):
-            retriever.reindex_lexical(progress=call)
+            retriever.reindex_keyword(progress=call)
     assert [hit.id for hit in retriever.search("hello")] == ["1"]
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="texts") as second:
         found: list[Any] = []
-        retriever.reindex_lexical(progress=lambda _: found.extend(second.search("hello")))
+        retriever.reindex_keyword(progress=lambda _: found.extend(second.search("hello")))
         assert found
 
 

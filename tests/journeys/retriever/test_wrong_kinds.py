@@ -59,7 +59,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "delete": lambda _: {"ids": ["missing"]},
     "optimize": lambda _: {},
     "rechunk": lambda _: {"dry_run": True},
-    "reindex_lexical": lambda _: {},
+    "reindex_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},
     "get": lambda _: {"ids": ["good"]},
     "count": lambda _: {},

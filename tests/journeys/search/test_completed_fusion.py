@@ -141,7 +141,7 @@ async def test_hybrid_search_equals_its_recomputation(database_url: str, storage
     if distance == "cosine":
         vectors *= np.linspace(0.5, 2, count, dtype=np.float32)[:, None]
     async with PostgreSQLRetriever(
-        database_url, "none", vector_storage=storage, distance=distance, use_reranking=False, lexical="tsvector"
+        database_url, "none", vector_storage=storage, distance=distance, use_reranking=False, keyword="tsvector"
     ) as retriever:
         await retriever.add_documents(texts(count), vectors)
         # Chunks without a vector: those that only words can find.
@@ -161,10 +161,10 @@ async def test_hybrid_search_equals_its_recomputation(database_url: str, storage
                     assert hit.fused_score == (hit.vector_contribution or 0.0) + (hit.keyword_contribution or 0.0)
 
 
-@pytest.mark.parametrize("lexical", ["tsvector_cd", "bm25"])
-async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url: str, lexical: str) -> None:
+@pytest.mark.parametrize("keyword", ["tsvector_cd", "bm25"])
+async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url: str, keyword: str) -> None:
     """A search that each leg answers in full has the same scores as one whose legs see little."""
-    async with PostgreSQLRetriever(database_url, HashEmbedder(DIMENSIONS), lexical=lexical) as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(DIMENSIONS), keyword=keyword) as retriever:
         await retriever.add_documents(texts(300))
         with psycopg.connect(database_url) as connection:
             connection.execute(f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")  # noqa: S608
@@ -186,7 +186,7 @@ async def test_the_embedders_weight_is_the_default(database_url: str) -> None:
         fusion_weight = 0.875
 
     async def contributions(embedder: HashEmbedder, **options: Any) -> tuple[float, float]:
-        async with PostgreSQLRetriever(database_url, embedder, lexical="tsvector") as retriever:
+        async with PostgreSQLRetriever(database_url, embedder, keyword="tsvector") as retriever:
             await retriever.add_documents(texts(40))
             hits = await retriever.search("sea and stone", 40, candidates=40, **options)
             best = max(hits, key=lambda hit: hit.keyword_score or 0.0)
@@ -217,7 +217,7 @@ async def spread_in(
 @pytest.mark.parametrize("count", [1, 200, SAMPLE_ROWS, SAMPLE_ROWS + 1, 700])
 async def test_the_sample_is_that_of_the_places(database_url: str, count: int) -> None:
     vectors = vectors_for(count)
-    async with PostgreSQLRetriever(database_url, "none", lexical="tsvector") as retriever:
+    async with PostgreSQLRetriever(database_url, "none", keyword="tsvector") as retriever:
         await retriever.add_documents(texts(count), vectors)
         found = await spread_in(database_url, retriever, vectors[0], VectorSample())
         # Another client, another sample: the same rows.
@@ -239,7 +239,7 @@ async def test_few_documents_with_many_chunks(database_url: str, tmp_path: Path)
         (tmp_path / f"{name}.md").write_text("\n\n".join(lines))
     embedder = HashEmbedder(DIMENSIONS)
     query = embedder.embed_query("sea")
-    async with PostgreSQLRetriever(database_url, embedder, lexical="tsvector") as retriever:
+    async with PostgreSQLRetriever(database_url, embedder, keyword="tsvector") as retriever:
         await retriever.index(tmp_path, chunk_tokens=20, overlap_tokens=0)
         assert await retriever.count() > 1000
         found = await spread_in(database_url, retriever, query, VectorSample())
@@ -254,7 +254,7 @@ async def test_when_the_sample_is_drawn_again(database_url: str, monkeypatch: py
     count = 100
     vectors = vectors_for(count)
     query = vectors[0]
-    async with PostgreSQLRetriever(database_url, "none", lexical="tsvector") as retriever:
+    async with PostgreSQLRetriever(database_url, "none", keyword="tsvector") as retriever:
         await retriever.add_documents(texts(count), vectors)
         sample = VectorSample()
         first = await spread_in(database_url, retriever, query, sample)

@@ -393,10 +393,10 @@ def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
 
 
 def test_no_keyword_engine(database_url: str) -> None:
-    with opened(database_url, lexical="none") as retriever:
+    with opened(database_url, keyword="none") as retriever:
         retriever.add_documents([Document("some text", id="a")])
         assert retriever.search("some text").mode == "vector"
-        with pytest.raises(ConfigurationError, match="lexical"):
+        with pytest.raises(ConfigurationError, match="keyword"):
             retriever.search("some text", mode="keyword")
 
 

@@ -117,7 +117,7 @@ async def test_the_line_of_the_match(database_url: str, tmp_path: Path, engine: 
     lines = ["# Title", "", "A first line.", "More of it.", "Here are ships at last.", "ship again"]
     (tmp_path / "unix.md").write_bytes("\n".join(lines).encode())
     (tmp_path / "dos.md").write_bytes("\r\n".join(lines).encode())
-    async with opened(database_url, lexical=engine) as retriever:
+    async with opened(database_url, keyword=engine) as retriever:
         await retriever.index(tmp_path)
         await retriever.add_documents([Document("a ship\nships", id="added")])
         for mode in ("keyword", "vector", None):

@@ -26,7 +26,7 @@ WORDS = ("cat", "cats", "dog", "running", "runner", "ships", "the", "naïve", "Z
 
 
 def bm25_retriever(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", **({"lexical": "bm25", "collection": "words"} | options))
+    return PostgreSQLRetriever(url, "none", **({"keyword": "bm25", "collection": "words"} | options))
 
 
 async def scores(retriever: PostgreSQLRetriever, query: str, top_k: int = 1000, **options: Any) -> dict[str, float]:
@@ -182,7 +182,7 @@ async def test_phrases_and_exclusions(database_url: str) -> None:
 
 @pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
 async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(database_url: str, fusion: Any) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25") as retriever:
         # More of those that are excluded, and nearer, than the leg has candidates.
         await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(40)])
         await retriever.add_documents([Document(f"ships of many kinds {n}", id=f"ships-{n}") for n in range(5)])
@@ -205,7 +205,7 @@ async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypat
         return await ask(snapshot, queries)
 
     monkeypatch.setattr(score_completion, "ask", counted)
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25") as retriever:
         await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(5)])
         # More than a leg has candidates, so that the vectors find some which the words did not come to.
         await retriever.add_documents([Document(f"dogs, cats and ships {n}", id=f"all-{n}") for n in range(90)])
@@ -226,7 +226,7 @@ async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(
         return await find(self, *given, **options)
 
     monkeypatch.setattr(Retrieval, "find", counted)
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25") as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25") as retriever:
         await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(20)])
         await retriever.add_documents([Document("ships", id="ships")])
         assert [hit.id for hit in await retriever.search("ships -dogs", 5)] == ["ships"]
@@ -259,7 +259,7 @@ async def test_what_is_remembered_is_not_read_again(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
         assert set(await scores(retriever, "cat")) == {"1"}
-        index = retriever.info.lexical.index
+        index = retriever.info.keyword.index
         assert index is not None
         before = index.cache_figures()
         assert set(await scores(retriever, "cat")) == {"1"}
@@ -296,16 +296,16 @@ async def test_stop_words_are_a_choice(database_url: str) -> None:
 
 
 async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", collection="words") as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", collection="words") as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.words_posting SET data = set_byte(data, 5, get_byte(data, 5) # 1)")
-        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --lexical"):
+        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --keyword"):
             await retriever.search("cat", mode="keyword")
         hits = await retriever.search("cat")
         assert [hit.id for hit in hits] == ["1"]
         assert any("damaged" in warning for warning in hits.warnings)
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         assert set(await scores(retriever, "cat")) == {"1"}
 
 
@@ -320,9 +320,9 @@ async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: st
             (form,) = connection.execute("SELECT get_byte(data, 5) FROM semlex.words_posting").fetchone() or (0,)
             assert form != 0
             connection.execute("UPDATE semlex.words_posting SET data = data || decode(repeat('00', 3000), 'hex')")
-        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --lexical"):
+        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --keyword"):
             await retriever.search("w7", mode="keyword")
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         assert set(await scores(retriever, "w7")) == {"7"}
 
 
@@ -335,7 +335,7 @@ async def test_a_token_of_many_words_is_searched(database_url: str, query: str) 
 
 async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: str) -> None:
     words = [f"word{n}" for n in range(65)]
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", stop_words=False) as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", stop_words=False) as retriever:
         await retriever.add_documents([Document(" ".join(words), id="1"), Document("cat", id="2")])
         for condition in (" ".join(f"-{word}" for word in words), '"' + " ".join(words) + '"'):
             with pytest.raises(ValidationError, match="64 words in quotes or behind a dash") as caught:
@@ -358,8 +358,8 @@ async def test_status_notices_segments_without_rows(database_url: str) -> None:
             connection.execute("DELETE FROM semlex.words_posting")
         problem = (await retriever.status()).index_problem
         assert "1 of 1 segments have lost their posting rows" in problem
-        assert "semlex reindex --lexical" in problem
-        await retriever.reindex_lexical()
+        assert "semlex reindex --keyword" in problem
+        await retriever.reindex_keyword()
         assert (await retriever.status()).index_problem is None
 
 
@@ -388,18 +388,18 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str)
 
 
 async def test_another_analyzers_index_is_not_searched(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", collection="words") as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", collection="words") as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
-        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --lexical --collection words"):
+        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --keyword --collection words"):
             await retriever.search("cat", mode="keyword")
-        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --lexical --collection words"):
+        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --keyword --collection words"):
             await retriever.add_documents([Document("a dog", id="2")])
         hits = await retriever.search("cat")
         assert [hit.id for hit in hits] == ["1"]
         assert any("analyzer" in warning for warning in hits.warnings)
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         await retriever.add_documents([Document("a dog", id="2")])
         assert set(await scores(retriever, "cat dog")) == {"1", "2"}
 
@@ -442,7 +442,7 @@ async def test_a_word_that_only_another_language_looks_for_is_no_warning(databas
 
 
 async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), lexical="bm25", collection="words") as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", collection="words") as retriever:
         await retriever.add_documents([Document("hybrid search", id="1"), Document("searching a hybrid", id="2")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.words_chunk SET language = 'german'")

@@ -75,7 +75,7 @@ def url(server: str, engine: str) -> str:
 
 def opened(url: str, engine: str, collection: str, **options: Any) -> SyncRetriever:
     options = {"use_reranking": False, "embedding_model": "none"} | options
-    return SyncRetriever(url, lexical=engine, collection=collection, **options)
+    return SyncRetriever(url, keyword=engine, collection=collection, **options)
 
 
 # --- the specification ------------------------------------------------------------------------------------------------
@@ -131,8 +131,8 @@ def test_answers_are_those_of_plain_bm25(
 
 
 def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
-    assert library.retriever.info.lexical.score_name == "bm25"
-    assert library.status().lexical == engine
+    assert library.retriever.info.keyword.score_name == "bm25"
+    assert library.status().keyword == engine
 
 
 # --- order, filters ---------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def busy(url: str, engine: str) -> Iterator[SyncRetriever]:
 
 async def test_an_uncommitted_text_is_found_by_its_own_transaction(url: str, engine: str) -> None:
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        options = {"lexical": engine, "collection": "uncommitted", "use_reranking": False}
+        options = {"keyword": engine, "collection": "uncommitted", "use_reranking": False}
         async with PostgreSQLRetriever(None, "none", connection=connection, **options) as retriever:
             await retriever.add_documents([Document("a lonely cat", id="cat")])
             assert [hit.id for hit in await retriever.search("cat")] == ["cat"]
@@ -328,7 +328,7 @@ async def keyword_answer(
 ) -> tuple[LegResult, NDArray[np.float64]]:
     async def work(snapshot: Snapshot) -> tuple[LegResult, NDArray[np.float64]]:
         collection = retriever.info
-        leg = collection.lexical.leg(collection.names, query, limit, condition or Filter())
+        leg = collection.keyword.leg(collection.names, query, limit, condition or Filter())
         assert leg is not None
         result = (await run_legs(snapshot, [leg])).results["keyword"]
         assert result.scorer is not None

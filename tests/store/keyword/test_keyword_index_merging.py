@@ -39,7 +39,7 @@ SEGMENT, POSTING, TOMBSTONE = "semlex.words_segment", "semlex.words_posting", "s
 
 
 def bm25(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"lexical": "bm25", "collection": "words"} | options)
+    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"keyword": "bm25", "collection": "words"} | options)
 
 
 def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
@@ -315,11 +315,11 @@ async def test_a_damaged_segment_is_told_and_healed(
         for number in range(TIER):
             await retriever.add_documents(many(1, start=100 + number))
         await retriever.delete(["d1"])
-        with pytest.raises(DamagedSegmentError, match="semlex reindex --lexical"):
+        with pytest.raises(DamagedSegmentError, match="semlex reindex --keyword"):
             await retriever.optimize()
         damaged_header = "header" in damage
         assert ((await retriever.status()).index_problem is not None) == damaged_header
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         assert check_index(database_url)["generation"] == 2
         assert (await retriever.status()).index_problem is None
         await retriever.optimize()

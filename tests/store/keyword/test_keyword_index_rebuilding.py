@@ -35,7 +35,7 @@ LANGUAGES = (None, "spanish", "german")
 
 
 def bm25(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"lexical": "bm25", "collection": "words"} | options)
+    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"keyword": "bm25", "collection": "words"} | options)
 
 
 def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
@@ -79,21 +79,21 @@ async def test_a_rebuild_takes_the_place_of_the_old_index(database_url: str) -> 
         await retriever.add_documents(many(200))
         await retriever.delete([f"d{number}" for number in range(50)])
         seen: list[Progress] = []
-        rebuilt = await retriever.reindex_lexical(seen.append)
+        rebuilt = await retriever.reindex_keyword(seen.append)
         assert (rebuilt.generation, rebuilt.chunks, rebuilt.segments) == (2, 150, 3)
         assert (seen[-1].stage, seen[-1].done, seen[-1].total, seen[-1].unit) == ("rebuild", 150, 150, "chunks")
         figures = check_index(database_url)
         assert figures == {"segments": 3, "tombstones": 0, "dead": 0, "generation": 2, "building": 0}
         assert generations(database_url) == [2]
         await retriever.add_documents(many(10, "a dog"))
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
     assert check_index(database_url)["generation"] == 3
     assert generations(database_url) == [3]
 
 
 async def test_an_empty_collection_is_rebuilt(database_url: str) -> None:
     async with bm25(database_url) as retriever:
-        assert (await retriever.reindex_lexical()).chunks == 0
+        assert (await retriever.reindex_keyword()).chunks == 0
     assert check_index(database_url)["segments"] == 0
 
 
@@ -104,7 +104,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
         monkeypatch.setattr(rebuilding, "MOST_OPEN_CHUNKS", 80)
         monkeypatch.setattr(rebuilding, "PAGE_ROWS", 16)
         monkeypatch.setattr("semlex.store.keyword.bm25.merge.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         check_index(database_url)
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(f"SELECT chunks FROM {SEGMENT}").fetchall()  # noqa: S608 - a constant
@@ -136,7 +136,7 @@ async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch:
             check_index(database_url)
 
         between(monkeypatch, change)
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
     assert changes > 20
     assert check_index(database_url)["generation"] == 2
 
@@ -163,7 +163,7 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monk
         await change("before it begins")
         assert (await retriever.status()).chunks_not_indexed == 2
         between(monkeypatch, change)
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         check_index(database_url)
         status = await retriever.status()
         assert (status.chunks, status.chunks_not_indexed) == (100 + 8 - 4, 0)
@@ -201,14 +201,14 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
 
                 patched.setattr(_Rebuild, "_remove_others", once)
             with pytest.raises(KilledError):
-                await retriever.reindex_lexical()
+                await retriever.reindex_keyword()
         switched = moment == "behind it"
         assert check_index(database_url)["building"] == (0 if switched else 2)
         assert (await retriever.status()).index_building == (None if switched else 2)
         await retriever.add_documents(many(20, "a dog", start=90))
         await retriever.delete(["d1", "d95"])
         check_index(database_url)
-        assert (await retriever.reindex_lexical()).generation == 3
+        assert (await retriever.reindex_keyword()).generation == 3
         assert check_index(database_url)["building"] == 0
     assert generations(database_url) == [3]
 
@@ -229,7 +229,7 @@ async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
         with monkeypatch.context() as patched:
             between(patched, kill)
             with pytest.raises(asyncio.CancelledError):
-                await retriever.reindex_lexical()
+                await retriever.reindex_keyword()
         for number in range(40):
             await retriever.add_documents([Document(f"a dog {number}", id=f"e{number}")])
             # Writers feed it, and merge it as they merge the one that answers.
@@ -239,7 +239,7 @@ async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
         await retriever.optimize()
         assert in_the_making() == 1
         check_index(database_url)
-        assert (await retriever.reindex_lexical()).generation == 3
+        assert (await retriever.reindex_keyword()).generation == 3
         assert check_index(database_url)["building"] == 0
     assert generations(database_url) == [3]
 
@@ -252,11 +252,11 @@ async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypa
         async def rebuild_too(moment: str) -> None:
             if moment == "before a segment" and not later:
                 later.append(None)
-                later.append(await other.reindex_lexical())
+                later.append(await other.reindex_keyword())
 
         between(monkeypatch, rebuild_too)
         with pytest.raises(StoreError, match="another rebuild"):
-            await retriever.reindex_lexical()
+            await retriever.reindex_keyword()
         assert later[1].generation == 3
         check_index(database_url)
     assert generations(database_url) == [3]
@@ -274,7 +274,7 @@ async def test_the_switch_waits_for_a_writer_and_lets_others_through(
         await retriever.add_documents(many(50))
         async with connection.transaction():
             await joined.add_documents(many(5, "a dog"))
-            rebuild = asyncio.ensure_future(retriever.reindex_lexical())
+            rebuild = asyncio.ensure_future(retriever.reindex_keyword())
             for number in range(5):
                 await retriever.add_documents(many(1, start=100 + number))
                 await asyncio.sleep(0.1)
@@ -303,22 +303,22 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
             return await run(self, doing, unheard, **options)
 
         monkeypatch.setattr(database, "_run", losing)
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         assert {"begin to rebuild the keyword index", "write a segment", "switch to the rebuilt keyword index"} <= lost
         check_index(database_url)
     assert len(generations(database_url)) == 1
 
 
 async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:
-    async with bm25(database_url, lexical="tsvector") as retriever:
+    async with bm25(database_url, keyword="tsvector") as retriever:
         with pytest.raises(ConfigurationError, match="tsvector"):
-            await retriever.reindex_lexical()
+            await retriever.reindex_keyword()
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         bm25(connection=connection, collection="others") as retriever,
     ):
         with pytest.raises(ConfigurationError, match="connection="):
-            await retriever.reindex_lexical()
+            await retriever.reindex_keyword()
 
 
 async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
 def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", database_url)
-    with SyncRetriever(database_url, "none", collection="words", lexical="bm25") as retriever:
+    with SyncRetriever(database_url, "none", collection="words", keyword="bm25") as retriever:
         retriever.add_documents(many(60))
         retriever.add_documents(many(30, "a dog"))
         assert retriever.status().index_tombstones == 1
@@ -350,7 +350,7 @@ def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatc
         return found
 
     assert run("optimize") == {"merged": 6}
-    assert run("reindex", "--lexical") == {"chunks": 60, "segments": 3, "generation": 2}
+    assert run("reindex", "--keyword") == {"chunks": 60, "segments": 3, "generation": 2}
     status = run("status")
     assert {name: status[name] for name in ("index_generation", "index_segments", "index_tombstones")} == {
         "index_generation": 2,
@@ -362,7 +362,7 @@ def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatc
     run("reindex", code=2)
 
 
-@pytest.mark.parametrize("step", ["optimize", "reindex_lexical"])
+@pytest.mark.parametrize("step", ["optimize", "reindex_keyword"])
 async def test_a_time_limit_of_the_role_is_not_for_long_steps(database_url: str, step: str) -> None:
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(40))

@@ -31,7 +31,7 @@ numbered = itertools.count()
 
 
 def bm25(url: str | None = None, model: Any = "none", **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, model, use_reranking=False, **{"lexical": "bm25", "collection": "words"} | options)
+    return PostgreSQLRetriever(url, model, use_reranking=False, **{"keyword": "bm25", "collection": "words"} | options)
 
 
 def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
@@ -266,12 +266,12 @@ async def test_another_version_of_the_analyzer_writes_nothing(database_url: str)
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
         for count in (1, 100):
-            with pytest.raises(AnalyzerVersionError, match="semlex reindex --lexical --collection words"):
+            with pytest.raises(AnalyzerVersionError, match="semlex reindex --keyword --collection words"):
                 await retriever.add_documents(many(count, start=100))
         with pytest.raises(AnalyzerVersionError):
             await retriever.delete(["d1"])
         assert await retriever.count() == 10
-        await retriever.reindex_lexical()
+        await retriever.reindex_keyword()
         await retriever.add_documents(many(1, start=100))
     assert check_index(database_url)["generation"] == 2
 
@@ -308,7 +308,7 @@ async def test_a_collection_that_was_made_anew_is_not_written_by_those_who_opene
 
 
 async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
-    async with bm25(database_url, lexical="tsvector") as retriever:
+    async with bm25(database_url, keyword="tsvector") as retriever:
         await retriever.add_documents([Document("a cat", id="d0", language="es")])
         assert await retriever.optimize() == 0
         status = await retriever.status()

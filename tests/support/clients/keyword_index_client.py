@@ -26,7 +26,7 @@ def some_documents(numbers: random.Random, count: int) -> list[Document]:
 def main() -> None:
     address, what, seed = sys.argv[1:]
     numbers = random.Random(int(seed))
-    with SyncRetriever(address, "none", use_reranking=False, lexical="bm25", collection="words") as retriever:
+    with SyncRetriever(address, "none", use_reranking=False, keyword="bm25", collection="words") as retriever:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while True:
@@ -34,7 +34,7 @@ def main() -> None:
                 retriever.add_documents(some_documents(numbers, 3))
                 retriever.optimize()
             elif what == "rebuild":
-                retriever.reindex_lexical()
+                retriever.reindex_keyword()
             elif numbers.random() < 0.2:
                 retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
             else:

@@ -15,7 +15,7 @@ from semlex.cli.terminal import counted, inform
 from semlex.errors import ConfigurationError
 
 
-@with_context("collection", ..., *SERVER, *MODEL, "language", "lexical")
+@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
 def index(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],

@@ -27,13 +27,13 @@ def optimize(context: Context) -> None:
 def reindex(
     context: Context,
     *,
-    lexical: Annotated[bool, typer.Option("--lexical", help="The keyword index (engine bm25).")] = False,
+    keyword: Annotated[bool, typer.Option("--keyword", help="The keyword index (engine bm25).")] = False,
 ) -> None:
     """Rebuild an index from the stored texts, while the collection is searched and written."""
-    if not lexical:
-        raise ConfigurationError("say which index: --lexical")
+    if not keyword:
+        raise ConfigurationError("say which index: --keyword")
     with context.opened() as retriever, context.progress() as progress:
-        rebuilt = retriever.reindex_lexical(progress=progress)
+        rebuilt = retriever.reindex_keyword(progress=progress)
     done = f"{counted(rebuilt.chunks, 'chunk')} indexed again, {counted(rebuilt.segments, 'segment')}"
     value = {"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation}
     context.emit(value, lambda: inform(done))

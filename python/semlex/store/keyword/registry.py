@@ -36,4 +36,4 @@ def keyword_engine(
     known = ", ".join(
         [Bm25Engine.name, PgTextsearchEngine.name, PgSearchEngine.name, *RANK_FUNCTIONS, KeywordEngine.name]
     )
-    raise ConfigurationError(f"lexical must be one of {known}; got {name!r}")
+    raise ConfigurationError(f"keyword must be one of {known}; got {name!r}")

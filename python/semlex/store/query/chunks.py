@@ -121,7 +121,7 @@ async def load_results(
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(
         columns=_columns(collection, [chunk_id for _, chunk_id in keys]),
-        excerpt=collection.lexical.excerpt(query),
+        excerpt=collection.keyword.excerpt(query),
         chunk=collection.names.chunk,
     )
     cursor = cursor_with_times(connection)
@@ -129,11 +129,11 @@ async def load_results(
     rows = await cursor.fetchall()
     results = [SearchResult(**_stored(row), excerpt=row[-3]) for row in rows]
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
-    for hit, excerpt in zip(results, collection.lexical.excerpts(query, texts, languages) or (), strict=False):
+    for hit, excerpt in zip(results, collection.keyword.excerpts(query, texts, languages) or (), strict=False):
         hit.excerpt = excerpt
     in_files = [place for place, hit in enumerate(results) if hit.line is not None]
     if query is not None and in_files:
-        found = collection.lexical.match_lines(
+        found = collection.keyword.match_lines(
             query, [texts[place] for place in in_files], [languages[place] for place in in_files]
         )
         for place, below in zip(in_files, found, strict=True):

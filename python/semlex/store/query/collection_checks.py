@@ -117,7 +117,7 @@ async def _in_collection(
     if registered.building:
         problems.append(
             f"a rebuild of the keyword index of {name} goes on, or was ended before it was done; then finish it with: "
-            f"semlex reindex --lexical --collection {names.collection}"
+            f"semlex reindex --keyword --collection {names.collection}"
         )
     if registered.embedding:
         vectors = names.embedding(registered.embedding)

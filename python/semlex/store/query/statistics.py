@@ -35,7 +35,7 @@ async def collection_figures(connection: Connection, collection: Collection, *, 
     estimates = {} if exact else await _estimates(connection, _tables(collection))
     estimated = bool(estimates)
     counted = await _counted(connection, collection, estimates)
-    index = collection.lexical.index
+    index = collection.keyword.index
     indexed = {} if index is None else await index.statistics(connection, collection, counted=not estimated)
     return {"embedded": 0, "orphaned_vectors": 0} | counted | estimates | {"estimated": estimated} | indexed
 

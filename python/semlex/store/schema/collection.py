@@ -45,7 +45,7 @@ class ListedCollection:
 
     Attributes:
         name: Its name.
-        lexical: Keyword engine.
+        keyword: Keyword engine.
         language: Of documents that name none.
         embedding_model: Its model, or None when it holds no vectors.
         dimensions: Length of the vectors, or None.
@@ -53,7 +53,7 @@ class ListedCollection:
     """
 
     name: str
-    lexical: str
+    keyword: str
     language: str
     embedding_model: str | None
     dimensions: int | None
@@ -70,7 +70,7 @@ class Collection:
         collection_id: Unique over time: a collection dropped and made again has another.
         settings: As decided when it was made.
         embedding: The vectors in use, or None while there are none.
-        lexical: The engine of its keyword leg.
+        keyword: The engine of its keyword leg.
     """
 
     names: Names
@@ -78,7 +78,7 @@ class Collection:
     collection_id: uuid.UUID
     settings: CollectionSettings
     embedding: EmbeddingVersion | None
-    lexical: KeywordEngine
+    keyword: KeywordEngine
 
     @property
     def distance(self) -> Distance:
@@ -90,7 +90,7 @@ class Collection:
         """The options that it was made with, by the names of `WantedOptions`; None for one not decided yet."""
         stored = asdict(self.settings)
         storage = None if self.embedding is None else self.embedding.storage
-        return stored | {"lexical": self.settings.lexical_engine, "vector_storage": storage}
+        return stored | {"keyword": self.settings.keyword_engine, "vector_storage": storage}
 
 
 def check_same_model(collection: Collection, wanted: EmbeddingVersion) -> None:

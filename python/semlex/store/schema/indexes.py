@@ -166,7 +166,7 @@ async def indexes_wanted(database: Database, collection: Collection) -> bool:
 
 def _wanted_indexes(collection: Collection, hnsw: HnswIndex) -> list[tuple[str, sql.Composed]]:
     names, embedding = collection.names, collection.embedding
-    wanted = list(collection.lexical.indexes(names))
+    wanted = list(collection.keyword.indexes(names))
     wanted += [
         (
             "metadata",

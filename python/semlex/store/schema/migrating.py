@@ -92,7 +92,7 @@ async def _step(connection: Connection, names: Names) -> Step:
     noted = sql.SQL("UPDATE {} SET schema_version = {}, updated_at = now() WHERE name = {}").format(
         names.registry, sql.Literal(wanted), sql.Literal(names.collection)
     )
-    statements = (*migration_statements(names, version, collection.lexical), noted)
+    statements = (*migration_statements(names, version, collection.keyword), noted)
     return Step(names.collection, version, wanted, tuple(one.as_string(connection) for one in statements))
 
 

@@ -90,7 +90,7 @@ async def open_collection(
         raise ReadOnlyError(f"collection {names.collection!r} must be {done} on the primary server first")
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
-    keyword_engine(chosen.lexical_engine, chosen.language, stop_words=chosen.stop_words)
+    keyword_engine(chosen.keyword_engine, chosen.language, stop_words=chosen.stop_words)
     for attempt in range(1, SETUP_ATTEMPTS + 1):
         try:
             await database.write("set up the collection", lambda connection: _set_up(connection, names, chosen))
@@ -138,7 +138,7 @@ async def find(connection: Connection, names: Names) -> tuple[Collection, int] |
     settings = CollectionSettings(
         distance=stored["distance"],
         language=stored["language"],
-        lexical_engine=stored["keyword_engine" if "keyword_engine" in stored else "lexical_engine"],
+        keyword_engine=stored["keyword_engine" if "keyword_engine" in stored else "lexical_engine"],
         token_counter=stored["token_counter"],
         with_context=stored["with_context"],
         stop_words=stored.get("stop_words", True),
@@ -165,9 +165,9 @@ def _refuse_newer(what: str, version: int | None, known: int) -> None:
 
 async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
     """The engine of the keyword leg, which may stand on an extension of this server."""
-    extension = await read_extension(connection, settings.lexical_engine)
+    extension = await read_extension(connection, settings.keyword_engine)
     return keyword_engine(
-        settings.lexical_engine, settings.language, stop_words=settings.stop_words, extension=extension
+        settings.keyword_engine, settings.language, stop_words=settings.stop_words, extension=extension
     )
 
 
@@ -198,7 +198,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     await _ensure_registry(connection, names.schema)
     found = await find(connection, names)
     version = found[1] if found else 0
-    for statement in migration_statements(names, version, None if found is None else found[0].lexical):
+    for statement in migration_statements(names, version, None if found is None else found[0].keyword):
         await connection.execute(statement)
     now = utc_now()
     if found is not None:
@@ -217,7 +217,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         "embedding_version": 0,
         "distance": settings.distance,
         "language": settings.language,
-        "keyword_engine": settings.lexical_engine,
+        "keyword_engine": settings.keyword_engine,
         "token_counter": settings.token_counter,
         "with_context": settings.with_context,
         "stop_words": settings.stop_words,
@@ -335,7 +335,7 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
             raise gone(collection)
         if now_open.embedding is not None:
             check_same_model(now_open, wanted)
-            return replace(now_open, lexical=collection.lexical)
+            return replace(now_open, keyword=collection.keyword)
         version = replace(wanted, version=1)
         vector_type = sql.SQL("{}.{}({})").format(
             collection.server.extension, sql.Identifier(version.storage), sql.Literal(version.dimensions)
@@ -367,7 +367,7 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
             sql.SQL("UPDATE {} SET embedding_version = %s, updated_at = %s WHERE name = %s").format(names.registry),
             [version.version, utc_now(), names.collection],
         )
-        return replace(now_open, embedding=version, lexical=collection.lexical)
+        return replace(now_open, embedding=version, keyword=collection.keyword)
 
     if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
         raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")

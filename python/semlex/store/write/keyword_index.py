@@ -30,7 +30,7 @@ async def begin_write(
         AnalyzerVersionError: The index is made by another version of the analyzer.
         CollectionNotFoundError: The collection was dropped.
     """
-    index = collection.lexical.index
+    index = collection.keyword.index
     if index is None:
         await hold_collection(connection, collection)
         yield None

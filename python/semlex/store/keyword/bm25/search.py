@@ -190,7 +190,7 @@ def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.Post
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "
             f"{rows.analyzer_version} of the analyzer, this is version {_core.ANALYZER_VERSION}; rebuild "
-            f"it with: semlex reindex --lexical --collection {collection}"
+            f"it with: semlex reindex --keyword --collection {collection}"
         )
     cache.saw(rows.state)
     return cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings)

@@ -58,7 +58,7 @@ async def index_figures(
     if empty and problem is None:
         problem = (
             f"{empty} of {segments} segments have lost their posting rows; rebuild the index from the texts with: "
-            "semlex reindex --lexical"
+            "semlex reindex --keyword"
         )
     return {
         "index_generation": state.generation,

@@ -214,6 +214,6 @@ async def lock_for_writing(
             raise AnalyzerVersionError(
                 f"the keyword index of collection {name!r} is made by version {version} of the analyzer, this is "
                 f"version {_core.ANALYZER_VERSION}, so that nothing can be written; rebuild the index with: "
-                f"semlex reindex --lexical --collection {name}"
+                f"semlex reindex --keyword --collection {name}"
             )
     return state.live, [row[0] for row in await reserved.fetchall()]

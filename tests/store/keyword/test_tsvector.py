@@ -18,9 +18,9 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("lexical", "function"), [("tsvector", "ts_rank"), ("tsvector_cd", "ts_rank_cd")])
-async def test_scores_are_those_of_the_server(database_url: str, lexical: str, function: str) -> None:
-    async with PostgreSQLRetriever(database_url, "none", lexical=lexical, collection="words") as retriever:
+@pytest.mark.parametrize(("keyword", "function"), [("tsvector", "ts_rank"), ("tsvector_cd", "ts_rank_cd")])
+async def test_scores_are_those_of_the_server(database_url: str, keyword: str, function: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none", keyword=keyword, collection="words") as retriever:
         await retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
         hits = await retriever.search("cat dog", mode="keyword", top_k=10)
     with psycopg.connect(database_url) as connection:
@@ -35,10 +35,10 @@ async def test_scores_are_those_of_the_server(database_url: str, lexical: str, f
 
 
 async def test_the_engine_stays_the_collections(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, "none", lexical="tsvector_cd") as retriever:
+    async with PostgreSQLRetriever(database_url, "none", keyword="tsvector_cd") as retriever:
         await retriever.add_documents([Document("a cat", id="cat")])
     async with PostgreSQLRetriever(database_url, "none") as retriever:
-        assert (await retriever.status()).lexical == "tsvector_cd"
+        assert (await retriever.status()).keyword == "tsvector_cd"
         assert (await retriever.search("cat"))[0].id == "cat"
 
 
@@ -52,7 +52,7 @@ async def test_words_are_stemmed_in_the_collections_language(database_url: str) 
 
 async def test_unknown_engines_and_languages_are_refused(database_url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bm25, .*tsvector, tsvector_cd, none"):
-        async with PostgreSQLRetriever(database_url, "none", lexical="bm42"):
+        async with PostgreSQLRetriever(database_url, "none", keyword="bm42"):
             pass
     with pytest.raises(ConfigurationError, match="language"):
         async with PostgreSQLRetriever(database_url, "none", language="english'; --"):
@@ -61,5 +61,5 @@ async def test_unknown_engines_and_languages_are_refused(database_url: str) -> N
         async with PostgreSQLRetriever(database_url, "none", language="klingon"):
             pass
     with pytest.raises(StoreError, match="klingon"):
-        async with PostgreSQLRetriever(database_url, "none", language="klingon", lexical="tsvector"):
+        async with PostgreSQLRetriever(database_url, "none", language="klingon", keyword="tsvector"):
             pass
