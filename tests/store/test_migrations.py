@@ -19,8 +19,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex import SyncRetriever
-from semlex.diagnostics.collections import drop_one, migrate_all
 from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersionError
+from semlex.retriever.synchronous import SyncClient
 from semlex.store.schema import migrations
 from tests.support import collection_dump
 from tests.support.folders import DATA, ROOT
@@ -29,10 +29,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from semlex.store.schema.migrating import Step
+
 FOLDER = DATA / "collections"
 DUMPS = sorted(FOLDER.glob("schema-*"), key=lambda folder: int(folder.name.removeprefix("schema-")))
 OLD = [folder for folder in DUMPS if int(folder.name.removeprefix("schema-")) < len(migrations.COLLECTION)]
 COLLECTIONS = sorted(collection_dump.COLLECTIONS)
+
+
+def migrated(url: str, *, dry_run: bool = False) -> list[Step]:
+    with SyncClient(url, "none", use_reranking=False) as client:
+        return client.migrate(dry_run=dry_run)
+
+
+def drop(url: str, name: str, **options: Any) -> None:
+    with SyncClient(url, "none", use_reranking=False, **options) as client:
+        client.drop(name)
 
 
 def restore(url: str, folder: Path) -> None:
@@ -206,12 +218,12 @@ def user(server_url: str, database_url: str) -> Iterator[str]:
 def test_a_role_without_ddl_gets_the_sql(database_url: str, user: str) -> None:
     with pytest.raises(PrivilegeError, match="semlex migrate"):
         collection_dump.opened(user, "words").initialize()
-    steps = migrate_all(user, "semlex", dry_run=True)
+    steps = migrated(user, dry_run=True)
     assert [(step.name, step.version) for step in steps] == [("the registry", 2), *((c, 2) for c in COLLECTIONS)]
     with psycopg.connect(database_url, autocommit=True) as connection:
         for step in steps:
             connection.execute(step.script().encode())
-    assert migrate_all(user, "semlex", dry_run=True) == []
+    assert migrated(user, dry_run=True) == []
     assert_same_answers(user, DUMPS[0])
     with collection_dump.opened(user, "words", create=False) as retriever:
         retriever.add_texts(["a comet again"], ids=["new"])
@@ -220,8 +232,8 @@ def test_a_role_without_ddl_gets_the_sql(database_url: str, user: str) -> None:
 
 def test_migrate_does_all_at_once(database_url: str) -> None:
     restore(database_url, DUMPS[0])
-    assert [step.name for step in migrate_all(database_url, "semlex")] == ["the registry", *COLLECTIONS]
-    assert migrate_all(database_url, "semlex") == []
+    assert [step.name for step in migrated(database_url)] == ["the registry", *COLLECTIONS]
+    assert migrated(database_url) == []
     assert_same_answers(database_url, DUMPS[0])
 
 
@@ -229,8 +241,8 @@ def test_a_registry_without_collections_is_migrated(database_url: str) -> None:
     restore(database_url, DUMPS[0])
     with psycopg.connect(database_url) as connection:
         connection.execute("DELETE FROM semlex.collection")
-    assert [(step.name, step.version) for step in migrate_all(database_url, "semlex")] == [("the registry", 2)]
-    assert migrate_all(database_url, "semlex", dry_run=True) == []
+    assert [(step.name, step.version) for step in migrated(database_url)] == [("the registry", 2)]
+    assert migrated(database_url, dry_run=True) == []
 
 
 @pytest.mark.parametrize("newer", ["registry", "collection"])
@@ -249,7 +261,7 @@ def test_what_a_newer_version_made_is_refused_and_can_be_dropped(database_url: s
     if newer == "registry":
         with pytest.raises(SchemaVersionError, match="version 99"):
             collection_dump.opened(database_url, "quite_new").initialize()
-    drop_one(database_url, "semlex", "words")
+    drop(database_url, "words")
     with psycopg.connect(database_url) as connection:
         left = connection.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = 'semlex'::regnamespace AND relname LIKE 'words%'"
@@ -258,7 +270,7 @@ def test_what_a_newer_version_made_is_refused_and_can_be_dropped(database_url: s
     assert left == ([("wordsmith",)] if newer == "collection" else [])
     assert version == [(2,)]  # nothing was migrated on the way
     with pytest.raises(CollectionNotFoundError, match="halves, keywords, plain"):
-        drop_one(database_url, "semlex", "words")
+        drop(database_url, "words")
 
 
 def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_url: str) -> None:
@@ -267,7 +279,7 @@ def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_u
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE public.collection SET schema_version = 99")
         connection.execute("CREATE TABLE public.app_users (x int)")
-    drop_one(database_url, "public", "app")
+    drop(database_url, "app", schema="public")
     with psycopg.connect(database_url) as connection:
         left = connection.execute("SELECT to_regclass('public.app_users'), to_regclass('public.app_chunk')").fetchone()
     assert left == ("app_users", None)
@@ -280,7 +292,7 @@ def test_a_collection_whose_name_begins_like_anothers_stays(database_url: str) -
             retriever.add_texts([name], ids=["x"])
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE semlex.collection SET schema_version = 99 WHERE name = 'a'")
-    drop_one(database_url, "semlex", "a")
+    drop(database_url, "a")
     for name in names[1:]:
         with SyncRetriever(database_url, "none", collection=name, create=False) as retriever:
             assert retriever.count() == 1
@@ -292,7 +304,7 @@ def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_pat
     with SyncRetriever(database_url, "none", keyword=keyword) as stale:
         stale.add_texts(["old"], ids=["old"])
         stale.index(tmp_path)
-        drop_one(database_url, "semlex", "default_collection")
+        drop(database_url, "default_collection")
         with pytest.raises(CollectionNotFoundError):
             stale.add_texts(["lost"], ids=["lost"])
         with SyncRetriever(database_url, "none", keyword="bm25") as fresh:

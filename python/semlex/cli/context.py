@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from semlex.ingest.progress import Progress
-    from semlex.retriever.synchronous import SyncRetriever
+    from semlex.retriever.synchronous import SyncClient, SyncRetriever
     from semlex.settings.load import Settings
 
 # Names of shared options that often go together.
@@ -97,7 +97,7 @@ class Context:
         try:
             retriever.initialize()
         except CollectionNotFoundError:
-            names = [] if settings.is_set("collection") else collection_names(settings)
+            names = [] if settings.is_set("collection") else self.collection_names(settings)
             if len(names) != 1:
                 raise
             if not self.as_json:
@@ -105,6 +105,25 @@ class Context:
             retriever = SyncRetriever(**settings.retriever_options | {"collection": names[0]}, create=create)
             retriever.initialize()
         return retriever
+
+    def client(self, settings: Settings | None = None) -> SyncClient:
+        """The server of the settings, without a model."""
+        from semlex.retriever.synchronous import SyncClient
+
+        chosen = settings or self.settings()
+        return SyncClient(
+            chosen.url,
+            "none",
+            use_reranking=False,
+            schema=chosen.schema_name,
+            data_folder=None if chosen.url else chosen.server_folder,
+            keep_alive=chosen.keep_alive,
+        )
+
+    def collection_names(self, settings: Settings) -> list[str]:
+        """The collections of the settings' server and schema."""
+        with self.client(settings) as client:
+            return [listed.name for listed in client.collections()]
 
     def progress(self) -> AbstractContextManager[Callable[[Progress], None] | None]:
         """The progress callback of long work; None with ``--json``."""
@@ -154,11 +173,3 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
         return run
 
     return decorate
-
-
-def collection_names(settings: Settings) -> list[str]:
-    """The collections of the settings' server and schema."""
-    from semlex.diagnostics.collections import list_all
-
-    found = list_all(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
-    return [entry.name for entry in found]

@@ -23,7 +23,7 @@ def print_collections(found: Sequence[CountedCollection], *, header: bool) -> No
     """Prints a line per collection.
 
     Args:
-        found: As `semlex.diagnostics.collections.list_counted` has them.
+        found: As `Client.count_collections` has them.
         header: Whether to print the columns' titles first.
     """
     if not found:

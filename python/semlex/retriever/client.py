@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from semlex.diagnostics.collections import CountedCollection, count_collections
 from semlex.diagnostics.status import server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.parameters import CollectionOptions, ServerOptions, WantedOptions, model_defaults
@@ -15,6 +16,7 @@ from semlex.retriever.resources import Resources
 from semlex.settings.files import model_names
 from semlex.store.keyword.bm25.options import DEFAULT_BM25, DEFAULT_CACHE_BYTES, Bm25Options
 from semlex.store.schema.dropping import drop_collection
+from semlex.store.schema.migrating import Step, migrate, pending_steps
 from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import list_collections
@@ -142,6 +144,28 @@ class Client:
         """Every collection of the schema, by name."""
         resources = await self._resources.ready()
         return await list_collections(resources.database, resources.server.schema)
+
+    async def count_collections(self) -> list[CountedCollection]:
+        """Every collection of the schema, by name, with its counts; large tables are estimated."""
+        resources = await self._resources.ready()
+        return await count_collections(resources.database, resources.server.schema)
+
+    async def migrate(self, *, dry_run: bool = False) -> list[Step]:
+        """Migrates the tables of all collections to the form that this version uses; opening one does that, too.
+
+        Args:
+            dry_run: Whether only to say what there is to do.
+
+        Returns:
+            What was done, or is to be done: each step with the SQL for a role that may change tables.
+
+        Raises:
+            PrivilegeError: This role may not change them.
+            SchemaVersionError: A newer version made one of them.
+        """
+        resources = await self._resources.ready()
+        work = pending_steps if dry_run else migrate
+        return await work(resources.database, resources.server.schema)
 
     async def drop(self, name: str) -> None:
         """Drops a collection with everything in it, whatever its version.

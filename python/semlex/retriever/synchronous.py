@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from os import PathLike
     from pathlib import Path
+    from semlex.diagnostics.collections import CountedCollection
     from semlex.diagnostics.status import CollectionStatus
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import ListedCollection
     from semlex.store.schema.indexes import HnswIndex
     from semlex.store.schema.indexes import IndexesBuilt
+    from semlex.store.schema.migrating import Step
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.queries import SearchQuery
@@ -461,6 +463,29 @@ class SyncClient:
     def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
         return self._runner.run(self._client.collections)
+
+    def count_collections(self) -> list[CountedCollection]:
+        """Every collection of the schema, by name, with its counts; large tables are estimated."""
+        return self._runner.run(self._client.count_collections)
+
+    def migrate(
+        self,
+        *,
+        dry_run: bool = False,
+    ) -> list[Step]:
+        """Migrates the tables of all collections to the form that this version uses; opening one does that, too.
+
+        Args:
+            dry_run: Whether only to say what there is to do.
+
+        Returns:
+            What was done, or is to be done: each step with the SQL for a role that may change tables.
+
+        Raises:
+            PrivilegeError: This role may not change them.
+            SchemaVersionError: A newer version made one of them.
+        """
+        return self._runner.run(self._client.migrate, dry_run=dry_run)
 
     def drop(
         self,

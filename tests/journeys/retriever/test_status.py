@@ -10,10 +10,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from semlex.diagnostics.collections import list_counted
 from semlex.diagnostics.doctor import examine_server
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.retriever.synchronous import SyncRetriever
+from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.query import statistics
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
@@ -21,6 +20,7 @@ from semlex.types.documents import Document
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from semlex.diagnostics.collections import CountedCollection
     from tests.support.shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"
@@ -75,14 +75,19 @@ def test_collections_with_their_counts(shell: Shell) -> None:
     assert shell("collections", "--no-header").stdout.splitlines()[1].split()[1:3] == ["unknown", "unknown"]
 
 
+def counted(url: str) -> list[CountedCollection]:
+    with SyncClient(url, "none", use_reranking=False) as client:
+        return client.count_collections()
+
+
 def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(database_url)
     monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
-    [entry] = list_counted(database_url, "semlex")
+    [entry] = counted(database_url)
     assert (entry.chunks, entry.estimated) == (50, False)
     execute(database_url, f"ANALYZE {CHUNK}")
     execute(database_url, TWO_GONE)
-    [entry] = list_counted(database_url, "semlex")
+    [entry] = counted(database_url)
     assert (entry.documents, entry.chunks, entry.estimated) == (0, 50, True)
 
 

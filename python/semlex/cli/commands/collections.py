@@ -24,10 +24,8 @@ def collections(
     header: Annotated[bool, typer.Option("--header/--no-header", help="Begin with the columns' titles.")] = True,
 ) -> None:
     """List the collections with their documents, chunks, model and language."""
-    from semlex.diagnostics.collections import list_counted
-
-    settings = context.settings()
-    found = list_counted(settings.url, settings.schema_name, settings.server_folder, settings.keep_alive)
+    with context.client() as client:
+        found = client.count_collections()
     context.emit(found, lambda: print_collections(found, header=header))
 
 
@@ -54,9 +52,8 @@ def drop(
     settings = context.settings(collection=collection, embedding_model="none")
     if not yes:
         typer.confirm(f"Drop {collection} with everything in it?", abort=True, err=True)
-    from semlex.diagnostics.collections import drop_one
-
-    drop_one(settings.url, settings.schema_name, collection, settings.server_folder, settings.keep_alive)
+    with context.client(settings) as client:
+        client.drop(collection)
     if context.as_json:
         print_json({"collection": collection, "dropped": True})
 
@@ -69,12 +66,8 @@ def migrate(
     as_sql: Annotated[bool, typer.Option("--sql", help="Print the SQL, for a role that may change tables.")] = False,
 ) -> None:
     """Bring the tables of all collections to the form that this version uses; opening one does that as well."""
-    from semlex.diagnostics.collections import migrate_all
-
-    settings = context.settings()
-    steps = migrate_all(
-        settings.url, settings.schema_name, settings.server_folder, settings.keep_alive, dry_run=dry_run or as_sql
-    )
+    with context.client() as client:
+        steps = client.migrate(dry_run=dry_run or as_sql)
     if as_sql:
         for entry in steps:
             sys.stdout.write(entry.script())

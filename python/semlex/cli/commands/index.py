@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from semlex.cli.context import MODEL, SERVER, Context, collection_names, with_context
+from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.options import ChunkTokens, OverlapTokens, existing_paths
 from semlex.cli.output import print_report
@@ -45,7 +45,7 @@ def index(
     try:
         plan_places(found, {}, source)
     except ConfigurationError:  # the folders of a collection that is there may have other names
-        if settings.collection not in collection_names(settings):
+        if settings.collection not in context.collection_names(settings):
             raise
     with context.opened(settings, create=True, with_choice=True) as retriever, context.progress() as progress:
         report = retriever.index(
