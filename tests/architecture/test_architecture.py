@@ -194,21 +194,16 @@ def test_the_architecture_names_every_module() -> None:
         assert len(firsts) == len(set(firsts)), firsts
 
 
-def test_tests_of_core_and_unit_need_neither_a_server_nor_torch() -> None:
-    tests = PACKAGE.parent.parent / "tests"
-    needs = re.compile(
-        r"\b(database_url|server_url|shell|Shell)\b: |^ *(import|from) (torch|transformers)\b", re.MULTILINE
-    )
-    files = [*(tests / "core").rglob("*.py"), *(tests / "unit").rglob("*.py")]
+TESTS = PACKAGE.parent.parent / "tests"
+
+
+def test_tests_of_core_and_unit_need_no_server() -> None:
+    needs = re.compile(r"\b(database_url|server_url|shell|program): ")
+    files = [*(TESTS / "core").rglob("*.py"), *(TESTS / "unit").rglob("*.py")]
     assert [path.name for path in files if needs.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_the_glossary_names_files_that_are_there() -> None:
-    root = PACKAGE.parent.parent
-    page = (root / "docs" / "design" / "glossary.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.+?) \| .+ \| (`.+`) \|$", page, re.MULTILINE)
-    words = [word for word, _ in rows]
-    assert len(words) > 40
-    assert words == sorted(set(words), key=str.casefold)
-    named = [file for _, files in rows for file in re.findall(r"`([^`]+)`", files)]
-    assert [file for file in named if not (PACKAGE / file).is_file() and not (root / file).is_file()] == []
+def test_only_tests_in_the_folder_torch_import_it_when_they_are_collected() -> None:
+    imports = re.compile(r"^(import|from) (torch|transformers)\b|^from tests.support import .*\btiny_", re.MULTILINE)
+    files = [path for path in TESTS.rglob("test_*.py") if path.parent.name != "torch"]
+    assert [path.name for path in files if imports.search(path.read_text(encoding="utf-8"))] == []

@@ -27,7 +27,7 @@ from semlex.errors import (
 from semlex.models import cancellation, token_counters
 from semlex.models import http_client as http
 from semlex.models.token_counters import WordCounter
-from tests.support import tiny_qwen3, tokenizers_on_disk
+from tests.support import tokenizers_on_disk
 from tests.support.model_servers import (
     ModelServerDouble,
     Reply,
@@ -639,7 +639,10 @@ def test_words_are_counted_where_there_is_no_tokenizer(rows):
         assert_array_equal(embedder.token_offsets(text), _core.word_offsets(text))
 
 
+@pytest.mark.torch
 def test_a_tokenizer_that_is_given(tmp_path):
+    from tests.support import tiny_qwen3  # torch comes with it
+
     tokenizer = tiny_qwen3.write_tokenizer(tmp_path / "tokenizer")
     embedder = OpenAIEmbedder("m", "http://localhost/v1", tokenizer=str(tmp_path / "tokenizer"))
     assert embedder.counter_name.startswith("tokenizer/")
@@ -650,7 +653,10 @@ def test_a_tokenizer_that_is_given(tmp_path):
     assert embedder.token_offsets(rows[0])[-1].tolist() == [15, 19]  # with its blank
 
 
+@pytest.mark.torch
 def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
+    from tests.support import tiny_qwen3  # torch comes with it
+
     tiny_qwen3.write_tokenizer(tmp_path)
     asked = []
 
