@@ -38,7 +38,7 @@ fn built(analyzer: &Analyzer) -> Segments {
         let text: String = serde_json::from_str(&line.unwrap()).unwrap();
         let clock = Instant::now();
         builder.add(number as i64, analyzer, &[&text]).unwrap();
-        if builder.chunks() == MOST_CHUNKS {
+        if builder.chunks() == MAX_CHUNKS {
             finish(&mut builder, &mut segments);
         }
         seconds += clock.elapsed().as_secs_f64();

@@ -10,8 +10,8 @@ mod stored;
 use stored::{Tables, id_of};
 
 const LANGUAGES: [&str; 2] = ["english", "turkish"];
-const MOST_TERMS: usize = 64;
-const MOST_BYTES: usize = 4_096;
+const MAX_TERMS: usize = 64;
+const MAX_BYTES: usize = 4_096;
 const PARAMETERS: Parameters = Parameters { k1: 1.2, b: 0.75 };
 
 /// Texts of up to 4 KiB, made of what queries are made of in unusual numbers.
@@ -30,7 +30,7 @@ fn text() -> impl Strategy<Value = String> {
         for (piece, gap, times) in pieces {
             text.push_str(&(piece + gap).repeat(times));
         }
-        while text.len() > MOST_BYTES {
+        while text.len() > MAX_BYTES {
             text.pop();
         }
         text
@@ -66,9 +66,9 @@ fn check(text: &str) {
             excluded,
             total,
             conditions,
-        } = analyzer.query(&parse_query(text), MOST_TERMS);
-        assert!(wanted.len() == total.min(MOST_TERMS));
-        assert!(conditions <= MOST_TERMS || phrases.is_empty() && excluded.is_empty());
+        } = analyzer.query(&parse_query(text), MAX_TERMS);
+        assert!(wanted.len() == total.min(MAX_TERMS));
+        assert!(conditions <= MAX_TERMS || phrases.is_empty() && excluded.is_empty());
         LanguageQuery {
             language: analyzer.language().to_owned(),
             wanted,
@@ -80,7 +80,7 @@ fn check(text: &str) {
     let plan = cache.plan(&asked).unwrap();
     // All that is looked up, in each segment of the language.
     assert!(
-        plan.terms(true).count() + plan.terms(false).count() <= LANGUAGES.len() * 2 * MOST_TERMS
+        plan.terms(true).count() + plan.terms(false).count() <= LANGUAGES.len() * 2 * MAX_TERMS
     );
     let snapshot = tables.snapshot(&cache, &plan).unwrap();
     let ids = [0, 19, 100, 119];
@@ -129,10 +129,10 @@ fn too_many_conditions_are_told_and_not_planned() {
             .take(count)
             .map(|word| format!("-{word} "))
             .collect();
-        let query = analyzer.query(&parse_query(&excluded), MOST_TERMS);
+        let query = analyzer.query(&parse_query(&excluded), MAX_TERMS);
         assert_eq!((query.conditions, query.excluded.len()), (count, given));
         let phrase = format!("\"{}\"", words[..count].join(" "));
-        let query = analyzer.query(&parse_query(&phrase), MOST_TERMS);
+        let query = analyzer.query(&parse_query(&phrase), MAX_TERMS);
         assert_eq!(
             (query.conditions, query.phrases.len()),
             (count, given.min(1))

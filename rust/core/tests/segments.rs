@@ -760,7 +760,7 @@ fn misuse_is_refused() {
     builder.add_terms(3, ["a", &"x".repeat(128)]).unwrap();
     let segment = builder.finish(&id).unwrap();
     assert_eq!((segment.chunks, segment.postings), (1, 2));
-    for number in 0..MOST_CHUNKS as i64 {
+    for number in 0..MAX_CHUNKS as i64 {
         builder.add_terms(number, ["a"]).unwrap();
     }
     assert!(builder.add_terms(-1, ["a"]).is_err());

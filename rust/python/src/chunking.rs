@@ -71,7 +71,7 @@ pub(crate) fn split_text(
         max_tokens: at_least("max_tokens", max_tokens, 1)?,
         overlap_tokens: at_least("overlap_tokens", overlap_tokens, 0)?,
         min_tokens: at_least("min_tokens", min_tokens, 0)?,
-        max_bytes: at_least("max_bytes", max_bytes, chunk::LEAST_MAX_BYTES)?,
+        max_bytes: at_least("max_bytes", max_bytes, chunk::MIN_MAX_BYTES)?,
         markdown,
     };
     if options.overlap_tokens >= options.max_tokens {

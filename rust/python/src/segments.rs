@@ -112,11 +112,11 @@ struct Building {
 }
 
 /// Bytes of what builders have learnt of the words of all analyzers.
-const MOST_KEPT_BYTES: usize = 64 << 20;
+const MAX_KEPT_BYTES: usize = 64 << 20;
 
 /// What builders have learnt: one has an analyzer's at a time, others begin with nothing.
 fn kept() -> MutexGuard<'static, Vocabularies> {
-    static KEPT: Mutex<Vocabularies> = Mutex::new(Vocabularies::new(MOST_KEPT_BYTES));
+    static KEPT: Mutex<Vocabularies> = Mutex::new(Vocabularies::new(MAX_KEPT_BYTES));
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -303,7 +303,7 @@ pub(crate) struct IdSet {
 }
 
 /// Ids that an array may have: 8 GiB.
-const MOST_LISTED: u64 = 1 << 30;
+const MAX_LISTED: u64 = 1 << 30;
 
 #[pymethods]
 impl IdSet {
@@ -348,7 +348,7 @@ impl IdSet {
     fn to_array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let count = self.core.len();
         let refused = || PyMemoryError::new_err(format!("no memory for {count} ids"));
-        if count > MOST_LISTED {
+        if count > MAX_LISTED {
             return Err(refused());
         }
         let ids = detached(py, || {

@@ -22,7 +22,7 @@ use markdown::{Outline, Path, Section};
 use tokens::Tokens;
 
 /// The bytes of the longest character in UTF-8: a smaller byte bound could not hold one character.
-pub const LEAST_MAX_BYTES: usize = 4;
+pub const MIN_MAX_BYTES: usize = 4;
 
 /// How to cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Options {
     pub overlap_tokens: usize,
     /// Smaller sections are joined with the next one when the result fits.
     pub min_tokens: usize,
-    /// Most bytes of a chunk, from `LEAST_MAX_BYTES`.
+    /// Most bytes of a chunk, from `MIN_MAX_BYTES`.
     pub max_bytes: usize,
     /// Whether headings, fences and comments of Markdown are recognised; without, the text is one section.
     pub markdown: bool,

@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use super::pieces::PATTERN;
 
 /// Largest file: twenty times the largest that is known.
-const MOST_BYTES: usize = 1 << 28;
+const MAX_BYTES: usize = 1 << 28;
 /// Ids end before this one: tables are as long as the greatest id.
-const MOST_IDS: u32 = 1 << 24;
+const MAX_IDS: u32 = 1 << 24;
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,8 +155,8 @@ fn unsupported<T>(what: impl Into<String>) -> Result<T, ReadFault> {
 impl File {
     /// Reads the bytes of a `tokenizer.json`.
     pub(super) fn read(content: &[u8]) -> Result<Self, ReadFault> {
-        if content.len() > MOST_BYTES {
-            return unsupported(format!("a file of more than {MOST_BYTES} bytes"));
+        if content.len() > MAX_BYTES {
+            return unsupported(format!("a file of more than {MAX_BYTES} bytes"));
         }
         let top: Top<'_> = serde_json::from_slice(content).map_err(|error| malformed(&error))?;
         if top.version.is_some_and(|version| version != "1.0") {
@@ -171,8 +171,8 @@ impl File {
         let tables: Tables =
             serde_json::from_str(top.model.get()).map_err(|error| malformed(&error))?;
         let vocabulary = tables.vocab;
-        if vocabulary.values().any(|&id| id >= MOST_IDS) {
-            return unsupported(format!("token ids from {MOST_IDS}"));
+        if vocabulary.values().any(|&id| id >= MAX_IDS) {
+            return unsupported(format!("token ids from {MAX_IDS}"));
         }
         let distinct: FxHashSet<u32> = vocabulary.values().copied().collect();
         if distinct.len() < vocabulary.len() {
@@ -371,7 +371,7 @@ fn added_ids(
     tokens: Vec<Added>,
     vocabulary: &FxHashMap<String, u32>,
 ) -> Result<Vec<(Added, u32)>, ReadFault> {
-    let mut next = u32::try_from(vocabulary.len()).unwrap_or(MOST_IDS);
+    let mut next = u32::try_from(vocabulary.len()).unwrap_or(MAX_IDS);
     let mut found = Vec::with_capacity(tokens.len());
     for token in tokens {
         if token.content.is_empty() {
@@ -381,7 +381,7 @@ fn added_ids(
             next = next.saturating_add(1);
             next - 1
         });
-        if id != token.id || id >= MOST_IDS {
+        if id != token.id || id >= MAX_IDS {
             return unsupported("added tokens with other ids than their order gives them");
         }
         found.push((token, id));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Analyzer;
-use super::matching::{MOST_KNOWN, leads_only};
+use super::matching::{MAX_KNOWN, leads_only};
 use super::tokens::scan;
 use super::words::Words;
 use crate::hashing::WordMap;
@@ -106,7 +106,7 @@ impl<'t> Passage<'t> {
             let Some(token) = text.get(start..end) else {
                 return;
             };
-            if known.len() >= MOST_KNOWN {
+            if known.len() >= MAX_KNOWN {
                 known.clear();
             }
             let terms = *known.entry(token).or_insert_with(|| {

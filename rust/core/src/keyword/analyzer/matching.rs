@@ -8,7 +8,7 @@ use super::{Analyzer, TermSource};
 use crate::hashing::WordMap;
 
 /// Tokens that are remembered from text to text at most.
-pub(super) const MOST_KNOWN: usize = 1 << 16;
+pub(super) const MAX_KNOWN: usize = 1 << 16;
 
 impl Analyzer {
     /// For each text, whether it holds every phrase and none that is excluded.
@@ -40,7 +40,7 @@ impl Analyzer {
         let matched = texts.into_iter().map(|text| {
             occurrences.clear();
             self.tokens(text, |token| {
-                if known.len() >= MOST_KNOWN {
+                if known.len() >= MAX_KNOWN {
                     known.clear();
                 }
                 let meaning = known.entry(token).or_insert_with(|| {
@@ -75,7 +75,7 @@ impl Analyzer {
                 let (None, Some(token)) = (first, text.get(start..end)) else {
                     return;
                 };
-                if known.len() >= MOST_KNOWN {
+                if known.len() >= MAX_KNOWN {
                     known.clear();
                 }
                 let is_match = *known.entry(token).or_insert_with(|| {

@@ -13,7 +13,7 @@ use super::sealed::{Read, Reader};
 pub(crate) const BLOCK: usize = BitPacker4x::BLOCK_LEN;
 
 /// Limits are up to this, so that no sum wraps.
-const MOST: u32 = 1 << 22;
+const MAX_LIMIT: u32 = 1 << 22;
 
 /// Bytes of a block in so many bits each.
 pub(crate) const fn packed_bytes(bits: u8) -> usize {
@@ -77,7 +77,7 @@ const ENDS_EARLY: &str = "numbers end early";
 impl<'a> Ascending<'a> {
     /// Begins at the reader's place, with the count and the limit of the writer.
     pub(crate) fn open(mut reader: Reader<'a>, count: u32, limit: u32) -> Read<Self> {
-        if limit > MOST || count > limit {
+        if limit > MAX_LIMIT || count > limit {
             return Err("more numbers than there can be");
         }
         let bits = low_bits(count, limit);

@@ -3,7 +3,7 @@
 use super::sealed::Read;
 
 /// Unary codes of counts end here; larger ones follow with all their bits.
-const LONGEST_COUNT: u32 = 16;
+const MAX_COUNT: u32 = 16;
 
 /// Appends bits to bytes, the lowest first.
 #[derive(Default)]
@@ -76,10 +76,10 @@ impl BitWriter {
     /// A number that is small most of the time.
     #[inline]
     pub(crate) fn count(&mut self, value: u32) {
-        if value < LONGEST_COUNT {
+        if value < MAX_COUNT {
             self.unary(value);
         } else {
-            self.bits(0, LONGEST_COUNT);
+            self.bits(0, MAX_COUNT);
             self.bits(value, 32);
         }
     }
@@ -171,7 +171,7 @@ impl<'a> BitReader<'a> {
         if multiples < SOON {
             let rest = window >> (multiples + 1);
             let count = (rest >> k).trailing_zeros();
-            if count < LONGEST_COUNT {
+            if count < MAX_COUNT {
                 self.at += (multiples + k + count + 2) as usize;
                 let low = u32::try_from(rest & ((1 << k) - 1)).map_err(|_| GAP)?;
                 return Ok((multiples << k | low, count));
@@ -203,13 +203,13 @@ impl<'a> BitReader<'a> {
     #[inline]
     pub(crate) fn count(&mut self) -> Read<u32> {
         let zeros = self.window().trailing_zeros();
-        if zeros < LONGEST_COUNT {
+        if zeros < MAX_COUNT {
             self.step(zeros + 1)?;
             return Ok(zeros);
         }
-        self.step(LONGEST_COUNT)?;
+        self.step(MAX_COUNT)?;
         let value = self.bits(32)?;
-        if value < LONGEST_COUNT {
+        if value < MAX_COUNT {
             Err("a count has two forms")
         } else {
             Ok(value)

@@ -5,11 +5,11 @@ use std::hint::select_unpredictable;
 use super::encoding::EncodedSegment;
 use super::rows::RowWriter;
 use super::vocabulary::{NOTHING, TooMuch, Vocabulary};
-use super::{MOST_CHUNKS, Posting, SegmentError, SegmentId};
+use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId};
 use crate::keyword::TermSource;
 
 /// Fewest counts that there is room for.
-const LEAST_ROOM: usize = 1 << 10;
+const MIN_ROOM: usize = 1 << 10;
 
 struct Chunk {
     id: i64,
@@ -75,7 +75,7 @@ impl Counts {
     #[inline(never)]
     fn make_room(&mut self, term: u32) -> Result<(), TooMuch> {
         if self.end >= self.counts.len() {
-            let room = (2 * self.end).max(LEAST_ROOM);
+            let room = (2 * self.end).max(MIN_ROOM);
             u32::try_from(room).map_err(|_| TooMuch)?;
             self.counts.resize(room, (NOTHING, 0));
         }
@@ -186,7 +186,7 @@ impl SegmentBuilder {
         id: i64,
         fill: impl FnOnce(&mut Vocabulary, &mut Counts) -> Result<(), SegmentError>,
     ) -> Result<(), SegmentError> {
-        if self.chunks.len() >= MOST_CHUNKS {
+        if self.chunks.len() >= MAX_CHUNKS {
             return Err(SegmentError::refused(
                 "a segment holds at most 65,536 chunks",
             ));

@@ -11,7 +11,7 @@ use crate::short_string::{Seed, ShortString, process_seed};
 pub(crate) const UNSEEN: u32 = u32::MAX;
 
 /// Fewest places of a table that has any.
-const FEWEST_PLACES: usize = 256;
+const MIN_PLACES: usize = 256;
 
 /// A number for each of many byte strings.
 pub(crate) struct Dictionary {
@@ -116,7 +116,7 @@ impl Dictionary {
     }
 
     fn grow(&mut self) {
-        let places = (self.short.len() * 2).max(FEWEST_PLACES);
+        let places = (self.short.len() * 2).max(MIN_PLACES);
         let before = std::mem::replace(&mut self.short, vec![Default::default(); places]);
         for entry in before {
             if entry.0 != ShortString::default() {

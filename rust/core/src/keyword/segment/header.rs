@@ -3,7 +3,7 @@
 use super::ids::IdRanges;
 use super::prefix_code::{PrefixCode, TermCodes};
 use super::sealed::{Kind, Reader, open, seal, write_varint};
-use super::{MOST_CHUNKS, SegmentError, SegmentId};
+use super::{MAX_CHUNKS, SegmentError, SegmentId};
 
 /// Lengths below this are numbered through a table, longer ones (rare) by search, as are those of few chunks.
 const TABLE_LENGTHS: usize = 1 << 16;
@@ -58,7 +58,7 @@ impl Header {
     pub fn decode(id: &SegmentId, blob: &[u8]) -> Result<Self, SegmentError> {
         let mut reader = Reader::new(open(Kind::Header, id, &[], blob)?);
         let mut read = || {
-            let most = u32::try_from(MOST_CHUNKS).unwrap_or(u32::MAX);
+            let most = u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX);
             let ids = IdRanges::read(&mut reader, most)?;
             let postings = reader.varint()?;
             let lengths = (0..ids.len())

@@ -9,7 +9,7 @@ use super::ascending::{Ascending, BLOCK, write_ascending};
 use super::sealed::{Read, Reader, write_varint};
 
 /// Frequencies whose steps are longer are rare.
-const LONGEST_STEP: u32 = 24;
+const MAX_STEP: u32 = 24;
 
 const SIZE: u32 = 128;
 const _: () = assert!(SIZE as usize == BLOCK);
@@ -33,12 +33,12 @@ pub(crate) fn write_long_list(postings: &[Posting], chunks: u32, out: &mut Vec<u
         if above == 0 {
             continue;
         }
-        sum += above.min(LONGEST_STEP);
+        sum += above.min(MAX_STEP);
         places.push(place);
         sums.push(sum - 1);
-        if above > LONGEST_STEP {
+        if above > MAX_STEP {
             write_varint(passed, &mut beyond);
-            write_varint(u64::from(above - LONGEST_STEP), &mut beyond);
+            write_varint(u64::from(above - MAX_STEP), &mut beyond);
             (longer, passed) = (longer + 1, 0);
         } else {
             passed += 1;

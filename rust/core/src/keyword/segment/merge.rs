@@ -7,7 +7,7 @@ use super::encoding::EncodedSegment;
 use super::header::Header;
 use super::id_set::IdSet;
 use super::rows::{RowReader, RowWriter};
-use super::{MOST_CHUNKS, Posting, SegmentError, SegmentId};
+use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId};
 
 /// A stored segment.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ pub fn merge(
             before: Vec::new(),
             postings: 0,
         });
-        if living.len() > MOST_CHUNKS {
+        if living.len() > MAX_CHUNKS {
             return Err(SegmentError::refused(
                 "sources: more living chunks than the 65,536 of a segment",
             ));

@@ -55,10 +55,10 @@ pub use vocabulary::{Vocabularies, Vocabulary};
 pub type SegmentId = [u8; 16];
 
 /// Chunks that a segment holds at most: their ordinals fit 16 bits, and one accumulator of floats fits a core's cache.
-pub const MOST_CHUNKS: usize = 1 << 16;
+pub const MAX_CHUNKS: usize = 1 << 16;
 
 /// Bytes of a term at most; the analyzer cuts longer ones.
-pub const LONGEST_TERM: usize = 128;
+pub const MAX_TERM: usize = 128;
 
 /// One chunk in a posting list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

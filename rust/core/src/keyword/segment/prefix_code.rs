@@ -8,7 +8,7 @@ use super::bits::{BitReader, BitWriter};
 use super::sealed::{Read, Reader, write_varint};
 
 /// Bits of a symbol at most: a table of all that may follow is then small.
-const LONGEST: usize = 12;
+const MAX_BITS: usize = 12;
 
 const SYMBOLS: usize = 256;
 
@@ -50,7 +50,9 @@ impl PrefixCode {
         let mut counts = counts.0;
         loop {
             let lengths = huffman(&counts);
-            if lengths.iter().all(|length| usize::from(*length) <= LONGEST)
+            if lengths
+                .iter()
+                .all(|length| usize::from(*length) <= MAX_BITS)
                 && let Some(code) = Self::canonical(&lengths)
             {
                 return code;
@@ -65,9 +67,9 @@ impl PrefixCode {
     /// The code of these lengths; nothing when there is none.
     fn canonical(lengths: &[u8; SYMBOLS]) -> Option<Self> {
         let mut codes = [0; SYMBOLS];
-        let mut meanings = vec![(0, 0); 1 << LONGEST];
+        let mut meanings = vec![(0, 0); 1 << MAX_BITS];
         let mut next = 0_usize;
-        for length in 1..=LONGEST {
+        for length in 1..=MAX_BITS {
             let own = (0..=u8::MAX).zip(lengths.iter().zip(&mut codes));
             for (symbol, (_, code)) in own.filter(|(_, (own, _))| usize::from(**own) == length) {
                 if next >= 1 << length {
@@ -77,7 +79,7 @@ impl PrefixCode {
                 let reversed = next.reverse_bits() >> (usize::BITS as usize - length);
                 *code = u16::try_from(reversed).ok()?;
                 let meaning = (symbol, u8::try_from(length).ok()?);
-                for place in (reversed..1 << LONGEST).step_by(1 << length) {
+                for place in (reversed..1 << MAX_BITS).step_by(1 << length) {
                     *meanings.get_mut(place)? = meaning;
                 }
                 next += 1;
@@ -104,7 +106,7 @@ impl PrefixCode {
     #[inline]
     pub(crate) fn read(&self, reader: &mut BitReader<'_>) -> Read<u8> {
         reader.symbol(|window| {
-            let place = window & ((1 << LONGEST) - 1);
+            let place = window & ((1 << MAX_BITS) - 1);
             let meaning = usize::try_from(place).ok();
             match meaning.and_then(|place| self.meanings.get(place)) {
                 Some((symbol, length)) if *length > 0 => Ok((*symbol, *length)),
@@ -146,7 +148,7 @@ impl PrefixCode {
             }
             let place = places.nth(distance).ok_or(WRONG)?;
             *place = byte & 15;
-            if *place == 0 || usize::from(*place) > LONGEST {
+            if *place == 0 || usize::from(*place) > MAX_BITS {
                 return Err(WRONG);
             }
         }
@@ -195,7 +197,7 @@ fn lengthen(lengths: &mut [u8; SYMBOLS], members: &[u8]) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{BitReader, BitWriter, Counts, LONGEST, PrefixCode, Reader};
+    use super::{BitReader, BitWriter, Counts, MAX_BITS, PrefixCode, Reader};
 
     proptest! {
         #[test]
@@ -207,7 +209,7 @@ mod tests {
                 *count += 1_u64 << symbol;
             }
             let code = PrefixCode::new(&counts);
-            prop_assert!(code.lengths.iter().all(|length| usize::from(*length) <= LONGEST));
+            prop_assert!(code.lengths.iter().all(|length| usize::from(*length) <= MAX_BITS));
             let mut saved = Vec::new();
             code.save(&mut saved);
             let mut reader = Reader::new(&saved);

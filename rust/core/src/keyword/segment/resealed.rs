@@ -92,7 +92,7 @@ fn read(
     let Some(snapshot) = is_damage(snapshot) else {
         return;
     };
-    assert!(snapshot.chunks() <= MOST_CHUNKS as u64 && snapshot.postings() <= MOST_CHUNKS as u64);
+    assert!(snapshot.chunks() <= MAX_CHUNKS as u64 && snapshot.postings() <= MAX_CHUNKS as u64);
     assert!(cache.counters().bytes < 10_000_000);
     let ids = [0, 1, 700, 1_544, i64::MAX];
     let found = snapshot
@@ -136,7 +136,7 @@ proptest! {
                 dead
             };
             if let Some(header) = is_damage(Header::decode(&ID, &bytes.header)) {
-                assert!(header.chunks() as usize <= MOST_CHUNKS.min(bytes.header.len()));
+                assert!(header.chunks() as usize <= MAX_CHUNKS.min(bytes.header.len()));
             }
             let first = String::from_utf8_lossy(&key).into_owned();
             for term in [&*first, "common", "often", "rare5", "once7", "zzz"] {

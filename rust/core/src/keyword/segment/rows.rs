@@ -13,7 +13,7 @@ use super::long_postings::{Block, each_block, write_long_list};
 use super::postings::{each_posting, write_list};
 use super::prefix_code::{Counts, PrefixCode, TermCodes};
 use super::sealed::{FRONT_BYTES, Kind, Read, Reader, open, seal, write_varint};
-use super::{EncodedRow, LONGEST_TERM, Posting, SegmentError, SegmentId};
+use super::{EncodedRow, MAX_TERM, Posting, SegmentError, SegmentId};
 
 /// A list of more postings has a row of its own.
 const LONG_LIST: usize = 512;
@@ -251,7 +251,7 @@ impl<'a> RowReader<'a> {
     ) -> Result<Self, SegmentError> {
         let mut content = Reader::new(open(Kind::Row, id, key, data)?);
         let mut read = || {
-            if key.is_empty() || key.len() > LONGEST_TERM || key.contains(&END) {
+            if key.is_empty() || key.len() > MAX_TERM || key.contains(&END) {
                 return Err("a row's key is no beginning of a term");
             }
             let (shared, left) = match content.byte()? {
@@ -300,7 +300,7 @@ impl<'a> RowReader<'a> {
             if byte == END {
                 break;
             }
-            if self.term.len() == LONGEST_TERM {
+            if self.term.len() == MAX_TERM {
                 return Err("a term is too long");
             }
             self.term.push(byte);

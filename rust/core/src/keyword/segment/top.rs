@@ -1,7 +1,7 @@
 //! The best so far, with everything that ties with the last of them.
 
 /// Ids beyond `k` that are kept because their score equals the k-th.
-const MOST_TIES: usize = 1_000;
+const MAX_TIES: usize = 1_000;
 
 /// Collects (score, id) and keeps the best.
 pub(crate) struct Top {
@@ -17,7 +17,7 @@ impl Top {
         let most = if k == 0 {
             0
         } else {
-            k.saturating_add(MOST_TIES)
+            k.saturating_add(MAX_TIES)
         };
         Self {
             k,

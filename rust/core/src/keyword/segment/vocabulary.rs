@@ -1,11 +1,11 @@
 //! What a builder learns of the words that it sees: terms of tokens, and numbers of terms.
 
 use super::dictionary::{Dictionary, UNSEEN};
-use super::{LONGEST_TERM, SegmentError};
+use super::{MAX_TERM, SegmentError};
 use crate::keyword::TermSource;
 
 /// Longer tokens are not remembered: they seldom come again.
-const LONGEST_REMEMBERED: usize = 64;
+const MAX_REMEMBERED_TOKEN: usize = 64;
 
 /// Number of tokens that stand for no term, such as stop words; numbers of terms begin behind it.
 pub(super) const NOTHING: u32 = 0;
@@ -14,10 +14,10 @@ pub(super) const NOTHING: u32 = 0;
 const SEVERAL: u32 = 1 << 31;
 
 /// Bytes of remembered tokens, above which all are forgotten: the memory of a long load stays bounded.
-const MOST_TOKEN_BYTES: usize = 64 << 20;
+const MAX_REMEMBERED_BYTES: usize = 64 << 20;
 
 /// Bytes of a vocabulary that is worth keeping when its segment is finished.
-const MOST_KEPT_BYTES: usize = 64 << 20;
+const MAX_KEPT_BYTES: usize = 64 << 20;
 
 /// Numbers have come to their end.
 pub(super) struct TooMuch;
@@ -101,12 +101,12 @@ impl Vocabulary {
 
     /// Whether it may be kept for the next builder: it has not grown beyond 64 MiB.
     pub(super) fn is_worth_keeping(&self) -> bool {
-        self.memory() <= MOST_KEPT_BYTES
+        self.memory() <= MAX_KEPT_BYTES
     }
 
     /// Forgets tokens, but no terms, when there are too many.
     pub(super) fn make_room(&mut self) {
-        if self.tokens.memory() > MOST_TOKEN_BYTES {
+        if self.tokens.memory() > MAX_REMEMBERED_BYTES {
             self.forget_tokens();
         }
     }
@@ -178,7 +178,7 @@ impl Vocabulary {
             .iter()
             .take(*count as usize)
             .try_for_each(|number| term(*number));
-        if token.len() > LONGEST_REMEMBERED {
+        if token.len() > MAX_REMEMBERED_TOKEN {
             self.meanings.truncate(place as usize);
         }
         result.map_err(TooMuch::refused)
@@ -210,7 +210,7 @@ impl Vocabulary {
         if let Some(first) = self.meanings.get_mut(place) {
             *first = count;
         }
-        if token.len() > LONGEST_REMEMBERED {
+        if token.len() > MAX_REMEMBERED_TOKEN {
             return Ok(number);
         }
         if count <= 1 {
@@ -226,7 +226,7 @@ impl Vocabulary {
         if let Some(number) = self.terms.find(term.as_bytes()) {
             return Ok(number);
         }
-        if term.is_empty() || term.len() > LONGEST_TERM {
+        if term.is_empty() || term.len() > MAX_TERM {
             return Err(SegmentError::refused("a term must have 1 to 128 bytes"));
         }
         let number = u32::try_from(self.spelled.len() + 1)
