@@ -74,14 +74,15 @@ def refuses(found: list[str]) -> bool:
     return found[0].startswith("ModelError: this process was forked") and "spawn" in found[0]
 
 
-def ways() -> Iterator[pytest.ParameterSet]:
-    """Every model in every way; importing torch in three processes takes long, so that most of it is for --full."""
-    for model in MODELS:
-        for way in ("os", "fork", "spawn"):
-            yield pytest.param(model, way, marks=pytest.mark.full if (model == "torch" and way != "fork") else ())
+# Importing torch in three processes takes long, so that most of it is for --full.
+WAYS = [
+    pytest.param(model, way, marks=pytest.mark.full if (model == "torch" and way != "fork") else ())
+    for model in MODELS
+    for way in ("os", "fork", "spawn")
+]
 
 
-@pytest.mark.parametrize(("model", "way"), ways(), indirect=["model"])
+@pytest.mark.parametrize(("model", "way"), WAYS, indirect=["model"])
 def test_children_work_or_say_at_once_why_not(database_url: str, model: str, torch_model: str, way: str) -> None:
     first, *children, last = run(model, way, db_url=database_url)
     assert first == ["parent"]
