@@ -114,6 +114,7 @@ def test_an_address_in_the_database_gets_neither_query_nor_text_nor_key(
     assert double.requests == []
 
 
+@pytest.mark.torch
 def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(
     collection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
