@@ -137,6 +137,12 @@ fn slow_tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
+#[test]
+fn a_mark_on_a_letter_is_no_letter_of_its_own() {
+    assert_eq!(simple("0'\u{1ff2}"), simple("0'\u{3c9}\u{300}\u{345}"));
+    assert_eq!(simple("0'\u{622}"), simple("0'\u{627}\u{653}"));
+}
+
 proptest! {
     #[test]
     fn tokens_are_slices_in_order(text in text()) {

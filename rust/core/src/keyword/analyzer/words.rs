@@ -270,12 +270,7 @@ impl<'a> Words<'a> {
                 let whole = self.stem(folded);
                 self.place(whole);
                 for piece in bare.split('\'') {
-                    if piece
-                        .chars()
-                        .filter(|it| it.is_alphanumeric())
-                        .nth(1)
-                        .is_some()
-                    {
+                    if self.letters_of(piece) > 1 {
                         self.part(piece, classes);
                     }
                 }
