@@ -897,6 +897,13 @@ class PostingCache:
     def used_bytes(self) -> int:
         """Bytes of posting lists at hand."""
 
+    def resize(self, limit: int) -> None:
+        """Changes the limit; the terms unused for longest are forgotten until the rest is within it.
+
+        Raises:
+            ValueError: It is negative.
+        """
+
     def clear(self) -> None:
         """Forgets all posting lists; headers and tombstones stay."""
 

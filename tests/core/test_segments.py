@@ -218,6 +218,16 @@ def test_warm_searches_read_nothing_and_new_segments_only_themselves():
     del tables.segments[0]
     tables.search(cache, queries, 5)
     assert [*cache.plan(queries).known_segments] == [tables.segments[0][0]]
+    used = cache.used_bytes
+    cache.resize(used)
+    assert cache.used_bytes == used
+    cache.resize(used - 1)
+    assert 0 < cache.used_bytes < used
+    assert len(cache.plan(queries).cold) == 1
+    with pytest.raises(ValueError, match="limit"):
+        cache.resize(-1)
+    cache.resize(used)
+    tables.search(cache, queries, 5)
     cache.clear()
     assert cache.used_bytes == 0
     assert [term for _, term in cache.plan(queries).cold] == [b"a", b"never"]

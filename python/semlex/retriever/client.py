@@ -175,6 +175,8 @@ class Client:
         """
         resources = await self._resources.ready()
         names = Names(resources.server.schema, name)
+        # Whoever asks for the name again gets a collection that is opened anew.
+        self._collections = {key: one for key, one in self._collections.items() if key[0] != name}
         if not await drop_collection(resources.database, names):
             known = [listed.name for listed in await list_collections(resources.database, names.schema)]
             raise no_such_collection(names.collection, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from semlex.errors import ConfigurationError
@@ -60,18 +61,17 @@ MAX_LISTED = 10_000
 
 
 class Collection(CollectionUpkeep):
-    """A collection of a client, opened (or made) by its first call.
-
-    Any number of calls may run at the same time. `Client.collection` makes one.
+    """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
     Args:
-        resources: Of the client.
+        resources: Of the client, whose `Client.collection` makes this.
         name: Lower-case letters, digits and underscores, at most 48.
         options: What is wanted of it.
         create: Whether to make it when it does not exist.
         bm25: Constants of the keyword engine ``bm25``, and how much of its index is kept in memory.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
         connection: An open connection that stays yours; what is read and written joins its transaction.
+        parent: The collection that this one is inside a transaction; what it has in memory is shared.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Collection(CollectionUpkeep):
         bm25: Bm25Options = DEFAULT_BM25,
         bulk: BulkIngestConfig = DEFAULT_BULK,
         connection: Connection | None = None,
+        parent: Collection | None = None,
     ) -> None:
         check_parameters(
             kind_errors("bm25", bm25, Bm25Options),
@@ -95,6 +96,7 @@ class Collection(CollectionUpkeep):
         self._wanted = options
         self._create, self._bm25, self._bulk = create, bm25, bulk
         self._own_database = None if connection is None else Database(connection=connection)
+        self._parent = parent
         self._indexer: Indexer | None = None
         self._opened_in = 0  # generation of the resources
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
@@ -113,10 +115,11 @@ class Collection(CollectionUpkeep):
             bm25=self._bm25,
             bulk=self._bulk,
             connection=connection,
+            parent=self,
         )
 
     async def open(self) -> Self:
-        """Opens the collection, or makes it; every other method does that by itself.
+        """Opens the collection, or makes it; anew where it is open. Every other method opens it if need be.
 
         Raises:
             CollectionNotFoundError: It does not exist and is not to be made.
@@ -124,22 +127,29 @@ class Collection(CollectionUpkeep):
             ModelMismatchError: The collection was made with another model.
             CollectionSettingsError: An option differs from what the collection was made with.
         """
+        self._indexer = None
         await self._ready()
         return self
 
     async def _ready(self) -> Indexer:
         """The open collection."""
         resources = await self._resources.ready()
-        if self._indexer is None or self._opened_in != resources.generation:
+        indexer = self._current()
+        if indexer is None:
             if self._opening[0] != resources.generation:
                 self._opening = (resources.generation, asyncio.Lock())
             async with self._opening[1]:
-                if self._indexer is None or self._opened_in != resources.generation:
+                indexer = self._current()
+                if indexer is None:
                     opened = await self._open(self._own_database or resources.database)
-                    self._indexer = Indexer(opened, bulk=self._bulk, storage=self._wanted.storage)
-                    self._opened_in = resources.generation
-        await self._indexer.opened.renew()
-        return self._indexer
+                    indexer = Indexer(opened, bulk=self._bulk, storage=self._wanted.storage)
+                    self._indexer, self._opened_in = indexer, resources.generation
+        await indexer.opened.renew()
+        return indexer
+
+    def _current(self) -> Indexer | None:
+        """The open collection; None where it is not open, or was opened before its client was closed."""
+        return self._indexer if self._opened_in == self._resources.generation else None
 
     async def _open(self, database: Database) -> OpenCollection:
         resources, name = self._resources, self.names.collection
@@ -152,7 +162,10 @@ class Collection(CollectionUpkeep):
             settings = settings.counted_by(models.counter_name)
         info = await registry.open_collection(database, self.names, settings, create=self._create)
         self._wanted.check(name, info.options)  # somebody else may have made it in the meantime
-        if info.keyword.index is not None:
+        open_parent = None if self._parent is None else self._parent._current()  # noqa: SLF001 - of this class
+        if open_parent is not None and open_parent.collection.collection_id == info.collection_id:
+            info = replace(info, keyword=open_parent.collection.keyword)
+        elif info.keyword.index is not None:
             resources.configure_keyword_index(info.keyword.index, self._bm25)
         if models.version is not None:
             check_same_model(info, models.version)
@@ -160,9 +173,10 @@ class Collection(CollectionUpkeep):
 
     @property
     def _opened(self) -> OpenCollection:
-        if self._indexer is None or self._opened_in != self._resources.generation:
+        indexer = self._current()
+        if indexer is None:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
-        return self._indexer.opened
+        return indexer.opened
 
     @property
     def info(self) -> Info:

@@ -139,7 +139,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         """
         await self._resources.initialize()
         try:
-            await self.open()
+            await self._ready()
         except BaseException:
             await self.close()
             raise

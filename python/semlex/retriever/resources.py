@@ -205,8 +205,12 @@ class Resources:
             known = self._open_models.get(key)
             if known is None:
                 opened = await open_embedder(self.caller, self.models, stored)
-                if runs_on_torch(opened.embedder):
-                    torch_process.check()
+                try:
+                    if runs_on_torch(opened.embedder):
+                        torch_process.check()
+                except BaseException:
+                    await asyncio.to_thread(opened.close)
+                    raise
                 known = self._open_models[key] = await self._shared(opened)
         return known
 

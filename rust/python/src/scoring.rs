@@ -65,6 +65,11 @@ impl PostingCache {
         self.core.counters().bytes
     }
 
+    fn resize(&self, py: Python<'_>, limit: i64) -> PyResult<()> {
+        let limit = at_least("limit", limit, 0)?;
+        detached(py, || self.core.resize(limit))
+    }
+
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.core.clear())
     }

@@ -114,6 +114,70 @@ async def test_using_joins_a_transaction(database_url: str) -> None:
         assert mine._opened.models.embedder is one._opened.models.embedder
 
 
+async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(database_url: str) -> None:
+    async with (
+        client(database_url) as opened,
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+    ):
+        one, other = opened.collection("one"), opened.collection("other")
+        for collection in (one, other):
+            await collection.add_texts(TEXTS, ids=["a", "b", "c"])
+            await collection.search("lion")
+        used = other.info.keyword.index.cache_figures()  # type: ignore[union-attr]
+        mine = one.using(connection)
+        await connection.execute("SELECT 1")  # begins a transaction
+        await mine.add_texts(["a lion by the sea"], ids=["d"])
+        assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a", "d"}
+        assert {hit.id for hit in await one.search("lion", mode="keyword")} == {"a"}
+        await connection.rollback()
+        assert {hit.id for hit in await mine.search("lion", mode="keyword")} == {"a"}
+        assert {hit.id for hit in await one.search("lion sea", mode="keyword")} == {"a"}
+        assert mine.info.keyword is one.info.keyword
+        assert other.info.keyword.index.cache_figures() == used  # type: ignore[union-attr]
+
+
+async def test_collections_that_are_opened_do_not_disturb_searches(database_url: str) -> None:
+    async with client(database_url, keyword_cache_bytes=20_000) as opened:
+        one = opened.collection("one")
+        texts = [f"word{number % 7} word{number % 11} of text {number}" for number in range(300)]
+        await one.add_texts(texts, ids=[str(number) for number in range(300)])
+        questions = [f"word{number}" for number in range(11)]
+        expected = [[(hit.id, hit.keyword_score) for hit in await one.search(q, 30, mode="keyword")] for q in questions]
+
+        async def ask() -> None:
+            for _ in range(6):
+                for question, known in zip(questions, expected, strict=True):
+                    hits = await one.search(question, 30, mode="keyword")
+                    assert [(hit.id, hit.keyword_score) for hit in hits] == known
+
+        async def open_more() -> None:
+            for number in range(12):
+                await opened.collection(f"c{number}").count()
+
+        await asyncio.gather(ask(), ask(), open_more())
+
+
+async def test_a_collection_that_was_dropped_is_made_anew(database_url: str) -> None:
+    async with client(database_url) as opened, client(database_url) as other:
+        one = opened.collection("one")
+        await one.add_texts(TEXTS)
+        await opened.drop("one")
+        new = opened.collection("one")
+        await new.add_texts(TEXTS[:1])
+        assert (await new.count(), await opened.collection("one").count()) == (1, 1)
+        await new.drop()
+        await new.add_texts(TEXTS)
+        assert await new.count() == 3
+        # Another client does it: what to do is in the message.
+        await other.drop("one")
+        await other.collection("one").add_texts(TEXTS[:2])
+        with pytest.raises(CollectionNotFoundError, match="open it again"):
+            await new.add_texts(TEXTS)
+        await new.open()
+        await new.add_texts(TEXTS)
+        assert await new.count() == 3
+
+
 async def test_first_vectors_of_another_process_are_seen(database_url: str) -> None:
     async with client(database_url) as opened, client(database_url) as other:
         one = opened.collection("one")

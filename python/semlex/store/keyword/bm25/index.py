@@ -46,9 +46,9 @@ class IndexCache:
         self._is_steady = False
 
     def configure(self, options: Bm25Options) -> None:
-        """Takes other constants and another size; what is in memory is forgotten."""
+        """Takes other constants and another size; searches that are under way go on."""
         self.options = options
-        self.postings = _core.PostingCache(options.cache_bytes)
+        self.postings.resize(options.cache_bytes)
 
     @property
     def is_steady(self) -> bool:
@@ -81,7 +81,7 @@ class Bm25Index:
         return self.cache.options
 
     def configure(self, options: Bm25Options) -> None:
-        """Takes other constants and another size of the cache; what is in the cache is forgotten."""
+        """Takes other constants and another size of the cache."""
         self.cache.configure(options)
 
     def cache_figures(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 //! Keys carry the segment's id, which is never used again, so nothing in here can grow stale.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
@@ -56,7 +57,7 @@ pub struct Counters {
 /// Immutable rows of one collection that queries have read. All methods may be called from many threads.
 #[derive(Debug)]
 pub struct PostingCache {
-    limit: usize,
+    limit: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -93,7 +94,7 @@ impl PostingCache {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
-            limit,
+            limit: AtomicUsize::new(limit),
             state: Mutex::default(),
         }
     }
@@ -106,6 +107,13 @@ impl PostingCache {
             terms: state.terms.len(),
             ..state.counters
         }
+    }
+
+    /// Keeps up to another number of bytes of posting lists from now on.
+    pub fn resize(&self, limit: usize) {
+        let mut state = self.state();
+        self.limit.store(limit, Ordering::Relaxed);
+        state.evict(limit);
     }
 
     /// Forgets all posting lists; headers and tombstones stay.
@@ -218,7 +226,7 @@ impl PostingCache {
                     state.feed(&key(&planned.language, term), found);
                 }
             }
-            state.evict(self.limit);
+            state.evict(self.limit.load(Ordering::Relaxed));
             state.view.clone()
         };
         let ids = || listed.iter().map(|(_, header)| &header.id);
