@@ -1,10 +1,10 @@
-"""One collection: documents in, searches out."""
+"""One collection: opened with its models, and filled."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.file_run import FileRun
@@ -12,29 +12,25 @@ from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
+from semlex.retriever.reads import CollectionReads
 from semlex.retriever.upkeep import CollectionUpkeep
-from semlex.search.pipeline import SearchPipeline
-from semlex.search.request import Request, check_ids, checked_array
+from semlex.search.request import checked_array
 from semlex.store.keyword.bm25.options import DEFAULT_BM25, Bm25Options
 from semlex.store.postgres.database import Database
-from semlex.store.query import chunks
-from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.store.schema import registry
 from semlex.store.schema.collection import check_same_model
 from semlex.store.schema.names import Names
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.types.queries import DEFAULT_TOP_K
 from semlex.validation import (
     callable_errors,
     check_parameters,
     kind_errors,
     strings_errors,
     text_parameter,
-    whole_number_errors,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -43,24 +39,15 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport, Progress
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
-    from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import Collection as Info
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types.documents import StoredChunk
-    from semlex.types.queries import SearchQuery
-    from semlex.types.results import SearchMode, SearchResults
 
-    # Inside the class `list` is a method.
-    Chunks = list[StoredChunk]
+    # A collection has a method called `list`.
     Ids = list[str]
 
-T = TypeVar("T")
 
-MAX_LISTED = 10_000
-
-
-class Collection(CollectionUpkeep):
+class Collection(CollectionReads, CollectionUpkeep):
     """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
     Args:
@@ -299,102 +286,3 @@ class Collection(CollectionUpkeep):
         """Computes the vectors of chunks that have none; returns how many were written."""
         check_parameters(callable_errors("progress", progress))
         return await (await self._ready()).embed_missing(progress)
-
-    async def search(
-        self,
-        query: str | SearchQuery | None = None,
-        top_k: int = DEFAULT_TOP_K,
-        filters: Mapping[str, Any] | None = None,
-        *,
-        vector: ArrayLike | None = None,
-        mode: SearchMode | None = None,
-        rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float = 60.0,
-        candidates: int | None = None,
-        ef_search: int | None = None,
-        deadline: float | None = None,
-    ) -> SearchResults:
-        """The chunks that fit a query best.
-
-        Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
-        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
-
-        Args:
-            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
-                vector, top_k and filters, which must not be given beside it then.
-            top_k: Number of results, 1 to 1,000.
-            filters: Field -> value; see `semlex.store.query.filters`.
-            vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
-            mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
-            rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
-            fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
-            weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
-                0.5) for ``vector``; the others: factors, by default 1.
-            rrf_k: Constant of RRF.
-            candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
-            ef_search: Size of the HNSW index's candidate list, at most 1,000.
-            deadline: Seconds; what has answered by then is the answer.
-
-        Raises:
-            ValidationError: The query, top_k or a filter is refused.
-            EmbeddingsMissingError: mode="vector" and the collection has no vectors.
-            SearchTimeoutError: Nothing had answered at the deadline.
-        """
-        opened = (await self._ready()).opened
-        if opened.info.embedding is None and (opened.models.embedder is not None or vector is not None):
-            await opened.refresh()  # another process may have stored the first vectors in the meantime
-        request = Request.checked(
-            query=query,
-            vector=vector,
-            top_k=top_k,
-            filters=filters,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            rrf_k=rrf_k,
-            candidates=candidates,
-            ef_search=ef_search,
-            deadline=deadline,
-            rerank=rerank,
-        )
-        reranker = None if rerank is False else (await self._resources.reranker()).reranker
-        if rerank is True and reranker is None:
-            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
-        return await SearchPipeline(opened, reranker).run(request)
-
-    async def get(self, ids: Iterable[str]) -> Chunks:
-        """Chunks by id, in the order of `ids`; missing ones are left out."""
-        listed = check_ids(ids)
-        found = await self._read("get documents", lambda c: chunks.fetch_documents(c, self.info, listed))
-        return [found[chunk_id] for chunk_id in listed if chunk_id in found]
-
-    async def count(self, filters: Mapping[str, Any] | None = None) -> int:
-        """Number of chunks that pass a filter; a field that no chunk has is logged."""
-        condition = parse_filters(filters)
-        number = await self._read("count", lambda c: chunks.count_chunks(c, self.info, condition))
-        if not number and condition.fields:
-            await self._read("count", lambda c: log_unknown_fields(c, self.names, condition))
-        return number
-
-    async def list(
-        self, filters: Mapping[str, Any] | None = None, *, limit: int = 100, after: str | None = None
-    ) -> Chunks:
-        """Chunks without a question, in the order of their keys.
-
-        Args:
-            filters: As for `search`.
-            limit: Most chunks, 1 to 10,000.
-            after: Id of the last chunk of the page before; None for the first page.
-
-        Raises:
-            ValidationError: A number, an id or a filter is refused.
-        """
-        check_parameters(whole_number_errors("limit", limit, 1, MAX_LISTED))
-        condition = parse_filters(filters)
-        begin = None if after is None else check_ids([after])[0]
-        return await self._read("list chunks", lambda c: chunks.list_chunks(c, self.info, condition, limit, begin))
-
-    async def _read(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        return await (await self._ready()).database.read(doing, work)

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from semlex.parameters import DistanceName
     from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
-    from semlex.retriever.collection import Chunks
     from semlex.retriever.collection import Collection
     from semlex.retriever.collection import Ids
+    from semlex.retriever.reads import Chunks
     from semlex.retriever.upkeep import Sources
     from semlex.search.fusion import FusionMethod
     from semlex.store.keyword.base import Rebuilt

@@ -1,0 +1,145 @@
+"""What is read of a collection: searches, chunks by id, counts, lists."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from semlex.errors import ConfigurationError
+from semlex.search.pipeline import SearchPipeline
+from semlex.search.request import Request, check_ids
+from semlex.store.query import chunks
+from semlex.store.query.filters import log_unknown_fields, parse_filters
+from semlex.types.queries import DEFAULT_TOP_K
+from semlex.validation import check_parameters, whole_number_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from numpy.typing import ArrayLike
+
+    from semlex.ingest.indexer import Indexer
+    from semlex.retriever.resources import Resources
+    from semlex.search.fusion import FusionMethod
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import Collection as Info
+    from semlex.types.documents import StoredChunk
+    from semlex.types.queries import SearchQuery
+    from semlex.types.results import SearchMode, SearchResults
+
+    # Inside the class `list` is a method.
+    Chunks = list[StoredChunk]
+
+T = TypeVar("T")
+
+MAX_LISTED = 10_000
+
+
+class CollectionReads(ABC):
+    """Searches and reads; `Collection` is one."""
+
+    _resources: Resources
+
+    @abstractmethod
+    async def _ready(self) -> Indexer:
+        """The open collection."""
+
+    async def search(
+        self,
+        query: str | SearchQuery | None = None,
+        top_k: int = DEFAULT_TOP_K,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = 60.0,
+        candidates: int | None = None,
+        ef_search: int | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """The chunks that fit a query best.
+
+        Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
+        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
+
+        Args:
+            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
+                vector, top_k and filters, which must not be given beside it then.
+            top_k: Number of results, 1 to 1,000.
+            filters: Field -> value; see `semlex.store.query.filters`.
+            vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
+            mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
+            rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
+            fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
+            weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
+                0.5) for ``vector``; the others: factors, by default 1.
+            rrf_k: Constant of RRF.
+            candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
+            ef_search: Size of the HNSW index's candidate list, at most 1,000.
+            deadline: Seconds; what has answered by then is the answer.
+
+        Raises:
+            ValidationError: The query, top_k or a filter is refused.
+            EmbeddingsMissingError: mode="vector" and the collection has no vectors.
+            SearchTimeoutError: Nothing had answered at the deadline.
+        """
+        opened = (await self._ready()).opened
+        if opened.info.embedding is None and (opened.models.embedder is not None or vector is not None):
+            await opened.refresh()  # another process may have stored the first vectors in the meantime
+        request = Request.checked(
+            query=query,
+            vector=vector,
+            top_k=top_k,
+            filters=filters,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            rrf_k=rrf_k,
+            candidates=candidates,
+            ef_search=ef_search,
+            deadline=deadline,
+            rerank=rerank,
+        )
+        reranker = None if rerank is False else (await self._resources.reranker()).reranker
+        if rerank is True and reranker is None:
+            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
+        return await SearchPipeline(opened, reranker).run(request)
+
+    async def get(self, ids: Iterable[str]) -> Chunks:
+        """Chunks by id, in the order of `ids`; missing ones are left out."""
+        listed = check_ids(ids)
+        found = await self._read("get documents", lambda c, info: chunks.fetch_documents(c, info, listed))
+        return [found[chunk_id] for chunk_id in listed if chunk_id in found]
+
+    async def count(self, filters: Mapping[str, Any] | None = None) -> int:
+        """Number of chunks that pass a filter; a field that no chunk has is logged."""
+        condition = parse_filters(filters)
+        number = await self._read("count", lambda c, info: chunks.count_chunks(c, info, condition))
+        if not number and condition.fields:
+            await self._read("count", lambda c, info: log_unknown_fields(c, info.names, condition))
+        return number
+
+    async def list(
+        self, filters: Mapping[str, Any] | None = None, *, limit: int = 100, after: str | None = None
+    ) -> Chunks:
+        """Chunks without a question, in the order of their keys.
+
+        Args:
+            filters: As for `search`.
+            limit: Most chunks, 1 to 10,000.
+            after: Id of the last chunk of the page before; None for the first page.
+
+        Raises:
+            ValidationError: A number, an id or a filter is refused.
+        """
+        check_parameters(whole_number_errors("limit", limit, 1, MAX_LISTED))
+        condition = parse_filters(filters)
+        begin = None if after is None else check_ids([after])[0]
+        return await self._read("list chunks", lambda c, info: chunks.list_chunks(c, info, condition, limit, begin))
+
+    async def _read(self, doing: str, work: Callable[[Connection, Info], Awaitable[T]]) -> T:
+        opened = (await self._ready()).opened
+        return await opened.database.read(doing, lambda connection: work(connection, opened.info))
