@@ -14,6 +14,7 @@ import pytest
 import semlex
 
 PACKAGE = Path(semlex.__file__).parent
+TESTS = PACKAGE.parent.parent / "tests"
 
 HEAVY = (
     "torch",
@@ -178,6 +179,7 @@ def test_files_are_readable_in_one_sitting() -> None:
     assert len(rust) > 50
     assert too_long({*PACKAGE.rglob("*.py")} - {generated}, 400) == {}
     assert too_long(rust, 500) == {}
+    assert too_long({*TESTS.rglob("*.py")}, 500) == {}
 
 
 def test_the_architecture_names_every_module() -> None:
@@ -194,7 +196,9 @@ def test_the_architecture_names_every_module() -> None:
         assert len(firsts) == len(set(firsts)), firsts
 
 
-TESTS = PACKAGE.parent.parent / "tests"
+def test_no_two_test_files_share_a_name() -> None:
+    names = [path.name for path in TESTS.rglob("test_*.py")]
+    assert len(names) == len(set(names))
 
 
 def test_tests_of_core_and_unit_need_no_server() -> None:
@@ -204,6 +208,6 @@ def test_tests_of_core_and_unit_need_no_server() -> None:
 
 
 def test_only_tests_in_the_folder_torch_import_it_when_they_are_collected() -> None:
-    imports = re.compile(r"^(import|from) (torch|transformers)\b|^from tests.support import .*\btiny_", re.MULTILINE)
+    imports = re.compile(r"^(import|from) (torch|transformers)\b|^from tests.support.*\b(tiny|watched)_", re.MULTILINE)
     files = [path for path in TESTS.rglob("test_*.py") if path.parent.name != "torch"]
     assert [path.name for path in files if imports.search(path.read_text(encoding="utf-8"))] == []

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 DRIP_SECONDS = 0.05
+KEY = "sk-Secret-0123456789"
+# Statuses that pass by themselves.
+RETRIED = [408, 429, 500, 502, 503, 504]
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def echoed(request: Request) -> Any:
+    """The right answer where none is asked for: the body as it came."""
+    return {"path": request.path, "body": request.body}
 
 
 def right(request: Request, answer: Answer) -> Reply:

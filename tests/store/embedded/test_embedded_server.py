@@ -1,10 +1,8 @@
-"""The embedded server: nobody is left behind, nothing is lost, no folder of others is touched."""
+"""The embedded server: nobody is left behind, and nothing is lost."""
 
 from __future__ import annotations
 
 import fcntl
-import importlib
-import importlib.util
 import os
 import signal
 import stat
@@ -13,7 +11,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -22,12 +19,14 @@ import pytest
 
 from semlex.errors import EmbeddedServerError, MissingExtraError
 from semlex.store.postgres.embedded import binaries, launch
-from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
-from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
+from semlex.store.postgres.embedded.server import EmbeddedServer
+from tests.support.embedded_servers import ask, postmaster_pid, server_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -46,26 +45,6 @@ sys.stdout.flush()
 WAIT = "time.sleep(600)"
 
 
-def server_processes(folder: Path) -> list[psutil.Process]:
-    """The living Postgres processes of a folder, found by another way than the code under test."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.name() == "postgres" and process.status() != psutil.STATUS_ZOMBIE:
-                found += [process] if process.cwd() == str(folder / "data") else []
-        except psutil.Error:
-            continue
-    return found
-
-
-def postmaster_pid(folder: Path) -> int:
-    return int((folder / "data" / "postmaster.pid").read_text().split()[0])
-
-
-def all_modes(*paths: Path) -> dict[Path, int]:
-    return {parent: parent.stat().st_mode for path in paths for parent in path.parents}
-
-
 @contextmanager
 def client(folder: Path, script: str = WAIT) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -76,28 +55,6 @@ def client(folder: Path, script: str = WAIT) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.communicate()
-
-
-def ask(url: str, statement: str) -> object:
-    with psycopg.connect(url) as connection:
-        row = connection.execute(statement).fetchone()
-    assert row is not None
-    return row[0]
-
-
-@pytest.fixture
-def folder(open_folder: Path) -> Iterator[Path]:
-    """Where a server may be made; whatever runs there ends with the test."""
-    folder = open_folder / "server"
-    yield folder
-    for process in server_processes(folder):
-        process.kill()
-
-
-@pytest.fixture
-def made(folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
-    """The folder has its database already."""
-    make_server_folder(folder)
 
 
 def test_start_and_stop(folder: Path, postgres_major: int) -> None:
@@ -266,14 +223,6 @@ def test_half_a_database_is_never_opened(folder: Path) -> None:
     assert not (folder / "data.new").exists()
 
 
-def test_an_existing_database_keeps_its_version(folder: Path) -> None:
-    with EmbeddedServer(folder, major=16) as old:
-        assert old.major == 16
-    with EmbeddedServer(folder, major=18) as server:
-        assert server.major == 16
-        assert ask(server.url, "SHOW server_version_num").startswith("16")
-
-
 @pytest.mark.usefixtures("made")
 def test_a_version_that_is_not_there(folder: Path) -> None:
     with EmbeddedServer(folder):
@@ -283,159 +232,6 @@ def test_a_version_that_is_not_there(folder: Path) -> None:
         EmbeddedServer(folder).start()
     with pytest.raises(EmbeddedServerError, match=r"no embedded Postgres 9.*16, 18"):
         EmbeddedServer(folder.with_name("other"), major=9).start()
-
-
-@pytest.mark.parametrize(
-    ("name", "inside"),
-    [
-        ("with space", True),
-        ("long " * 30, False),
-        ("$HOME `id` \"two\" 'one' \\ , %s ü.#?&", False),
-        (os.fsdecode(b"no text \xff"), False),
-    ],
-    ids=ascii,
-)
-def test_any_path(open_folder: Path, name: str, inside: bool) -> None:
-    folder = open_folder / name / "server"
-    with EmbeddedServer(folder) as server:
-        assert ask(server.url, "SELECT 1") == 1
-        socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
-        assert stat.S_IMODE(socket_folder.stat().st_mode) == 0o700
-        assert (socket_folder == folder / "socket") == inside
-    assert server_processes(folder) == []
-    assert socket_folder.exists() == inside
-
-
-@pytest.mark.parametrize("name", ["two\nlines", "nul\0"])
-def test_control_characters_in_the_path_are_refused(open_folder: Path, name: str) -> None:
-    with pytest.raises(EmbeddedServerError, match="control characters"):
-        EmbeddedServer(open_folder / name).start()
-    assert list(open_folder.iterdir()) == []
-
-
-def test_a_socket_folder_of_someone_else_is_refused(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = open_folder / ("long" * 30)
-    with EmbeddedServer(folder) as server:
-        socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
-    socket_folder.mkdir(mode=0o755)
-    try:
-        with pytest.raises(EmbeddedServerError, match="is not a folder of mode 0700"):
-            EmbeddedServer(folder).start()
-    finally:
-        socket_folder.rmdir()
-
-
-def test_modes_of_other_folders_stay(folder: Path) -> None:
-    package = importlib.util.find_spec(binaries.PACKAGE)
-    before = all_modes(folder, Path(package.origin), Path(sys.executable))
-    with EmbeddedServer(folder):
-        assert all_modes(folder, Path(package.origin), Path(sys.executable)) == before
-
-
-def test_a_closed_parent_is_named_and_stays_closed(open_folder: Path) -> None:
-    closed = open_folder / "closed"
-    closed.mkdir()
-    mode = 0o700 if os.geteuid() == 0 else 0  # root's server runs as another account
-    closed.chmod(mode)
-    try:
-        with pytest.raises(EmbeddedServerError, match=f"{closed}"):
-            EmbeddedServer(closed / "a" / "server").start()
-        assert stat.S_IMODE(closed.stat().st_mode) == mode
-    finally:
-        closed.chmod(0o700)
-    assert list(closed.iterdir()) == []
-
-
-def test_programs_in_a_closed_environment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment under a closed home: root's server runs from a copy, everyone else's from where it is."""
-    package = Path(importlib.util.find_spec(binaries.PACKAGE).origin).parent
-    closed = tmp_path / "environment"
-    closed.mkdir(mode=0o700)
-    for name in (package.name, f"{package.name}.libs"):
-        if package.with_name(name).exists():
-            (closed / name).symlink_to(package.with_name(name))
-    monkeypatch.setattr(sys, "path", [str(closed), *sys.path])
-    importlib.invalidate_caches()
-    state = folder.with_name("state")
-    monkeypatch.setattr(binaries, "ROOT_STATE", state)
-    before = all_modes(closed / package.name / "x", package / "x")
-    for _ in range(2):
-        with EmbeddedServer(folder) as server:
-            assert ask(server.url, "SELECT 1") == 1
-            program = psutil.Process(postmaster_pid(folder)).exe()
-            assert (state in Path(program).parents) == (os.geteuid() == 0)
-    assert all_modes(closed / package.name / "x", package / "x") == before
-    assert not list(folder.parent.glob("state/.bin-*"))
-
-
-def test_a_folder_that_is_not_ours_is_refused_untouched(folder: Path) -> None:
-    folder.mkdir(mode=0o755)
-    folder.chmod(0o755)
-    (folder / "thesis.md").write_text("mine")
-    with pytest.raises(EmbeddedServerError, match="not empty"):
-        EmbeddedServer(folder).start()
-    with pytest.raises(EmbeddedServerError, match="is not a folder"):
-        EmbeddedServer(folder / "thesis.md").start()
-    assert [path.name for path in folder.iterdir()] == ["thesis.md"]
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
-
-
-def test_a_copy_of_a_running_folder_is_a_server_of_its_own(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
-    original, copy = make_server_folder(open_folder / "original"), open_folder / "copy"
-    with EmbeddedServer(original) as server:
-        with psycopg.connect(server.url) as connection:
-            connection.execute("CREATE TABLE texts AS SELECT 'in the original' AS content")
-            connection.execute("CHECKPOINT")
-        pid = postmaster_pid(original)
-        subprocess.run(["cp", "-a", original, copy], check=True)
-        assert embedded_process.running_server(copy) is None
-        with EmbeddedServer(copy) as second:
-            assert second.url != server.url
-            assert postmaster_pid(copy) != pid
-            with psycopg.connect(second.url) as connection:
-                connection.execute("INSERT INTO texts VALUES ('meant for the copy')")
-        assert server_processes(copy) == []
-        assert postmaster_pid(original) == pid
-        assert ask(server.url, "SELECT string_agg(content, ',') FROM texts") == "in the original"
-    assert server_processes(original) == []
-
-
-def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
-) -> None:
-    """The socket lies elsewhere, under a name that follows from the path: of the two, its server is the moved one's."""
-    original, moved = make_server_folder(open_folder / ("long" * 30)), open_folder / "moved"
-    server = EmbeddedServer(original)
-    server.start()
-    pid = postmaster_pid(original)
-    original.rename(moved)
-    subprocess.run(["cp", "-a", moved, original], check=True)
-    try:
-        assert embedded_process.running_server(original) is None
-        assert embedded_process.running_server(moved).pid == pid
-        with pytest.raises(EmbeddedServerError, match="did not start"):  # the place of its socket is taken
-            EmbeddedServer(original).start()
-        assert ask(server.url, "SELECT 1") == 1
-    finally:
-        server.close()  # nobody uses `original`, where nothing runs
-        with EmbeddedServer(moved):
-            assert postmaster_pid(moved) == pid
-    assert server_processes(moved) == []
-
-
-def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder: Path) -> None:
-    other, folder = open_folder / "other", open_folder / "server"
-    with EmbeddedServer(folder):
-        lines = (folder / "data" / "postmaster.pid").read_text()
-    with EmbeddedServer(other):
-        (folder / "socket").rmdir()
-        (folder / "socket").symlink_to(other / "socket")
-        (folder / "data" / "postmaster.pid").write_text(lines)
-        with pytest.raises(EmbeddedServerError, match=f"serves another folder, {other}/data"):
-            EmbeddedServer(folder).start()
-        assert ask(EmbeddedServer(other).start(), "SELECT 1") == 1
 
 
 @pytest.mark.usefixtures("made")
@@ -476,36 +272,6 @@ def test_closing_ends_a_start_that_waits(folder: Path) -> None:
         with pytest.raises(EmbeddedServerError, match="another process"):
             started.result(30)
     assert server_processes(folder) == []
-
-
-@pytest.mark.usefixtures("made")
-@pytest.mark.parametrize("content", ["eighteen\n", "", "\x00"])
-def test_a_damaged_version_is_told(folder: Path, content: str) -> None:
-    with EmbeddedServer(folder):
-        pass
-    (folder / "data" / "PG_VERSION").write_text(content)
-    with pytest.raises(EmbeddedServerError, match="PG_VERSION holds no version"):
-        EmbeddedServer(folder).start()
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"start.lock": "", "thesis.md": "mine"},
-        {"start.lock": "pid 7", "data/PG_VERSION": "18"},
-        {"start.lock": "", "data/thesis.md": "mine"},
-    ],
-)
-def test_a_foreign_folder_with_a_lock_is_refused_untouched(folder: Path, files: dict[str, str]) -> None:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    folder.chmod(0o711)
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(EmbeddedServerError, match="not a folder of the embedded server"):
-        EmbeddedServer(folder).start()
-    assert sorted(folder.rglob("*")) == before
-    assert {name: (folder / name).read_text() for name in files} == files
 
 
 @pytest.mark.usefixtures("made")
@@ -562,17 +328,3 @@ def test_windows_is_told_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(EmbeddedServerError, match="DATABASE_URL"):
         EmbeddedServer(folder).start()
-
-
-def test_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SEMLEX_DATA_DIR", raising=False)
-    monkeypatch.setattr(embedded_folder, "is_root", lambda: True)
-    assert default_folder() == Path("/var/lib/semlex/postgres")
-    monkeypatch.setattr(embedded_folder, "is_root", lambda: False)
-    monkeypatch.setenv("HOME", "/somewhere")
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    assert Path("/somewhere") in default_folder().parents
-    monkeypatch.setenv("SEMLEX_DATA_DIR", "here")
-    assert default_folder() == Path.cwd() / "here" / "postgres"
-    monkeypatch.setenv("SEMLEX_DATA_DIR", "~/data")  # nobody expands it in a unit file or an image
-    assert default_folder() == Path("/somewhere/data/postgres")

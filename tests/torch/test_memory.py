@@ -1,36 +1,24 @@
-"""One set of weights for all users, memory that runs out, budgets that are measured, and work that is given up."""
+"""Memory that runs out, and token budgets that are measured."""
 
 from __future__ import annotations
 
-import gc
 import logging
-import os
-import subprocess
 import sys
-import threading
-import time
-import weakref
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from semlex.errors import ConfigurationError, ModelError, WorkAbandonedError
-from semlex.models import cancellation
+from semlex.errors import ModelError
 from semlex.models.files import find_model
-from semlex.models.local import batched_forward, memory, shared_weights, transformer
+from semlex.models.local import batched_forward, memory, shared_weights
 from semlex.models.local import token_budget as budget
-from semlex.models.local.device import Placement
-from semlex.models.local.forward.reference import ReferenceForward
-from semlex.models.local.load import load_weights
 from semlex.models.local.token_budget import TokenBudget
-from semlex.models.local.transformer import Transformer
-from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
-from tests.support.folders import ROOT
+from tests.support.watched_model import ROWS, Watched, difference, opened, token_rows
 
+pytestmark = pytest.mark.usefixtures("watched")
 PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
 # What torch says on CUDA, MPS and CPUs when memory is used up, and what Python says.
 EXHAUSTED = [
@@ -43,42 +31,9 @@ EXHAUSTED = [
 ]
 
 
-class Watched(ReferenceForward):
-    """The reference form, with a look at every batch before it runs."""
-
-    look = staticmethod(lambda lengths: None)
-
-    def run(self, batch):
-        type(self).look([row.size for row in batch.tokens])
-        return super().run(batch)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return find_model(str(tiny_qwen3.write_embedder(tmp_path_factory.mktemp("runtime") / "tiny")))
-
-
-@pytest.fixture(autouse=True)
-def nothing_remembered(monkeypatch):
-    monkeypatch.setattr(shared_weights, "_outcomes", {})
-    monkeypatch.setattr(shared_weights, "_shared", weakref.WeakValueDictionary())
-    monkeypatch.setattr(budget, "_budgets", {})
-    for module in (shared_weights, transformer):
-        monkeypatch.setattr(module, "FORWARDS", {"watched": Watched, "reference": ReferenceForward})
-    monkeypatch.setattr(Watched, "look", staticmethod(lambda lengths: None))
-
-
-@pytest.fixture
-def loads(monkeypatch):
-    """The places to which weights were loaded."""
-    found = []
-
-    def load(folder, head, placement):
-        found.append(placement)
-        return load_weights(folder, head, placement)
-
-    monkeypatch.setattr(shared_weights, "load_weights", load)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -88,240 +43,6 @@ def whole(folder):
     model.last_hidden(ROWS)
     yield model
     model.close()
-
-
-def opened(folder, attention="watched", *, precision="float32", batch_size=64, token_budget=None, head="none"):
-    return Transformer(
-        folder,
-        head=head,
-        purpose="test",
-        device="cpu",
-        precision=precision,
-        batch_size=batch_size,
-        token_budget=token_budget,
-        attention=attention,
-    )
-
-
-def token_rows(lengths):
-    return TokenRows.of([(np.arange(n, dtype=np.int64) * 31 + 7 * row) % 600 for row, n in enumerate(lengths)])
-
-
-ROWS = token_rows([3, 9, 1, 20])
-
-
-def difference(found, expected):
-    """The largest between components of vectors of norm 1."""
-    units = [states / np.linalg.norm(states, axis=1, keepdims=True) for states in (found, expected)]
-    return np.abs(units[0] - units[1]).max()
-
-
-def weights_of(model):
-    return weakref.ref(model._open().shared.model().layers[0].mlp.up_proj.weight)
-
-
-# Sharing
-
-
-def test_users_of_one_model_share_its_weights(folder, loads):
-    first, second = opened(folder), opened(folder, "reference")
-    states = first.last_hidden(ROWS)
-    assert np.array_equal(second.last_hidden(ROWS), states)
-    assert loads == [Placement("cpu", "float32")]
-    weights = weights_of(first)
-    assert weights() is weights_of(second)()
-    first.close()
-    assert weights() is not None
-    assert np.array_equal(second.last_hidden(ROWS), states)
-    second.close()
-    assert weights() is None
-    again = opened(folder)
-    assert np.array_equal(again.last_hidden(ROWS), states)
-    assert len(loads) == 2
-    again.close()
-
-
-def test_memory_is_given_back_when_the_last_user_is_collected(folder, monkeypatch):
-    gc.collect()  # what other tests have left
-    given_back = []
-    monkeypatch.setattr(memory, "give_back", given_back.append)
-    first, second = opened(folder), opened(folder)
-    for each in (first, second):
-        each.last_hidden(ROWS)
-    weights = weights_of(first)
-    assert weights() is not None
-    first.close()
-    assert not given_back
-    del second, each
-    gc.collect()
-    assert weights() is None
-    assert given_back == ["cpu"]
-
-
-def test_a_search_takes_its_turn_between_the_batches_of_a_load(folder):
-    model = opened(folder, batch_size=1)
-    expected = model.last_hidden(token_rows([4]))
-    order, found = [], []
-    search = threading.Thread(target=lambda: found.append(model.last_hidden(token_rows([4]))))
-
-    def look(lengths):
-        order.append(lengths)
-        if len(order) == 1:
-            search.start()
-            while not model._running.shared.lock._waiting:
-                time.sleep(0.001)
-
-    Watched.look = look
-    model.last_hidden(token_rows([9] * 8))
-    search.join(30)
-    assert order == [[9], [4], *[[9]] * 7]
-    assert np.array_equal(found[0], expected)
-    model.close()
-
-
-def test_a_call_that_runs_while_the_model_is_closed_comes_to_its_end(folder):
-    model = opened(folder, batch_size=1)
-    expected = model.last_hidden(ROWS)
-    weights = weights_of(model)
-    closer = threading.Thread(target=model.close)
-
-    def look(lengths):
-        if not closer.ident:
-            closer.start()
-            closer.join(30)
-
-    Watched.look = look
-    assert np.array_equal(model.last_hidden(ROWS), expected)
-    assert weights() is None
-    with pytest.raises(ModelError, match="was closed"):
-        model.last_hidden(ROWS)
-
-
-def test_other_heads_and_precisions_have_weights_of_their_own(folder, loads):
-    models = [opened(folder), opened(folder, precision="bfloat16"), opened(folder, head="lm")]
-    for model in models:
-        model.last_hidden(ROWS)
-    assert [place.precision for place in loads] == ["float32", "bfloat16", "float32"]
-    for model in models:
-        model.close()
-
-
-def test_threads_that_load_at_once_load_once(folder, monkeypatch):
-    loads, inside = [], threading.Event()
-
-    def load(*arguments):
-        loads.append(arguments)
-        inside.set()
-        waiting.wait(5)  # the other thread is at the door by then
-        return load_weights(*arguments)
-
-    monkeypatch.setattr(shared_weights, "load_weights", load)
-    waiting = threading.Event()
-    models = [opened(folder), opened(folder)]
-    states = {}
-
-    def work(number):
-        if number:
-            inside.wait(60)
-            waiting.set()
-        states[number] = models[number].last_hidden(ROWS)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(loads) == 1
-    assert np.array_equal(states[0], states[1])
-    for model in models:
-        model.close()
-
-
-def test_a_load_that_fails_leaves_nothing_behind(folder, monkeypatch):
-    failures = [ModelError("damaged"), KeyboardInterrupt()]
-
-    def load(*arguments):
-        if failures:
-            raise failures.pop(0)
-        return load_weights(*arguments)
-
-    monkeypatch.setattr(shared_weights, "load_weights", load)
-    first, second = opened(folder), opened(folder)
-    with pytest.raises(ModelError, match="damaged"):
-        first.last_hidden(ROWS)
-    assert first.report is None
-    with pytest.raises(KeyboardInterrupt):
-        second.last_hidden(ROWS)
-    assert np.array_equal(first.last_hidden(ROWS), second.last_hidden(ROWS))
-    first.close()
-    second.close()
-
-
-def test_one_user_that_overflows_does_not_change_the_others(tmp_path, caplog):
-    from safetensors.torch import load_file, save_file
-
-    written = tiny_qwen3.write_embedder(tmp_path / "loud")
-    weights = load_file(written / "model.safetensors")
-    weights["embed_tokens.weight"][650] = 1e5  # more than the largest float16; no token of the self-test
-    save_file(weights, written / "model.safetensors", metadata={"format": "pt"})
-    folder = find_model(str(written))
-    loud = TokenRows.of([np.array(ids, dtype=np.int64) for ids in ([1, 2, 650], [3, 4])])
-    hit, other, wide = opened(folder, precision="float16"), opened(folder, precision="float16"), opened(folder)
-    before = other.last_hidden(ROWS)
-    with caplog.at_level(logging.WARNING, logger="semlex"):
-        states = hit.last_hidden(loud)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{folder.name}: 1 of 2 rows overflowed in float16; the model now runs in float32"
-    ]
-    assert np.abs(states[0] - wide.last_hidden(loud)[0]).max() == 0
-    assert hit.report.precision == "float32"
-    assert [str(attempt) for attempt in hit.report.failures] == ["watched attention on cpu overflowed in float16"]
-    assert weights_of(hit)() is weights_of(wide)()
-    assert np.array_equal(other.last_hidden(ROWS), before)
-    assert other.report.precision == "float16"
-    assert other.report.failures == ()
-    for model in (hit, other, wide):
-        model.close()
-
-
-FORK = """
-import os, pathlib, sys, threading
-sys.path.insert(0, {root!r})
-import numpy as np
-from tests.torch import test_model_runtime as runtime
-from semlex.errors import ModelError
-from semlex.models.files import find_model
-
-folder = find_model({folder!r})
-model = runtime.opened(folder, "reference")
-rows = runtime.token_rows([300, 9, 1, 200])
-states = model.last_hidden(rows)
-held, done = threading.Event(), threading.Event()
-def hold():  # as a call of another thread would
-    with model._lock, model._running.shared.lock:
-        held.set()
-        done.wait()
-threading.Thread(target=hold, daemon=True).start()
-held.wait()
-child = os.fork()
-if not child:
-    try:
-        model.last_hidden(rows)
-    except ModelError as error:
-        os._exit(0 if "spawn" in str(error) else 1)
-    os._exit(2)
-code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-done.set()
-assert np.array_equal(model.last_hidden(rows), states)
-print("child:", code)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_is_refused_at_once(folder):
-    program = FORK.format(root=str(ROOT), folder=folder.name)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=False)
-    assert done.stdout == "child: 0\n", done.stderr
 
 
 # Memory that runs out
@@ -602,31 +323,3 @@ def test_a_gpu_starts_with_what_suits_its_memory(monkeypatch, gibibytes, most):
     assert found.best == found.portion == most
     assert found is budget.token_budget(("shape", gibibytes), "mps")
     assert budget.token_budget("shape", "cpu").best == budget.CPU_START
-
-
-# Work that nobody waits for
-
-
-@pytest.mark.parametrize("last", [1, 2, 5])
-def test_work_that_nobody_waits_for_ends_after_the_batch_at_hand(folder, last):
-    model = opened(folder, batch_size=2, token_budget=128)
-    rows = token_rows([5] * 20)
-    expected = model.last_hidden(rows)
-    flag, batches = threading.Event(), []
-
-    def look(lengths):
-        batches.append(lengths)
-        if len(batches) == last:
-            flag.set()
-
-    Watched.look = look
-    with pytest.raises(WorkAbandonedError), cancellation.abandoned_by(flag):
-        model.last_hidden(rows)
-    assert len(batches) == last
-    assert np.array_equal(model.last_hidden(rows), expected)
-    model.close()
-
-
-def test_a_form_that_is_not_there(folder):
-    with pytest.raises(ConfigurationError, match="attn must be one of watched, reference; found 'magic'"):
-        opened(folder, "magic")

@@ -1,0 +1,44 @@
+"""What tests of models behind servers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex.models import http_client
+from semlex.models.http_client import ModelServer
+from tests.support.model_servers import KEY, ModelServerDouble, echoed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Waits between attempts are noted instead of waited."""
+    noted: list[float] = []
+    monkeypatch.setattr(http_client, "_pause", noted.append)
+    return noted
+
+
+@pytest.fixture
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key of this machine takes part."""
+    for account in ("OPENAI", "OPENROUTER", "GEMINI", "GOOGLE", "SEMLEX_EMBEDDING"):
+        monkeypatch.delenv(f"{account}_API_KEY", raising=False)
+
+
+@pytest.fixture
+def double() -> Iterator[ModelServerDouble]:
+    """A server that answers with what it was asked."""
+    with ModelServerDouble(echoed) as running:
+        yield running
+
+
+@pytest.fixture
+def server(double: ModelServerDouble, pauses: list[float]) -> Iterator[ModelServer]:
+    """The client of that server."""
+    opened = ModelServer(f"{double.url}/v1", api_key=KEY, timeout=10)
+    yield opened
+    opened.close()

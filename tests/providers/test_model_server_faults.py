@@ -1,0 +1,301 @@
+"""Requests to a model server: what is tried again, what cannot be used, and what is never told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semlex.errors import ConfigurationError, ModelServerError
+from semlex.models import http_client as module
+from semlex.models.http_client import ModelServer
+from tests.support.model_servers import KEY, RETRIED, ModelServerDouble, cut, drip, echo, echoed, raw, status
+
+REFUSED = [301, 302, 307, 400, 401, 403, 404, 409, 413, 418, 422, 501]
+
+
+def refused(server, path="/x", body=None):
+    with pytest.raises(ModelServerError) as caught:
+        server.post(path, body or {"input": ["a text"]})
+    return caught.value
+
+
+# --- again ------------------------------------------------------------------------------------------------------------
+
+retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(faults=st.lists(retryable, max_size=4))
+def test_whatever_passes_by_itself_is_tried_again(faults):
+    with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
+        patch.setattr(module, "_pause", lambda _: None)
+        server = ModelServer(double.url, attempts=5)
+        assert server.post("/x", {"input": ["t"]})["body"] == {"input": ["t"]}
+        server.close()
+        assert len(double.requests) == len(faults) + 1
+
+
+@settings(max_examples=15)
+@given(count=st.integers(0, 30), concurrency=st.integers(1, 8), faults=st.lists(retryable, max_size=4))
+def test_many_requests_are_those_of_each(count, concurrency, faults):
+    bodies = [{"input": [number]} for number in range(count)]
+    with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults if count else []) as double:
+        patch.setattr(module, "_pause", lambda _: None)
+        server = ModelServer(double.url, concurrency=concurrency)
+        assert [answer["body"] for answer in server.map(partial(server.post, "/x"), bodies)] == bodies
+        server.close()
+
+
+@pytest.mark.parametrize("code", RETRIED)
+def test_in_the_end_the_last_status_is_told(server, double, pauses, code):
+    double.then(*[status(code)] * 9)
+    error = refused(server)
+    assert error.status == code
+    assert f"{server.host}/x answered {code}" in str(error)
+    assert len(double.requests) == 5
+    assert len(pauses) == 4
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_other_statuses_are_not_tried_again(server, double, pauses, code):
+    double.then(status(code, {"error": {"message": "no"}}, Location="http://127.0.0.1:9/elsewhere"))
+    error = refused(server)
+    assert error.status == code
+    assert f"{server.host}/x answered {code}; " in str(error)
+    assert len(double.requests) == 1
+    assert pauses == []
+
+
+def test_waits_double_and_differ(server, double, pauses):
+    for _ in range(5):
+        double.then(*[status(500)] * 5)
+        refused(server)
+    for attempt in range(4):
+        longest = 0.5 * 2**attempt
+        waits = pauses[attempt::4]
+        assert all(longest / 2 <= wait <= longest for wait in waits)
+        assert len(set(waits)) > 1
+
+
+def test_a_server_may_say_how_long_to_wait(server, double, pauses):
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    past = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
+    double.then(*(status(429, Retry_After=value) for value in ("7", "0.25", soon, past)))
+    server.post("/x", {"input": []})
+    assert pauses[:2] == [7.0, 0.25]
+    assert 20 < pauses[2] <= 30
+    assert pauses[3] == 0.0
+
+
+@pytest.mark.parametrize("value", ["61", "9" * 400, "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_a_long_wait_is_left_to_the_caller(server, double, pauses, value):
+    double.then(status(503, Retry_After=value))
+    error = refused(server)
+    assert error.status == 503
+    assert "asks to wait" in str(error)
+    assert "try again later" in str(error)
+    assert len(double.requests) == 1
+    assert pauses == []
+
+
+@pytest.mark.parametrize("value", ["", "soon", "-5", "1e3", "٣", "Wed, 99 Foo 2099", "NaN", "inf"])
+def test_a_wait_that_cannot_be_read_is_passed_over(server, double, pauses, value):
+    assert module._asked_wait(value) is None
+
+
+def test_a_server_that_is_not_there(pauses):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    server = ModelServer(f"http://127.0.0.1:{port}", attempts=3)
+    error = refused(server)
+    server.close()
+    assert error.status is None
+    assert f"127.0.0.1:{port}/x cannot be reached" in str(error)
+    assert len(pauses) == 2
+
+
+# --- answers that cannot be used --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} x', b"1" * 5000])
+def test_an_answer_that_is_not_json(server, double, body):
+    double.then(raw(body))
+    error = refused(server)
+    assert error.status == 200
+    assert "is not JSON" in str(error)
+    assert len(double.requests) == 1
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+def test_a_huge_answer_is_not_read_to_its_end(server, double, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 10_000)
+    double.then(raw(json.dumps("x" * 20_000).encode()))
+    assert "more than the 10000 bytes" in str(refused(server))
+    assert len(double.requests) == 1
+    double.then(raw(json.dumps("x" * 9_000).encode()))
+    assert server.post("/x", {"input": []}) == "x" * 9_000
+
+
+def test_a_time_out_bounds_the_whole_answer(double, pauses):
+    double.then(drip, drip)
+    server = ModelServer(double.url, timeout=0.3, attempts=2)
+    begun = time.monotonic()
+    error = refused(server)
+    assert time.monotonic() - begun < 5
+    assert "did not answer in time" in str(error)
+    assert error.status is None
+    server.close()
+
+
+def test_a_time_out_bounds_the_headers_as_well(pauses):
+    stopped = threading.Event()
+
+    def serve(listener):
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not stopped.wait(0.02):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        server = ModelServer(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.3, attempts=1)
+        assert "did not answer in time" in str(refused(server))
+        stopped.set()
+        thread.join()
+        server.close()
+
+
+def test_redirects_are_not_followed(server, double):
+    with ModelServerDouble(echoed) as other:
+        double.then(status(307, Location=f"{other.url}/v1/x"))
+        assert "redirects are not followed" in str(refused(server))
+        assert other.requests == []
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+quiet_text = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), min_size=1)
+any_fault = st.one_of(
+    st.sampled_from([*RETRIED, *REFUSED]).map(status),
+    st.sampled_from([*RETRIED, *REFUSED]).map(echo),
+    st.sampled_from([cut, raw(b"{"), status(429, Retry_After="999")]),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(faults=st.lists(any_fault, min_size=3, max_size=3), text=quiet_text)
+def test_keys_and_texts_are_never_told(faults, text):
+    records = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
+            patch.setattr(module, "_pause", lambda _: None)
+            server = ModelServer(double.url, api_key=KEY, attempts=3)
+            told = [repr(server), str(server)]
+            try:
+                server.post("/x", {"input": [text]})
+            except ModelServerError as error:
+                while error is not None:
+                    told += [str(error), repr(error)]
+                    error = error.__cause__ or error.__context__
+            server.close()
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    assert records
+    assert not [line for line in [*told, *records] if KEY in line or text in line]
+
+
+@pytest.mark.parametrize(
+    ("body", "quoted"),
+    [
+        ({"error": {"code": "insufficient_quota", "type": "insufficient_quota", "message": "m"}}, "insufficient_quota"),
+        ({"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "m"}}, "INVALID_ARGUMENT"),
+        ({"error": "m", "error_type": "Overloaded"}, "Overloaded"),
+        ({"object": "error", "type": "BadRequestError", "code": 400}, "BadRequestError"),
+        (
+            {"error": {"code": "model_not_found", "type": "invalid_request_error"}},
+            "model_not_found, invalid_request_error",
+        ),
+    ],
+)
+def test_names_of_errors_that_servers_document_are_quoted(server, double, body, quoted):
+    double.then(status(400, body))
+    assert f"answered 400 ({quoted}); " in str(refused(server))
+
+
+@pytest.mark.parametrize("body", ["text", 1, None, [], {"error": ["x"]}, {"error": {"code": KEY, "type": ["x"]}}])
+def test_nothing_else_is_quoted(server, double, body):
+    double.then(status(400, body))
+    assert "answered 400; " in str(refused(server))
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_key_that_is_refused_is_told_by_its_variable(double, code):
+    double.then(status(code), status(code), status(code))
+    for key, variable, part in [
+        (KEY, "OPENAI_API_KEY", "check the key in the environment variable OPENAI_API_KEY"),
+        (None, "OPENAI_API_KEY", "it wants a key: set the environment variable OPENAI_API_KEY"),
+        (KEY, None, "check the key in api_key"),
+    ]:
+        server = ModelServer(double.url, api_key=key, key_variable=variable)
+        assert part in str(refused(server))
+        server.close()
+
+
+def test_a_key_without_encryption_is_logged_once(monkeypatch, caplog):
+    with ModelServerDouble(echoed) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        server = ModelServer("http://models.example/v1", api_key=KEY)
+        for _ in range(3):
+            server.post("/x", {"input": []})
+        server.close()
+        # The proxy of the environment was used, as for any other address.
+        assert {request.path for request in proxy.requests} == {"http://models.example/v1/x"}
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ["the key for models.example travels without encryption; use https"]
+
+
+def test_this_machine_is_asked_without_a_proxy(double, monkeypatch, caplog):
+    with ModelServerDouble(echoed) as proxy:
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        server = ModelServer(double.url, api_key=KEY)
+        server.post("/x", {"input": []})
+        server.close()
+        assert proxy.requests == []
+    assert "without encryption" not in caplog.text
+
+
+def test_proxy_settings_that_cannot_be_used(monkeypatch):
+    monkeypatch.setenv("http_proxy", "ftp://user:hunter2@proxy.example")
+    monkeypatch.setenv("no_proxy", "")
+    server = ModelServer("http://models.example/v1")
+    with pytest.raises(ConfigurationError, match="proxy settings cannot be used") as caught:
+        server.post("/x", {"input": []})
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,37 @@
+"""Embedders of the two wire formats on a server of this machine, and the vectors that they must give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import strategies as st
+
+from semlex.embedding.gemini import GeminiEmbedder
+from semlex.embedding.openai import OpenAIEmbedder
+from tests.support.model_servers import KEY, vector
+
+if TYPE_CHECKING:
+    from tests.support.model_servers import ModelServerDouble
+
+DIMENSIONS = 8
+LINES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+TEXTS = st.lists(LINES, max_size=20)
+
+
+def openai(double: ModelServerDouble, **options):
+    return OpenAIEmbedder(options.pop("model", "m"), f"{double.url}/v1", **options)
+
+
+def gemini(double: ModelServerDouble, **options):
+    return GeminiEmbedder(options.pop("model", "gemini-embedding-001"), base_url=double.url, api_key=KEY, **options)
+
+
+def expected(text, prompt="", dimensions=DIMENSIONS):
+    """What one text's vector is: that of the prompted text, cut, of norm 1."""
+    values = vector(prompt + text or " ", DIMENSIONS)[:dimensions].astype(np.float64)
+    return values / np.linalg.norm(values)
+
+
+def all_expected(rows, prompt="", dimensions=DIMENSIONS):
+    return np.array([expected(text, prompt, dimensions) for text in rows]).reshape(len(rows), dimensions)

@@ -1,0 +1,45 @@
+"""A tiny model in a forward form that tells of every batch before it runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from semlex.models.local.forward.reference import ReferenceForward
+from semlex.models.local.transformer import Transformer
+from semlex.models.tokenizer import TokenRows
+
+
+class Watched(ReferenceForward):
+    """The reference form, with a look at every batch before it runs."""
+
+    look = staticmethod(lambda lengths: None)
+
+    def run(self, batch):
+        type(self).look([row.size for row in batch.tokens])
+        return super().run(batch)
+
+
+def opened(folder, attention="watched", *, precision="float32", batch_size=64, token_budget=None, head="none"):
+    return Transformer(
+        folder,
+        head=head,
+        purpose="test",
+        device="cpu",
+        precision=precision,
+        batch_size=batch_size,
+        token_budget=token_budget,
+        attention=attention,
+    )
+
+
+def token_rows(lengths):
+    return TokenRows.of([(np.arange(n, dtype=np.int64) * 31 + 7 * row) % 600 for row, n in enumerate(lengths)])
+
+
+ROWS = token_rows([3, 9, 1, 20])
+
+
+def difference(found, expected):
+    """The largest between components of vectors of norm 1."""
+    units = [states / np.linalg.norm(states, axis=1, keepdims=True) for states in (found, expected)]
+    return np.abs(units[0] - units[1]).max()

@@ -1,0 +1,53 @@
+"""What every embedder has: a key that separates models, and vectors that are checked."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from semlex.embedding.base import EmbedderIdentity, check_vectors
+from semlex.errors import ModelError, ModelMismatchError
+
+
+def test_the_key_separates_everything_that_changes_a_vector():
+    base = EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=True)
+    variants = [
+        EmbedderIdentity("org/other", "abc", 64, "task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abd", 64, "task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 32, "task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, "other task", "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, None, "last-token", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, "task", "mean", normalised=True),
+        EmbedderIdentity("org/model", "abc", 64, "task", "last-token", normalised=False),
+    ]
+    assert len({identity.key for identity in [base, *variants]}) == len(variants) + 1
+    # Stored with collections: a change here makes every stored collection another model's.
+    assert base.key == "org/model@abc/64/last-token/unit/task:0ebb429fa86d"
+
+
+@pytest.mark.parametrize(
+    ("vectors", "error", "message"),
+    [
+        ([[1.0, 0.0], [math.nan, 0.0]], ModelError, "vector of row 1 is not finite"),
+        ([[math.inf, 0.0], [math.inf, 0.0]], ModelError, r"vector of row 0 \(and 1 more\) is not finite"),
+        ([[1.0, 0.0], [0.0, 0.0]], ModelError, "vector of row 1 is all zero"),
+        ([[1.0, 0.0], [1.0, 1.0]], ModelError, "vector of row 1 is not of norm 1"),
+        ([[1.0, 0.0]], ModelError, r"shape \(1, 2\) for 2 texts"),
+        ([1.0, 0.0], ModelError, r"shape \(2,\) for 2 texts"),
+        ([[1.0], [1.0]], ModelMismatchError, "dimension 1; expected 2"),
+    ],
+)
+def test_vectors_that_cannot_be_used_are_named(vectors, error, message):
+    with pytest.raises(error, match=message):
+        check_vectors(np.array(vectors, dtype=np.float32), rows=2, dimensions=2, model="m")
+
+
+def test_usable_vectors_pass_whatever_their_layout():
+    vectors = np.asfortranarray(np.eye(3, dtype=np.float64))
+    checked = check_vectors(vectors, rows=3, dimensions=3, model="m")
+    assert checked.dtype == np.float32
+    assert checked.flags.c_contiguous
+    raw = np.array([[2.0, 0.0]], dtype=np.float32)
+    assert np.array_equal(check_vectors(raw, rows=1, dimensions=2, model="m", normalised=False), raw)
