@@ -68,7 +68,7 @@ _MODULES = {
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
     "GeminiEmbedder": "semlex.embedding.gemini",
-    "HnswIndex": "semlex.store.schema.indexes",
+    "HnswIndex": "semlex.store.indexes.build",
     "IndexReport": "semlex.ingest.progress",
     "LLMReranker": "semlex.reranking.llm",
     "OpenAIEmbedder": "semlex.embedding.openai",

@@ -30,8 +30,8 @@ from semlex.retriever.synchronous import SyncClient as SyncClient
 from semlex.retriever.synchronous import SyncCollection as SyncCollection
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.retriever.synchronous import connect_sync as connect_sync
+from semlex.store.indexes.build import HnswIndex as HnswIndex
 from semlex.store.keyword.bm25.options import Bm25Options as Bm25Options
-from semlex.store.schema.indexes import HnswIndex as HnswIndex
 from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
 from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from semlex import PostgreSQLRetriever
 from semlex.errors import StoreError
-from semlex.store.schema import indexes
-from semlex.store.schema.indexes import building_lock
+from semlex.store.indexes import build
+from semlex.store.indexes.build import building_lock
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def opened(url: str, collection: str = "loaded", **options: Any) -> PostgreSQLRe
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes, "INDEX_FROM_ROWS", ROWS)
-    monkeypatch.setattr(indexes, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(build, "INDEX_FROM_ROWS", ROWS)
+    monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")
 
 
 async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
@@ -94,7 +94,7 @@ async def test_a_build_takes_longer_than_the_roles_statements_may(
 
     async with opened(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
-        monkeypatch.setattr(indexes, "_wanted_indexes", slow)
+        monkeypatch.setattr(build, "_wanted_indexes", slow)
         assert await store.create_index() == ["missing"]
 
 

@@ -27,8 +27,8 @@ from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
 from semlex.models.token_counters import TokenCounter, WordCounter
+from semlex.store.indexes.build import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
 from semlex.store.query.chunks import cut_contexts
-from semlex.store.schema.indexes import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig

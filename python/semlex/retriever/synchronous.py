@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from semlex.retriever.reads import Chunks
     from semlex.retriever.upkeep import Sources
     from semlex.search.fusion import FusionMethod
+    from semlex.store.indexes.build import HnswIndex
+    from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.schema.collection import Collection as Info
     from semlex.store.schema.collection import ListedCollection
-    from semlex.store.schema.indexes import HnswIndex
-    from semlex.store.schema.indexes import IndexesBuilt
     from semlex.store.schema.migrating import Step
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig

@@ -14,9 +14,9 @@ from semlex.ingest.deletion import Deletion
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
 from semlex.search.request import check_ids
+from semlex.store.indexes.build import HnswIndex
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.dropping import drop_collection
-from semlex.store.schema.indexes import HnswIndex
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write import sources as stored_sources
 from semlex.types.documents import utc_now
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
+    from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.indexes import IndexesBuilt
     from semlex.store.schema.names import Names
 
     # A collection has a method called `list`.

@@ -1,0 +1,1 @@
+"""Indexes of a collection: what they hold, what there is, how they are built."""
