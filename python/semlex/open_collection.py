@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from semlex.store.query.score_calibration import VectorSample
+from semlex.store.query.selection import RememberedSamples
 from semlex.store.schema.registry import ensure_embedding_version, find_collection, open_collection
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class OpenCollection:
         caller: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
         sample: Stored vectors, for completed fusion.
+        filter_samples: Which shares of the chunks filters keep.
     """
 
     database: Database
@@ -89,6 +91,7 @@ class OpenCollection:
     caller: ModelCaller
     query_cache: QueryEmbeddingCache
     sample: VectorSample = field(default_factory=VectorSample)
+    filter_samples: RememberedSamples = field(default_factory=RememberedSamples)
     _may_be_undone: bool = False
 
     async def refresh(self) -> None:

@@ -196,6 +196,8 @@ class SyncCollection:
         candidates: int | None = None,
         ef_search: int | None = None,
         deadline: float | None = None,
+        exact_rows: int | None = None,
+        index_share: float | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -217,13 +219,16 @@ class SyncCollection:
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
             deadline: Seconds; what has answered by then is the answer.
+            exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
+            index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
+                default 0.08. Of a narrower one the answer is exact.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share)
 
     def get(
         self,

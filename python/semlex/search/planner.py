@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError
-from semlex.store.query.vector import vector_leg
+from semlex.store.query.vector import VectorPlan, vector_leg
 
 if TYPE_CHECKING:
     from semlex.open_collection import OpenModels
     from semlex.search.request import Request
     from semlex.search.state import SearchState
+    from semlex.store.query.filters import Filter
     from semlex.store.query.leg import LegPlan
     from semlex.store.schema.collection import Collection
 
 MIN_CANDIDATES = 30
 OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion sees what both legs nearly agree on
 RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
+# Above this share a scan is faster than one look-up after another.
+SCAN_SHARE = 0.2
 
 
 def choose_legs(request: Request, collection: Collection, models: OpenModels) -> tuple[list[str], list[str]]:
@@ -70,14 +73,35 @@ def rows_wanted(request: Request, *, reranks: bool) -> int:
     return request.top_k * (RERANK_OVERSAMPLING if reranks else 1)
 
 
-def plan_legs(state: SearchState, collection: Collection, depth: int, *, exact: bool) -> list[LegPlan]:
+def vector_plan(selection: Filter, *, has_index: bool, index_share: float) -> VectorPlan:
+    """How the vector leg finds its chunks.
+
+    Args:
+        selection: The filter, with the share that passes.
+        has_index: Whether there is a vector index.
+        index_share: Least share of which the index is asked.
+    """
+    is_wide = selection.is_empty or (selection.share is not None and selection.share >= index_share)
+    return "index" if is_wide and has_index else exact_plan(selection)
+
+
+def exact_plan(selection: Filter) -> VectorPlan:
+    """How the vector leg finds its chunks without the vector index."""
+    is_narrow = selection.ids is not None or (selection.share is not None and selection.share < SCAN_SHARE)
+    return "keys" if is_narrow else "scan"
+
+
+def plan_legs(
+    state: SearchState, collection: Collection, depth: int, selection: Filter, plan: VectorPlan
+) -> list[LegPlan]:
     """The legs of a search that can run.
 
     Args:
         state: Says which are wanted, and has the query's vector.
         collection: As opened.
         depth: Candidates of each leg.
-        exact: Whether the vector leg goes round its index.
+        selection: The filter, with what is known of it.
+        plan: How the vector leg finds its chunks.
 
     Raises:
         ModelMismatchError: The query's vector has another length than the stored ones.
@@ -89,11 +113,11 @@ def plan_legs(state: SearchState, collection: Collection, depth: int, *, exact: 
             raise ModelMismatchError(
                 f"the query vector has {vector.shape[0]} dimensions, the collection's {stored.dimensions}"
             )
-        plans.append(vector_leg(collection, vector, depth, request.condition, exact=exact, ef_search=request.ef_search))
+        plans.append(vector_leg(collection, vector, depth, selection, plan=plan, ef_search=request.ef_search))
     if "keyword" in state.legs and request.text is not None:
-        leg = collection.keyword.leg(
-            collection.names, request.text, depth, request.condition, with_phrases=state.with_phrases
-        )
+        # Engines without an index of semlex take the filter as it is written.
+        condition = request.condition if collection.keyword.index is None else selection
+        leg = collection.keyword.leg(collection.names, request.text, depth, condition, with_phrases=state.with_phrases)
         if leg is not None:
             plans.append(leg)
     return plans

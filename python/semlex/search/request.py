@@ -18,12 +18,19 @@ from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.types.results import SearchMode
-from semlex.validation import check_rows, refuse
+from semlex.validation import check_parameters, check_rows, number_errors, refuse, whole_number_errors
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 MAX_CANDIDATES = 10_000
+# Of a filter that keeps less than this share the exact answer is found by reading what passes; of a wider one the
+# vector index is asked. 100,000 x 256 real texts, 30 rows: 1/30 exact 19 ms, index 19 ms with recall .95; 1/10 exact
+# 44 ms, index 13 ms.
+INDEX_SHARE = 0.08
+# At most so many ids are read, once for both legs.
+EXACT_ROWS = 20_000
+MAX_EXACT_ROWS = 1_000_000
 # Far below what the server's own time limits can hold.
 MAX_DEADLINE_SECONDS = 1_000_000
 
@@ -91,6 +98,8 @@ class Request:
     candidates: int | None
     ef_search: int | None
     deadline: float | None
+    exact_rows: int = EXACT_ROWS
+    index_share: float = INDEX_SHARE
     started: float = field(default_factory=time.perf_counter)
 
     @classmethod
@@ -109,6 +118,8 @@ class Request:
         weights: Mapping[str, float] | None,
         rrf_k: float,
         rerank: bool | None,
+        exact_rows: int | None = None,
+        index_share: float | None = None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -138,9 +149,29 @@ class Request:
                 f"deadline must be above 0 and at most {MAX_DEADLINE_SECONDS:,} seconds; got {shown(deadline)}"
             )
         check_fusion(fusion, weights, rrf_k)
+        exact_rows = EXACT_ROWS if exact_rows is None else exact_rows
+        index_share = INDEX_SHARE if index_share is None else index_share
+        check_parameters(
+            whole_number_errors("exact_rows", exact_rows, 0, MAX_EXACT_ROWS),
+            number_errors("index_share", index_share, 0, 1),
+        )
         text = None if query is None else query.strip()
         condition = parse_filters(filters)
-        return cls(text, array, top_k, condition, mode, fusion, weights, rrf_k, candidates, ef_search, deadline)
+        return cls(
+            text,
+            array,
+            top_k,
+            condition,
+            mode,
+            fusion,
+            weights,
+            rrf_k,
+            candidates,
+            ef_search,
+            deadline,
+            exact_rows,
+            index_share,
+        )
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (at least a millisecond), or None without one."""

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from semlex.errors import ModelError, SemlexError
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, candidates_of, fuse, fuse_completed, vector_weight
-from semlex.search.planner import candidate_depth, plan_legs, rows_wanted
+from semlex.search.planner import (
+    candidate_depth,
+    exact_plan,
+    plan_legs,
+    rows_wanted,
+    vector_plan,
+)
 from semlex.search.request import MAX_CANDIDATES
 from semlex.search.score_completion import completed_scores, without_excluded
 from semlex.search.state import Found
@@ -18,6 +25,7 @@ from semlex.store.query.chunks import load_results
 from semlex.store.query.filters import unknown_fields
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration
+from semlex.store.query.selection import read_ids, take_sample
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:
@@ -34,8 +42,10 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.filters import Filter
     from semlex.store.query.leg import LegPlan, LegResult
     from semlex.store.query.score_calibration import Spread
+    from semlex.store.query.vector import VectorPlan
     from semlex.types.results import SearchResult
 
 DEEPER = 4  # times the candidates, when those that were found are not enough
@@ -60,6 +70,7 @@ class Retrieval:
         self._collection = opened.info
         self._embedder = opened.models.embedder
         self._sample = opened.sample
+        self._filter_samples = opened.filter_samples
         self._reranks = reranks
 
     async def find_enough(self, state: SearchState) -> Found:
@@ -88,19 +99,24 @@ class Retrieval:
             exact: Whether the vector leg goes round its index.
         """
         request = state.request
-        plans = plan_legs(state, self._collection, depth, exact=exact)
         remaining = request.remaining()
         # The server measures each statement by itself.
-        seconds = None if remaining is None or not plans else remaining * LEGS_SHARE / len(plans)
+        seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs))
 
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult]:
             register_vector_parameter(snapshot.connection)
             await limit(snapshot.connection, seconds)
-            return await self._search(snapshot, state, plans, depth, exact=exact)
+            selection, plan = await self._select(snapshot, state)
+            plan = exact_plan(selection) if exact else plan
+            plans = plan_legs(state, self._collection, depth, selection, plan)
+            return await self._search(snapshot, state, plans, depth, selection if plan == "index" else None)
 
         started = time.perf_counter()
         found = await self._database.read_snapshot("search", search, deadline=request.remaining())
         if not isinstance(found, Found):
+            # Ids that were read hold in that snapshot only.
+            plan = vector_plan(request.condition, has_index=True, index_share=request.index_share)
+            plans = plan_legs(state, self._collection, depth, request.condition, plan)
             results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
 
             async def load(snapshot: Snapshot) -> Found:
@@ -110,10 +126,38 @@ class Retrieval:
         state.add_time("database", time.perf_counter() - started)
         return found
 
+    async def _select(self, snapshot: Snapshot, state: SearchState) -> tuple[Filter, VectorPlan]:
+        """The filter with what is known of it, and how the vector leg finds what passes.
+
+        Known is the share that passes, and the ids where they are few and both legs, or that of words, need them.
+        """
+        request = state.request
+        condition = request.condition
+        if condition.is_empty:
+            return condition, "index"
+        sample = self._filter_samples.get(condition)
+        if sample is None:
+            sample = await take_sample(snapshot, self._collection, condition)
+            self._filter_samples.put(condition, sample)
+        condition = replace(condition, share=sample.share)
+        is_narrow = sample.share < request.index_share
+        if is_narrow and "keyword" in state.legs and self._collection.keyword.index is not None:
+            ids = await read_ids(snapshot, self._collection, condition, request.exact_rows)
+            condition = condition if ids is None else condition.selecting(ids)
+        return condition, vector_plan(condition, has_index=sample.has_index, index_share=request.index_share)
+
     async def _search(
-        self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, *, exact: bool
+        self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, selection: Filter | None
     ) -> Found | dict[str, LegResult]:
-        """The hits; or the results up to the first leg that failed, whose failure has ended the transaction."""
+        """The hits; or the results up to the first leg that failed, whose failure has ended the transaction.
+
+        Args:
+            snapshot: Of the search.
+            state: The search.
+            plans: Its legs.
+            depth: Candidates of each leg.
+            selection: The filter, where the vector leg may come out short though more pass it; else None.
+        """
         request = state.request
         is_completed = request.fusion == "completed" and len(plans) == len(LEGS)
         run = await run_legs(snapshot, plans, self._calibration(state) if is_completed else None)
@@ -121,9 +165,11 @@ class Retrieval:
         if len(results) < len(plans) or any(result.error for result in results.values()):
             return results
         nearest = results.get("vector")
-        if nearest is not None and len(nearest.keys) < depth and request.condition.is_empty and not exact:
-            # The index may stop early (dead rows, its own limits); an exact scan tells whether more exist.
-            again = vector_leg(self._collection, query_vector(state), depth, request.condition, exact=True)
+        if nearest is not None and len(nearest.keys) < depth and selection is not None:
+            # The index may stop early (dead rows, a filter that leaves out what is near, its own limits); an exact scan
+            # tells whether more exist.
+            plan = exact_plan(selection)
+            again = vector_leg(self._collection, query_vector(state), depth, selection, plan=plan)
             complete = (await run_legs(snapshot, [again])).results
             if complete["vector"].error is not None:
                 return results  # out of time: what the index found is the result

@@ -312,7 +312,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
 
     def slow(*arguments: Any, **options: Any) -> LegPlan:
         leg = real(*arguments, **options)
-        assert options["exact"]
+        assert options["plan"] == "scan"
         exact.append(leg)
         return Slow()
 

@@ -148,20 +148,19 @@ def test_constants_out_of_range_are_refused(name: str, value: float) -> None:
         Bm25Options(**{name: value})
 
 
-@pytest.mark.parametrize("narrow", [20_000, 3])
-async def test_a_filter_leaves_k_rows_whenever_there_are_k(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, narrow: int
-) -> None:
+@pytest.mark.parametrize(
+    "planning", [{"index_share": 1.0}, {"index_share": 1.0, "exact_rows": 3}, {"index_share": 0.0}]
+)
+async def test_a_filter_leaves_k_rows_whenever_there_are_k(database_url: str, planning: Any) -> None:
     """Whether the filter is read as ids, or checked on the best candidates."""
-    monkeypatch.setattr(bm25, "NARROW_FILTER_ROWS", narrow)
     async with bm25_retriever(database_url) as retriever:
         # Those that pass score least.
         documents = [Document("cat " * 3, {"kind": "other"}, id=f"other-{n}") for n in range(200)]
         documents += [Document("cat and dog and much else", {"kind": "wanted"}, id=f"wanted-{n}") for n in range(10)]
         await retriever.add_documents(documents)
-        hits = await retriever.search("cat", 10, mode="keyword", filters={"kind": "wanted"})
+        hits = await retriever.search("cat", 10, mode="keyword", filters={"kind": "wanted"}, **planning)
         assert sorted(hit.id for hit in hits) == sorted(f"wanted-{n}" for n in range(10))
-        assert await retriever.search("cat", 10, mode="keyword", filters={"kind": "none"}) == []
+        assert await retriever.search("cat", 10, mode="keyword", filters={"kind": "none"}, **planning) == []
 
 
 async def test_phrases_and_exclusions(database_url: str) -> None:

@@ -22,7 +22,10 @@ from semlex.errors import FieldError, ValidationError
 from semlex.types.documents import MAX_METADATA_DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
@@ -49,11 +52,27 @@ class Filter:
         conditions: All of them must hold; none means that nothing is filtered.
         parameters: Their bound values.
         fields: Names of the metadata fields that they look at.
+        ids: Ids in the keyword index of the chunks that pass, ascending, int64; None where they were not read.
+        share: About which share of the chunks passes, 0 to 1; None where nothing is known of it.
     """
 
     conditions: tuple[sql.Composable, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
+    ids: NDArray[np.int64] | None = None
+    share: float | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal conditions."""
+        return repr((self.conditions, self.parameters))
+
+    def selecting(self, ids: NDArray[np.int64]) -> Filter:
+        """The same filter as a list of ids, which holds in one snapshot only."""
+        # As text: that costs the driver less than a list of numbers.
+        array = "{" + ",".join(map(str, ids.tolist())) + "}"
+        condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
+        return Filter((condition,), {"selected": array}, self.fields, ids, self.share)
 
     @property
     def expression(self) -> sql.Composable:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pgvector import HalfVector, Vector
 from psycopg import sql
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
 DEFAULT_EF_SEARCH = 40  # pgvector's default
+# Under a filter the list is longer, the more the fewer chunks pass: recall@10 of 100,000 x 256 real texts was .96, .98
+# and .98 at 1/2, 3/10 and 1/10 then, and .89 to .92 at pgvector's default.
+FILTERED_EF_SEARCH = 80
+MAX_FILTERED_EF_SEARCH = 400
+# Times the vectors that a filter's share lets expect, before the index is given up: a filter that leaves out just what
+# lies near the query costs that much on top of the exact answer.
+PATIENCE = 4
+MIN_SHARE = 0.0001
+SCAN_MEMORY = 4  # times work_mem
 
 
 class _WireVector:
@@ -55,17 +65,34 @@ def register_vector_parameter(connection: Connection) -> None:
     connection.adapters.register_dumper(_WireVector, _WireVectorDumper)
 
 
-# Adding zero keeps the planner off the HNSW index, which would stop after ef_search rows.
-NEAREST_EXACTLY = sql.SQL(
+VectorPlan = Literal["index", "keys", "scan"]
+"""How the nearest vectors are found: by the vector index; exactly, each vector by its key; exactly, by a scan."""
+
+# Adding zero keeps the planner off the vector index, which would stop early.
+SCAN = sql.SQL(
     "SELECT e.document_id, e.chunk_id, ({distance}) AS distance "
     "FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} "
     "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s"
 )
+# OFFSET 0 keeps the subqueries apart: a nested loop, whatever the server thinks of the filter.
+KEYS = sql.SQL(
+    "SELECT k.document_id, k.chunk_id, n.distance "
+    "FROM (SELECT c.document_id, c.chunk_id FROM {chunk} AS c WHERE {condition} OFFSET 0) AS k "
+    "CROSS JOIN LATERAL (SELECT {distance} AS distance FROM {embedding} AS e "
+    "WHERE e.document_id = k.document_id AND e.chunk_id = k.chunk_id OFFSET 0) AS n "
+    "ORDER BY n.distance, k.document_id, k.chunk_id LIMIT %(limit)s"
+)
 # The key is part of the order, so that it decides among equal distances where the candidates end; Postgres sorts the
 # index's rows incrementally for that, and looks at one row more than it returns.
-NEAREST = sql.SQL(
+INDEX = sql.SQL(
     "SELECT e.document_id, e.chunk_id, {distance} AS distance "
     "FROM {embedding} AS e ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
+)
+# A subquery for the condition, so that it is asked of one chunk after another, as the index brings them.
+INDEX_WITH_FILTER = sql.SQL(
+    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
+    "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
+    "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
 )
 # relaxed_order may return rows slightly out of order: they are sorted once more.
 ALONE = sql.SQL(
@@ -85,21 +112,21 @@ def vector_leg(
     limit: int,
     condition: Filter,
     *,
-    exact: bool = False,
+    plan: VectorPlan = "index",
     ef_search: int | None = None,
 ) -> VectorLeg:
     """The vector leg.
 
-    Without a filter the HNSW index answers (where there is one), with ``ef_search`` at least `limit` and iterative
-    scanning on, because dead rows alone can leave fewer rows than asked for. With a filter, or when `exact`, the
-    distance to every row that passes is computed: the answer is exact.
+    With the plan ``index`` the HNSW index answers (where there is one), with ``ef_search`` above `limit` and iterative
+    scanning on, because dead rows alone can leave fewer rows than asked for. Under a filter it stops after a few times
+    the vectors that the filter's share lets expect: the answer comes out short, and is found exactly then.
 
     Args:
         collection: With vectors.
         query: float32, shape (d,).
         limit: Rows wanted.
         condition: Filter over the chunk's row.
-        exact: Go round the index, and leave out vectors whose chunk is gone.
+        plan: How the vectors are found; the plans beside ``index`` leave out vectors whose chunk is gone.
         ef_search: Size of the index's candidate list; at least `limit`, at most 1,000.
     """
     embedding = collection.embedding
@@ -115,14 +142,21 @@ def vector_leg(
         "condition": condition.expression,
     }
     vector = {"vector": vector_parameter(query, embedding.storage)}
-    exact = exact or not condition.is_empty
-    settings: dict[str, str | int] = {}
-    if not exact:
-        candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or DEFAULT_EF_SEARCH))
-        settings = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
+    settings = _index_settings(limit, condition, ef_search) if plan == "index" else {}
     parameters = {**vector, "limit": limit, **condition.parameters}
-    found = (NEAREST_EXACTLY if exact else NEAREST).format(**parts)
-    return VectorLeg(VectorScorer(parts, vector), found, parameters, settings)
+    texts = {"index": INDEX if condition.is_empty else INDEX_WITH_FILTER, "keys": KEYS, "scan": SCAN}
+    return VectorLeg(VectorScorer(parts, vector), texts[plan].format(**parts), parameters, settings)
+
+
+def _index_settings(limit: int, condition: Filter, ef_search: int | None) -> dict[str, str | int]:
+    share = 1.0 if condition.is_empty else max(condition.share or 1.0, MIN_SHARE)
+    wanted = DEFAULT_EF_SEARCH if condition.is_empty else min(FILTERED_EF_SEARCH / share, MAX_FILTERED_EF_SEARCH)
+    candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or math.ceil(wanted)))
+    settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
+    if not condition.is_empty:
+        settings["hnsw__max_scan_tuples"] = max(candidates, math.ceil(PATIENCE * limit / share))
+        settings["hnsw__scan_mem_multiplier"] = SCAN_MEMORY
+    return settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key, ScoreQuery
     from semlex.store.schema.names import Names
 
-# A filter that keeps at most so many chunks is read as a list of their ids; of a wider one the best candidates are
-# checked, and more of them until there are enough.
-NARROW_FILTER_ROWS = 20_000
+# Of a wide filter the best chunks are checked: so many more than its share says, and then more of them until there are
+# enough.
+SPARE = 1.25
 DEEPER = 4
+# Chunks that are looked at first at most.
+MAX_DEPTH = 10_000
 # The id of no chunk.
 NO_CHUNK = -1
 
@@ -66,29 +69,37 @@ class Bm25Leg:
         """The id of a chunk; None where its text would have to be read, too."""
         return None if self.query.reads_texts else SideColumn(sql.SQL("c.keyword_id"))
 
+    @property
+    def depth(self) -> int:
+        """How many of the best chunks are looked at first."""
+        condition = self.condition
+        if condition.is_empty or condition.ids is not None:
+            return self.query.depth(self.limit)
+        share = condition.share or 1 / DEEPER
+        return self.query.depth(min(MAX_DEPTH, math.ceil(SPARE * self.limit / share)))
+
+    @property
+    def unchecked(self) -> Filter:
+        """The condition that the best chunks have still to be checked by."""
+        return self.condition if self.condition.ids is None else Filter()
+
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg:
-        """What the index holds for this query, and the ids that a narrow filter keeps.
+        """What the index holds for this query.
 
         Or, when the index is probably what it was: whether it is, and what is still missing: rows of the index, or else
         the keys of the best chunks.
         """
         query, plan = self.query, self.query.plan
-        if self.condition.is_empty and query.index.is_steady:
-            expected, state, missing = expected_state(plan), state_statement(self.names), plan.missing
-            if missing:
-                statements = (state, rows_statement(self.names, missing))
-                return ExpectingBm25Leg(self, side_column, statements, expected, missing)
-            postings = query.index.postings.complete(plan, ())
-            best = query.best(postings, query.depth(self.limit))
-            statements = (state, self.keys_of(best[0], self.condition, side_column))
-            return ExpectingBm25Leg(self, side_column, statements, expected, missing, (postings, best))
-        index = index_statement(self.names, plan)
-        if self.condition.is_empty:
-            return PreparedBm25Leg(self, side_column, (index,))
-        text = sql.SQL("SELECT c.keyword_id FROM {} AS c WHERE {} LIMIT {}").format(
-            self.names.chunk, self.condition.expression, sql.Literal(NARROW_FILTER_ROWS + 1)
-        )
-        return PreparedBm25Leg(self, side_column, (index, Statement(text, self.condition.parameters)))
+        if not query.index.is_steady:
+            return PreparedBm25Leg(self, side_column, (index_statement(self.names, plan),))
+        expected, state, missing = expected_state(plan), state_statement(self.names), plan.missing
+        if missing:
+            statements = (state, rows_statement(self.names, missing))
+            return ExpectingBm25Leg(self, side_column, statements, expected, missing)
+        postings = query.index.postings.complete(plan, ())
+        best = query.best(postings, self.depth, self.condition.ids)
+        statements = (state, self.keys_of(best[0], self.unchecked, side_column))
+        return ExpectingBm25Leg(self, side_column, statements, expected, missing, (postings, best))
 
     def keys_of(self, ids: NDArray[np.int64], condition: Filter, side_column: SideColumn | None) -> Statement:
         """Of those of the chunks that exist and pass the filter: key, id, side column, texts."""
@@ -114,16 +125,16 @@ class PreparedBm25Leg:
     Attributes:
         leg: The query.
         side_column: The other leg's.
-        statements: The index, and the ids that a filter keeps.
+        statements: The index.
     """
 
     leg: Bm25Leg
     side_column: SideColumn | None
-    statements: tuple[Statement, ...]
+    statements: tuple[Statement]
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """Scores, and finds the keys of the best chunks."""
-        leg, (index, *kept) = self.leg, rows
+        leg, (index,) = self.leg, rows
         query, cache = leg.query, leg.query.index
         postings = _postings(leg, query, IndexRows(index))
         if postings.missing_languages:
@@ -133,10 +144,7 @@ class PreparedBm25Leg:
             leg = Bm25Leg(leg.names, query, leg.limit, leg.condition)
             index = await fetch(snapshot, index_statement(leg.names, query.plan))
             postings = _postings(leg, query, IndexRows(index))
-        allowed = None
-        if kept and len(kept[0]) <= NARROW_FILTER_ROWS:
-            allowed = np.array([row[0] for row in kept[0]], dtype=np.int64)
-        return await _result(snapshot, leg, self.side_column, postings, allowed)
+        return await _result(snapshot, leg, self.side_column, postings)
 
 
 Best = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
@@ -201,7 +209,6 @@ async def _result(
     leg: Bm25Leg,
     side_column: SideColumn | None,
     postings: _core.PostingSnapshot,
-    allowed: NDArray[np.int64] | None = None,
     *,
     first: tuple[Best, list[Any]] | None = None,
 ) -> LegResult:
@@ -212,20 +219,18 @@ async def _result(
         leg: The query.
         side_column: The other leg's.
         postings: Everything that the query needs.
-        allowed: Ids of the only chunks that may be found.
         first: The best chunks and the rows of `Bm25Leg.keys_of`, when they are known.
     """
     query = leg.query
-    condition = leg.condition if allowed is None else Filter()
     found: list[tuple[float, Key, Any]] = []
-    depth, looked_at = query.depth(leg.limit), 0
+    depth, looked_at = leg.depth, 0
     warnings: list[str] = []
     while True:
         if first is not None:
             (ids, scores), rows = first
         else:
-            ids, scores = query.best(postings, depth, allowed)
-            rows = await fetch(snapshot, leg.keys_of(ids[looked_at:], condition, side_column))
+            ids, scores = query.best(postings, depth, leg.condition.ids)
+            rows = await fetch(snapshot, leg.keys_of(ids[looked_at:], leg.unchecked, side_column))
         score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
         held = query.hold_phrases([row[4:] for row in rows])
         found += [(score_of[row[2]], (row[0], row[1]), row[3]) for row in compress(rows, held)]

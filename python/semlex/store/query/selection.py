@@ -1,0 +1,113 @@
+"""What a filter selects: which share of the chunks, and their ids where they are few.
+
+A server's own estimate of a filter on JSON is a constant for most of them, so a sample of the table's pages is looked
+at instead. What it shows is remembered for a minute: it decides how chunks are found, never which.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.store.keyword.id_arrays import ids_of
+from semlex.store.query.leg import Statement
+from semlex.store.query.run import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.filters import Filter
+    from semlex.store.schema.collection import Collection
+
+# Chunks of a sample: the standard deviation of a share of 5 % is then 0.5 %.
+SAMPLE_CHUNKS = 2_000
+# Chunks on a page, while the server has not counted them.
+CHUNKS_A_PAGE = 5
+REMEMBERED_SECONDS = 60.0
+REMEMBERED_FILTERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How many chunks of a sample pass a filter.
+
+    Attributes:
+        passing: Of them.
+        chunks: All.
+        has_index: Whether the collection's vectors have an index that can be used.
+    """
+
+    passing: int
+    chunks: int
+    has_index: bool
+
+    @property
+    def share(self) -> float:
+        """The share that passes, 0 to 1; 1 of an empty sample."""
+        return self.passing / self.chunks if self.chunks else 1.0
+
+
+class RememberedSamples:
+    """Samples of the filters that were used last, for a minute."""
+
+    def __init__(self) -> None:
+        self._samples: OrderedDict[Hashable, tuple[float, Sample]] = OrderedDict()
+
+    def get(self, condition: Filter) -> Sample | None:
+        """The sample of a filter; None where there is none that is young enough."""
+        taken, sample = self._samples.get(condition.key, (0.0, None))
+        return sample if time.monotonic() - taken < REMEMBERED_SECONDS else None
+
+    def put(self, condition: Filter, sample: Sample) -> None:
+        """Remembers a sample."""
+        self._samples.pop(condition.key, None)
+        self._samples[condition.key] = (time.monotonic(), sample)
+        if len(self._samples) > REMEMBERED_FILTERS:
+            self._samples.popitem(last=False)
+
+    def forget(self, condition: Filter) -> None:
+        """Forgets a sample that has misled."""
+        self._samples.pop(condition.key, None)
+
+
+async def take_sample(snapshot: Snapshot, collection: Collection, condition: Filter) -> Sample:
+    """Looks at about 2,000 chunks on random pages, the same ones every time."""
+    names, embedding = collection.names, collection.embedding
+    text = sql.SQL(
+        "SELECT count(*) FILTER (WHERE {condition}), count(*), "
+        "coalesce((SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = to_regclass(%(index)s)), false) "
+        "FROM {chunk} AS c TABLESAMPLE SYSTEM (("
+        "SELECT least(100, 100.0 * {chunks} / greatest(1, pg_relation_size(t.oid) / 8192 * "
+        "CASE WHEN t.reltuples > 0 AND t.relpages > 0 THEN t.reltuples / t.relpages ELSE {density} END)) "
+        "FROM pg_class AS t WHERE t.oid = to_regclass(%(table)s))) REPEATABLE (0)"
+    ).format(
+        condition=condition.expression,
+        chunk=names.chunk,
+        chunks=sql.Literal(SAMPLE_CHUNKS),
+        density=sql.Literal(CHUNKS_A_PAGE),
+    )
+    index = None if embedding is None else names.qualified_index(f"hnsw_{embedding.version}")
+    parameters = {"index": index, "table": names.chunk.as_string(), **condition.parameters}
+    ((passing, chunks, has_index),) = await fetch(snapshot, Statement(text, parameters))
+    return Sample(passing, chunks, has_index)
+
+
+async def read_ids(
+    snapshot: Snapshot, collection: Collection, condition: Filter, limit: int
+) -> NDArray[np.int64] | None:
+    """The ids of the chunks that pass a filter, ascending; None where they are more than `limit`."""
+    text = sql.SQL(
+        "SELECT array_send(array_agg(k.keyword_id)) FROM "
+        "(SELECT c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k"
+    ).format(chunk=collection.names.chunk, condition=condition.expression, limit=sql.Literal(limit + 1))
+    ((array,),) = await fetch(snapshot, Statement(text, condition.parameters))
+    ids = ids_of(array)
+    return None if len(ids) > limit else ids

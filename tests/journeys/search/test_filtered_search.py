@@ -1,0 +1,163 @@
+"""Filtered searches: k rows whenever k pass, however they are found, and exact where few pass."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.types.documents import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+pytestmark = pytest.mark.pg16
+
+DIMENSIONS, ROWS = 8, 3000
+# Ids of the chunks that each filter keeps; "far" is what is far from the first axis.
+PASSING = {"1/2": 2, "1/10": 10, "1/100": 100, "1/1000": 1000}
+PLANNING = (
+    {},
+    {"index_share": 0.0},
+    {"index_share": 0.0, "ef_search": 1},
+    {"index_share": 1.0},
+    {"index_share": 1.0, "exact_rows": 0},
+    {"index_share": 1.0, "exact_rows": 5},
+)
+
+
+@pytest.fixture(scope="module")
+def vectors() -> NDArray[np.float32]:
+    values = np.random.default_rng(4).normal(size=(ROWS, DIMENSIONS))
+    return (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def indexed(server_url: str, vectors: NDArray[np.float32]) -> Iterator[tuple[str, SyncRetriever]]:
+    """3,000 vectors under an HNSW index, with filters of several widths; the tests only read it."""
+    name = sql.Identifier("test_filtered_search")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    url = make_conninfo(server_url, dbname="test_filtered_search")
+    documents = [
+        Document(f"text number {n}", {name: n % step for name, step in PASSING.items()} | {"far": bool(row[0] < -0.2)})
+        for n, row in enumerate(vectors)
+    ]
+    for n, document in enumerate(documents):
+        document.id = str(n)
+    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+        retriever.add_documents(documents, vectors)
+        retriever.create_index()
+        yield url, retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def nearest(vectors: NDArray[np.float32], query: NDArray[np.float32], passing: NDArray[np.bool_], k: int) -> list[str]:
+    """The exact answer."""
+    order = np.lexsort((np.arange(ROWS), -(vectors @ query)))
+    return [str(n) for n in order if passing[n]][:k]
+
+
+def passing(vectors: NDArray[np.float32], name: str, value: int) -> NDArray[np.bool_]:
+    if name == "far":
+        return vectors[:, 0] < -0.2
+    return np.arange(ROWS) % PASSING[name] == value
+
+
+@given(
+    number=st.integers(0, ROWS - 1),
+    name=st.sampled_from(sorted(PASSING)),
+    value=st.integers(0, 1),
+    top_k=st.sampled_from((1, 3, 10, 40)),
+    mode=st.sampled_from(("vector", "keyword", None)),
+    planning=st.sampled_from(PLANNING),
+)
+def test_k_rows_whenever_k_pass(
+    indexed: tuple[str, SyncRetriever],
+    vectors: NDArray[np.float32],
+    *,
+    number: int,
+    name: str,
+    value: int,
+    top_k: int,
+    mode: Any,
+    planning: dict[str, Any],
+) -> None:
+    _, retriever = indexed
+    vector = None if mode == "keyword" else vectors[number]
+    results = retriever.search("text number", top_k, {name: value}, vector=vector, mode=mode, **planning)
+    kept = passing(vectors, name, value)
+    assert len(results) == min(top_k, int(kept.sum()))
+    assert all(kept[int(hit.id)] for hit in results)
+    assert len({hit.id for hit in results}) == len(results)
+    is_exact = planning.get("index_share") == 1.0 or len(results) < top_k
+    if mode == "vector" and is_exact:
+        assert [hit.id for hit in results] == nearest(vectors, vectors[number], kept, top_k)
+
+
+def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]
+) -> None:
+    """The index would go through all that lies nearer; it is given up, and the answer is exact."""
+    _, retriever = indexed
+    query = np.eye(DIMENSIONS, dtype=np.float32)[0]
+    kept = passing(vectors, "far", 1)
+    assert 0.15 < kept.mean() < 0.5
+    for mode in ("vector", None):
+        results = retriever.search("text", 10, {"far": True}, vector=query, mode=mode, fusion="rrf", ef_search=10)
+        if mode == "vector":
+            assert [hit.id for hit in results] == nearest(vectors, query, kept, 10)
+        assert len(results) == 10
+
+
+def test_what_is_remembered_of_a_filter_may_be_wrong(database_url: str, vectors: NDArray[np.float32]) -> None:
+    """Chunks are deleted, changed and added, the index is dropped and invalid, while a share is remembered."""
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        documents = [Document(f"text {n}", {"kind": "a" if n % 2 else "b"}, id=str(n)) for n in range(ROWS)]
+        retriever.add_documents(documents, vectors)
+        retriever.create_index()
+
+        def found(kind: str, k: int = 10) -> list[str]:
+            answers = [retriever.search("text", k, {"kind": kind}, vector=vectors[0], mode=m) for m in ("vector", None)]
+            assert len({len(answer) for answer in answers}) == 1
+            return [hit.id for hit in answers[0]]
+
+        odd = np.arange(ROWS) % 2 == 1
+        assert len(found("a")) == 10
+        retriever.delete([str(n) for n in range(ROWS) if odd[n] and n > 21])
+        assert found("a", 20) == nearest(vectors, vectors[0], odd & (np.arange(ROWS) <= 21), 20)
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE semlex.default_collection_chunk SET metadata = %s::jsonb WHERE chunk_id = '1'",
+                ['{"kind": "c"}'],
+            )
+            assert "1" not in found("a", 20)
+            assert found("c") == ["1"]
+            connection.execute("DROP INDEX semlex.default_collection_hnsw_1")
+            assert len(found("b")) == 10
+            assert found("b", 3) == nearest(vectors, vectors[0], ~odd, 3)
+
+
+def test_sixteen_filtered_searches_at_once_equal_their_serial_answers(
+    indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]
+) -> None:
+    _, retriever = indexed
+
+    def answer(n: int) -> list[tuple[str, float | None]]:
+        filters = {sorted(PASSING)[n % 4]: n % 2}
+        return [(hit.id, hit.fused_score) for hit in retriever.search("text number", 5, filters, vector=vectors[n])]
+
+    serial = [answer(n) for n in range(48)]
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(answer, range(48))) == serial
