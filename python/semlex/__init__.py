@@ -18,6 +18,7 @@ Values:
     Document: A text with its metadata.
     SearchQuery: A checked query.
     SearchResults: The hits of one search, and how they were found.
+    LegReport: How one leg of a search answered.
     SearchResult: One hit, with every stage's rank and score.
     StoredChunk: A document as it is stored.
     ChunkMetadata: A chunk with its metadata, as a file of JSON holds it.
@@ -80,6 +81,7 @@ _MODULES = {
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",
     "SearchResults": "semlex.types.results",
+    "LegReport": "semlex.types.results",
     "SemlexError": "semlex.errors",
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",
     "StaticEmbedder": "semlex.embedding.static",

@@ -38,6 +38,7 @@ from semlex.types.chunks import VectorDocument as VectorDocument
 from semlex.types.documents import Document as Document
 from semlex.types.documents import StoredChunk as StoredChunk
 from semlex.types.queries import SearchQuery as SearchQuery
+from semlex.types.results import LegReport as LegReport
 from semlex.types.results import SearchResult as SearchResult
 from semlex.types.results import SearchResults as SearchResults
 
@@ -60,6 +61,7 @@ __all__ = [
     "HnswIndex",
     "IndexReport",
     "LLMReranker",
+    "LegReport",
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
     "Progress",

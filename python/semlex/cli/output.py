@@ -52,7 +52,7 @@ def summary_object(results: SearchResults) -> dict[str, Any]:
         "embedding_model": results.embedding_model,
         "reranker_model": results.reranker_model,
         "fusion": results.fusion,
-        "leg_hits": results.leg_hits,
+        "legs": {name: dataclasses.asdict(leg) for name, leg in results.legs.items()},
         "best_similarity": results.best_similarity,
         "coverage": results.coverage,
         "query_cached": results.query_cached,
@@ -81,6 +81,9 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     figures = best_match(results)
     if figures:
         inform(f"[dim]{figures}[/dim]")
+    for leg in results.legs.values():
+        if leg.share is not None:
+            inform(f"[dim]{leg}[/dim]")
     model = f" · {results.embedding_model}" if results.embedding_model else ""
     fusion = f" · fused by {results.fusion}" if results.fusion else ""
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""

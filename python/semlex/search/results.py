@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from semlex.types.results import HitMetadata, SearchMode, SearchResult, SearchResults
+from semlex.types.results import HitMetadata, LegReport, SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
     from semlex.search.fusion import Candidate
     from semlex.search.rerank import Hits
     from semlex.search.state import Found, SearchState
+    from semlex.store.query.leg import LegResult
     from semlex.store.schema.collection import Collection
 
 # Scores of a candidate that its hit bears.
@@ -53,12 +54,25 @@ def search_results(
         embedding_model=embedding.model if embedding is not None and "vector" in answered else None,
         reranker_model=reranker,
         fusion=found.fusion if len(answered) > 1 else None,
-        leg_hits={name: len(legs[name].keys) for name in answered},
+        legs={name: _report(name, legs[name]) for name in answered},
         timings=timings,
         query_cached=state.query_cached,
         best_similarity=max(similarities, default=None),
         coverage=max((hit.coverage for hit in results if hit.coverage is not None), default=None),
         warnings=list(dict.fromkeys(warnings)),
+    )
+
+
+def _report(name: str, leg: LegResult) -> LegReport:
+    selection = leg.selection
+    ids = None if selection is None else selection.ids
+    return LegReport(
+        name,
+        leg.plan or "the engine's own index",
+        None if selection is None else selection.share,
+        None if ids is None else len(ids),
+        len(leg.keys),
+        leg.milliseconds,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,4 +84,6 @@ def json_value(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, dict):
         return {key: json_value(item) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: json_value(getattr(value, one.name)) for one in fields(value)}
     return [json_value(item) for item in value] if isinstance(value, (list, tuple)) else value

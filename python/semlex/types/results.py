@@ -147,6 +147,39 @@ _numbers_of = attrgetter(*RANKS, *SCORES)
 NO_NUMBERS = (0, *[None] * (len(RANKS) + len(SCORES) - 1))
 
 
+@dataclass(frozen=True, slots=True)
+class LegReport:
+    """How one leg answered; as text, a line for people.
+
+    Attributes:
+        leg: ``vector`` or ``keyword``.
+        plan: What was done, in words.
+        share: About which share of the chunks passes the filter, 0 to 1, by a sample; None without a filter.
+        passing: How many chunks pass it; None where they were not counted.
+        candidates: Chunks that the leg found.
+        milliseconds: From sending to the last row; the legs of one search overlap.
+    """
+
+    leg: str
+    plan: str
+    share: float | None
+    passing: int | None
+    candidates: int
+    milliseconds: float
+
+    def __str__(self) -> str:
+        passing = "" if self.passing is None else f", {self.passing:,} chunks"
+        kept = "" if self.share is None else f"; the filter keeps about {_percent(self.share)}{passing}"
+        return f"{self.leg}: {self.plan}{kept}; {self.candidates} candidates in {self.milliseconds:.1f} ms"
+
+
+def _percent(share: float) -> str:
+    return "less than 0.1 %" if share < SMALLEST_SHARE else f"{share:.1%}".replace("%", " %")
+
+
+SMALLEST_SHARE = 0.001
+
+
 class SearchResults(list[SearchResult]):
     """The hits of one search, best first, and how they were found.
 
@@ -156,7 +189,7 @@ class SearchResults(list[SearchResult]):
         embedding_model: Identity of the model that embedded the query, or None.
         reranker_model: Identity of the reranker, or None when no reranking took place.
         fusion: Name of the fusion, or None when one leg answered.
-        leg_hits: Number of candidates that each leg returned.
+        legs: How each leg answered, by its name.
         timings: Milliseconds per stage.
         query_cached: Whether the query's vector was known from an earlier search.
         best_similarity: Greatest cosine among the hits; None without vectors or with another distance.
@@ -174,7 +207,7 @@ class SearchResults(list[SearchResult]):
         embedding_model: str | None = None,
         reranker_model: str | None = None,
         fusion: str | None = None,
-        leg_hits: dict[str, int] | None = None,
+        legs: dict[str, LegReport] | None = None,
         timings: dict[str, float] | None = None,
         query_cached: bool = False,
         best_similarity: float | None = None,
@@ -187,7 +220,7 @@ class SearchResults(list[SearchResult]):
         self.embedding_model = embedding_model
         self.reranker_model = reranker_model
         self.fusion = fusion
-        self.leg_hits = leg_hits or {}
+        self.legs = legs or {}
         self.timings = timings or {}
         self.query_cached = query_cached
         self.best_similarity = best_similarity

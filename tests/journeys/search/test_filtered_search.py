@@ -121,6 +121,21 @@ def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(
         assert len(results) == 10
 
 
+def test_the_legs_say_how_they_answered(indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]) -> None:
+    _, retriever = indexed
+    wide = retriever.search("text", 5, {"1/2": 0}, vector=vectors[0])
+    assert str(wide.legs["vector"]).startswith("vector: vector index, ef_search 1")
+    assert "the filter keeps about" in str(wide.legs["vector"])
+    assert wide.legs["vector"].share == pytest.approx(0.5, abs=0.05)
+    assert "checked by the filter" in wide.legs["keyword"].plan
+    narrow = retriever.search("text", 5, {"1/1000": 0}, vector=vectors[0])
+    assert narrow.legs["vector"].plan == "exact, vectors by key"
+    assert [leg.passing for leg in narrow.legs.values()] == [3, 3]
+    plain = retriever.search("text", 5, vector=vectors[0])
+    assert [leg.share for leg in plain.legs.values()] == [None, None]
+    assert plain.to_dict()["legs"]["keyword"]["candidates"] == 30
+
+
 def test_what_is_remembered_of_a_filter_may_be_wrong(database_url: str, vectors: NDArray[np.float32]) -> None:
     """Chunks are deleted, changed and added, the index is dropped and invalid, while a share is remembered."""
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:

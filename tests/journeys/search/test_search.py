@@ -179,7 +179,8 @@ def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
     by_id = dict(zip((one.id for one in everything), cosines.tolist(), strict=True))
 
     vector = library.search(query, 10, mode="vector")
-    assert (vector.mode, vector.fusion, vector.leg_hits) == ("vector", None, {"vector": 30})
+    assert (vector.mode, vector.fusion, list(vector.legs)) == ("vector", None, ["vector"])
+    assert vector.legs["vector"].candidates == 30
     assert vector.embedding_model == embedder.identity.model
     best = sorted(by_id.values(), reverse=True)[:10]
     assert [one.vector_score for one in vector] == pytest.approx(best, abs=1e-5)
@@ -339,7 +340,7 @@ def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
 
 def test_stop_words_only(library: SyncRetriever) -> None:
     results = library.search("the of and to", 5)
-    assert (len(results), results.leg_hits["keyword"]) == (5, 0)
+    assert (len(results), results.legs["keyword"].candidates) == (5, 0)
     assert library.search("the of and to", 5, mode="keyword") == []
 
 

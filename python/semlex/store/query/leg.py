@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from semlex import _core
     from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.filters import Filter
 
 Key = tuple[UUID, str]
 
@@ -147,6 +148,8 @@ class LegResult:
         has_phrases: Whether chunks without the query's phrases were left out.
         postings: The keyword index as the leg read it; knows which share of the query's weight a chunk holds.
         warnings: What the user should know of this result.
+        plan: How the chunks were found, in words.
+        selection: The filter that they pass, with what is known of it; None without one.
     """
 
     keys: list[Key]
@@ -159,6 +162,8 @@ class LegResult:
     has_phrases: bool = False
     postings: _core.PostingSnapshot | None = None
     warnings: tuple[str, ...] = ()
+    plan: str = ""
+    selection: Filter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +233,8 @@ def ranked(
     *,
     with_side_values: bool = False,
     warnings: tuple[str, ...] = (),
+    plan: str = "",
+    selection: Filter | None = None,
 ) -> LegResult:
     """The result of rows that begin with document_id, chunk_id, score.
 
@@ -236,11 +243,15 @@ def ranked(
         scorer: Scores other chunks.
         with_side_values: Whether the next column is the other leg's side column.
         warnings: What the user should know.
+        plan: How the chunks were found.
+        selection: The filter that they pass.
     """
     scores = np.array([row[2] for row in rows], dtype=np.float64)
     side_values = [row[3] for row in rows] if with_side_values else None
     keys = [(row[0], row[1]) for row in rows]
-    return LegResult(keys, scores, side_values=side_values, scorer=scorer, warnings=warnings)
+    return LegResult(
+        keys, scores, side_values=side_values, scorer=scorer, warnings=warnings, plan=plan, selection=selection
+    )
 
 
 def failed_leg(error: BaseException, milliseconds: float = 0.0) -> LegResult:

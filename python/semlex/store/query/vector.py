@@ -144,8 +144,19 @@ def vector_leg(
     vector = {"vector": vector_parameter(query, embedding.storage)}
     settings = _index_settings(limit, condition, ef_search) if plan == "index" else {}
     parameters = {**vector, "limit": limit, **condition.parameters}
+    if plan == "index":
+        words = f"vector index, ef_search {settings['hnsw__ef_search']}"
+    else:
+        words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
     texts = {"index": INDEX if condition.is_empty else INDEX_WITH_FILTER, "keys": KEYS, "scan": SCAN}
-    return VectorLeg(VectorScorer(parts, vector), texts[plan].format(**parts), parameters, settings)
+    return VectorLeg(
+        VectorScorer(parts, vector),
+        texts[plan].format(**parts),
+        parameters,
+        settings,
+        words,
+        None if condition.is_empty else condition,
+    )
 
 
 def _index_settings(limit: int, condition: Filter, ef_search: int | None) -> dict[str, str | int]:
@@ -203,6 +214,8 @@ class VectorLeg:
         found: SQL of the nearest vectors.
         parameters: Values bound by name in it.
         settings: Of the leg's transaction.
+        plan: How they are found, in words.
+        selection: The filter, or None.
     """
 
     name: ClassVar[str] = "vector"
@@ -211,6 +224,8 @@ class VectorLeg:
     found: sql.Composed
     parameters: dict[str, Any]
     settings: dict[str, str | int]
+    plan: str
+    selection: Filter | None
 
     @property
     def side_column(self) -> SideColumn:
@@ -221,10 +236,10 @@ class VectorLeg:
         """The nearest chunks, with the other leg's side column."""
         if side_column is None:
             text = ALONE.format(found=self.found, **self.scorer.parts)
-            return PreparedVectorLeg((Statement(text, self.parameters),), self.scorer, has_side_column=False)
+            return PreparedVectorLeg((Statement(text, self.parameters),), self, has_side_column=False)
         text = WITH_SIDE_COLUMN.format(found=self.found, side_column=side_column.expression, **self.scorer.parts)
         statement = Statement(text, self.parameters | side_column.parameters)
-        return PreparedVectorLeg((statement,), self.scorer, has_side_column=True)
+        return PreparedVectorLeg((statement,), self, has_side_column=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +248,18 @@ class PreparedVectorLeg:
 
     Attributes:
         statements: One, of rows that `ranked` takes.
-        scorer: Of the query.
+        leg: The leg.
         has_side_column: Whether the rows have the other leg's side column.
     """
 
     statements: tuple[Statement]
-    scorer: VectorScorer
+    leg: VectorLeg
     has_side_column: bool
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """The result."""
         del snapshot
-        return ranked(rows[0], self.scorer, with_side_values=self.has_side_column)
+        leg = self.leg
+        return ranked(
+            rows[0], leg.scorer, with_side_values=self.has_side_column, plan=leg.plan, selection=leg.selection
+        )

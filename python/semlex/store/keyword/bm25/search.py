@@ -255,7 +255,17 @@ async def _result(
         has_phrases=query.wants_phrases,
         postings=postings,
         warnings=(*warnings, *query.warnings(postings)),
+        plan=_plan(leg.condition, looked_at),
+        selection=None if leg.condition.is_empty else leg.condition,
     )
+
+
+def _plan(condition: Filter, looked_at: int) -> str:
+    if condition.is_empty:
+        return "keyword index"
+    if condition.ids is not None:
+        return "keyword index, among the ids that pass the filter"
+    return f"keyword index, the best {looked_at:,} checked by the filter"
 
 
 @dataclass(frozen=True, slots=True)
