@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SEED = 20261121
 # A chunk ends with the paragraph in which it reaches a random number of words between these two; the mean is 114 then.
-LEAST_WORDS, MOST_WORDS = 55, 150
-SHORTEST_CHUNK = 25
+MIN_WORDS, MAX_WORDS = 55, 150
+MIN_CHUNK_WORDS = 25
 # Words of a query of each kind, from and to.
 KINDS = {"short": (2, 3), "question": (7, 13), "long": (25, 40)}
 QUERIES_PER_KIND = 60
@@ -34,7 +34,7 @@ QUERY_CHUNKS = 10_000
 VERSION = 1
 _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+")
 _PLAIN_WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
-LEAST_LETTERS = 3
+MIN_LETTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +106,13 @@ def prepare_corpus(state: Path) -> None:
 
 
 def _made_by() -> list[Any]:
-    return [VERSION, SEED, LEAST_WORDS, MOST_WORDS, *PACKAGES]
+    return [VERSION, SEED, MIN_WORDS, MAX_WORDS, *PACKAGES]
 
 
 def _chunks(page: list[str], chance: random.Random) -> Iterator[str]:
     """The paragraphs of one file, packed into chunks; what is left at the end is a chunk if it is not tiny."""
     words: list[str] = []
-    target = chance.randint(LEAST_WORDS, MOST_WORDS)
+    target = chance.randint(MIN_WORDS, MAX_WORDS)
     for paragraph in page:
         words += [*paragraph.split(" ")[:-1], f"{paragraph.rsplit(' ', 1)[-1]}\n"]
         while len(words) >= target:
@@ -120,8 +120,8 @@ def _chunks(page: list[str], chance: random.Random) -> Iterator[str]:
             end = len(words) if len(words) <= 2 * target else target
             yield " ".join(words[:end])
             del words[:end]
-            target = chance.randint(LEAST_WORDS, MOST_WORDS)
-    if len(words) >= SHORTEST_CHUNK:
+            target = chance.randint(MIN_WORDS, MAX_WORDS)
+    if len(words) >= MIN_CHUNK_WORDS:
         yield " ".join(words)
 
 
@@ -145,7 +145,7 @@ def _queries(chunks: list[str], least: int, most: int, chance: random.Random) ->
         piece = words[start : start + length]
         ends = (piece[0], piece[-1])
         if all(map(_PLAIN_WORD.fullmatch, piece)) and all(
-            len(word) >= LEAST_LETTERS and word.lower() not in COMMON_WORDS for word in ends
+            len(word) >= MIN_LETTERS and word.lower() not in COMMON_WORDS for word in ends
         ):
             found[" ".join(piece)] = None
     return list(found)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # (sentence-transformers, card): in float32 matrix multiplication leaves less to win.
 BARS = {"float32": (1.6, 2.3), "bfloat16": (2.0, 3.0)}
-LEAST_COSINE = {"float32": 1 - 1e-6, "bfloat16": 0.9995}
+MIN_COSINE = {"float32": 1 - 1e-6, "bfloat16": 0.9995}
 QUICK_CHUNKS, CHUNKS = 64, 256
 
 
@@ -40,7 +40,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         contender(["warm", "up"])
     results, times = in_turn({name: lambda c=contender: c(texts) for name, contender in contenders.items()}, runs=1)
     for name in ("sentence-transformers", "card"):
-        assert np.sum(results["ours"] * results[name], axis=1).min() >= LEAST_COSINE[precision], name
+        assert np.sum(results["ours"] * results[name], axis=1).min() >= MIN_COSINE[precision], name
     tokens = int(ours.count_tokens(texts).sum()) + len(texts)
     for name, bar in zip(("sentence-transformers", "card"), BARS[precision], strict=True):
         bench.speed(f"against {name}", times["ours"], times[name], amount=tokens, unit="tokens/s", bar=bar)

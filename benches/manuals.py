@@ -95,7 +95,7 @@ _BLOCK_TAG = re.compile(r"(?i)</?(?:p|li|ul|ol|div|dd|dt|dl|h\d|br|note|importan
 _TAG = re.compile(r"</?[A-Za-z][^>]{0,200}>")
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _SIMPLE_WORD = re.compile(r"(?:[a-z]+|[A-Z][a-z]*)[.,:;]?")
-LEAST_WORDS = 5
+MIN_WORDS = 5
 # So many paragraphs may differ in nothing but names; generators of code write thousands of them.
 SAME_SHAPE = 20
 
@@ -171,7 +171,7 @@ def _new_paragraphs(texts: list[str], seen: set[bytes]) -> Iterator[str]:
 def _is_prose(text: str) -> bool:
     """Whether it reads like sentences: words of letters, common ones among them, and mostly ASCII."""
     words = text.split(" ")
-    if len(words) < LEAST_WORDS or not text.isprintable() or len(text.encode()) > 1.02 * len(text):
+    if len(words) < MIN_WORDS or not text.isprintable() or len(text.encode()) > 1.02 * len(text):
         return False
     letters = sum(word.strip(".,;:()[]{}<>\"'`*|").isalpha() for word in words)
     common = sum(word.lower() in COMMON_WORDS for word in words)

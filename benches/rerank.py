@@ -24,7 +24,7 @@ CARD_BARS = {100: 2.8, 400: 1.8}
 AMX_CARD_BARS = {100: 3.5, 400: 2.8}
 PEER_BARS = {100: 1.9, 400: 1.5}
 MEMORY_BAR = 0.25
-GREATEST_DIFFERENCE = {"float32": 1e-5, "bfloat16": 0.05}
+MAX_DIFFERENCE = {"float32": 1e-5, "bfloat16": 0.05}
 
 
 def run(bench: Bench, *, quick: bool, state: Path) -> None:
@@ -44,7 +44,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         results, times = in_turn(calls, runs=1 if quick and length > LENGTHS[0] else 2)
         for name in ("card", "sentence-transformers"):
             found = qwen3_shape.greatest_difference(results["ours"], results[name])
-            assert found <= GREATEST_DIFFERENCE[precision], (name, found)
+            assert found <= MAX_DIFFERENCE[precision], (name, found)
         amount, unit = CANDIDATES * 60, "texts/min"
         bars = (AMX_CARD_BARS if amx else CARD_BARS)[length], PEER_BARS[length]
         for name, bar in zip(("card", "sentence-transformers"), bars, strict=True):

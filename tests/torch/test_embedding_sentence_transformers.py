@@ -35,7 +35,7 @@ from semlex.models import cancellation
 from tests.support import tiny_qwen3
 
 HIDDEN = 32
-MOST_TOKENS = 24
+MAX_TOKENS = 24
 PROMPTS = {"query": "query: ", "document": "passage: "}
 SENTENCES = [
     "The quick brown fox jumps over the lazy dog",
@@ -62,7 +62,7 @@ def write_model(folder, prompts=PROMPTS):
         initializer_range=0.3,
     )
     BertModel(config).save_pretrained(parts)
-    modules = [Transformer(str(parts), max_seq_length=MOST_TOKENS), Pooling(HIDDEN)]
+    modules = [Transformer(str(parts), max_seq_length=MAX_TOKENS), Pooling(HIDDEN)]
     SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save(str(folder))
     return folder
 
@@ -154,7 +154,7 @@ def test_prompts_of_a_model(folder, package, tmp_path, config, expected):
 def fitting(embedder):
     """A text that is as long as the model reads."""
     fits = "a"
-    while embedder.count_tokens([f"passage: {fits} a"])[0] < MOST_TOKENS:  # one is the model's own end token
+    while embedder.count_tokens([f"passage: {fits} a"])[0] < MAX_TOKENS:  # one is the model's own end token
         fits += " a"
     return fits
 
@@ -168,7 +168,7 @@ def test_texts_that_are_cut_are_counted(folder, caplog):
         embedder.embed_documents(["a", fits + " a"])
         assert embedder.documents_cut == 1
         assert caplog.messages == [
-            f"1 of 3 texts for {folder} so far did not fit into the {MOST_TOKENS} tokens that it reads and were cut"
+            f"1 of 3 texts for {folder} so far did not fit into the {MAX_TOKENS} tokens that it reads and were cut"
         ]
         caplog.clear()
         # Queries are told of, but are no documents.

@@ -208,7 +208,7 @@ def test_a_prefix_is_shared_only_where_that_pays(model, packing):
     assert shared(5, 40) == {40}
     long = TokenRows.of([np.append(np.zeros(1500, dtype=np.int64), last) for last in (1, 2)])
     (batch,) = packing(model).batches(long, token_budget=8192, max_rows=9)
-    assert batch.tokens.prefix.ids.size == packed.MOST_SHARED
+    assert batch.tokens.prefix.ids.size == packed.MAX_SHARED
 
 
 def test_nothing_is_padded(model, packing):

@@ -37,8 +37,8 @@ GRID = np.round(np.arange(21) * 0.05, 2)
 CANDIDATES = 400
 FOLDS = 5
 # With fewer queries a weight that looks better by a few points is as likely luck; the advice is then not to change it.
-LEAST_QUERIES = 30
-GREATEST_P = 0.05
+MIN_QUERIES = 30
+MAX_P_VALUE = 0.05
 LEGS: tuple[SearchMode, ...] = ("keyword", "vector")
 _SEED = 1
 
@@ -301,13 +301,13 @@ def choose_weight(
     leg = int(legs.mean(axis=0).argmax())
     gain = float((held_out - values[:, usual]).mean())
     p = randomisation_p(held_out, values[:, usual])
-    if count < LEAST_QUERIES:
-        reason = f"{count} judged queries are too few to choose a weight: judge {LEAST_QUERIES} or more"
+    if count < MIN_QUERIES:
+        reason = f"{count} judged queries are too few to choose a weight: judge {MIN_QUERIES} or more"
     elif best == usual:
         reason = "no other weight is better on these queries"
     elif gain <= 0:
         reason = "a weight that was chosen on some of the queries is not better on the others"
-    elif p >= GREATEST_P:
+    elif p >= MAX_P_VALUE:
         reason = f"the gain may be chance (p {p:.2f})"
     else:
         reason = ""

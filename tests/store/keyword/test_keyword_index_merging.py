@@ -18,7 +18,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import (
     FULL_CHUNKS,
-    MOST_TOMBSTONES,
+    MAX_TOMBSTONES,
     PACKED_TIER,
     TIER,
     choose_merge,
@@ -146,20 +146,20 @@ async def test_single_additions_are_merged_as_they_come(database_url: str) -> No
             assert check_index(database_url)["segments"] <= 2 * (TIER - 1)
         await retriever.delete([f"d{number}" for number in range(10)])
         figures = check_index(database_url)
-    assert figures["tombstones"] <= MOST_TOMBSTONES
+    assert figures["tombstones"] <= MAX_TOMBSTONES
 
 
 async def test_tombstones_are_put_together_and_done_with(database_url: str) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
-        for number in range(MOST_TOMBSTONES - 1):
+        for number in range(MAX_TOMBSTONES - 1):
             await retriever.delete([f"d{number}"])
-        assert check_index(database_url)["tombstones"] == MOST_TOMBSTONES - 1
+        assert check_index(database_url)["tombstones"] == MAX_TOMBSTONES - 1
         await retriever.delete(["d100"])
         figures = check_index(database_url)
         # A sixth of the segment is dead: not yet worth rewriting it.
-        assert (figures["segments"], figures["tombstones"], figures["dead"]) == (1, 1, MOST_TOMBSTONES)
-        for number in range(101, 101 + MOST_TOMBSTONES):
+        assert (figures["segments"], figures["tombstones"], figures["dead"]) == (1, 1, MAX_TOMBSTONES)
+        for number in range(101, 101 + MAX_TOMBSTONES):
             await retriever.delete([f"d{number}"])
         figures = check_index(database_url)
         assert (figures["segments"], figures["dead"]) == (1, 1)

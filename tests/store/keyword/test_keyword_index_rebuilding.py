@@ -101,7 +101,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(300))
         monkeypatch.setattr(writing, "SEGMENT_CHUNKS", 40)
-        monkeypatch.setattr(rebuilding, "MOST_OPEN_CHUNKS", 80)
+        monkeypatch.setattr(rebuilding, "MAX_OPEN_CHUNKS", 80)
         monkeypatch.setattr(rebuilding, "PAGE_ROWS", 16)
         monkeypatch.setattr("semlex.store.keyword.bm25.merge.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
         await retriever.reindex_keyword()
@@ -117,7 +117,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
 async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     numbers = random.Random(seed)
     monkeypatch.setattr(rebuilding, "PAGE_ROWS", 30)
-    monkeypatch.setattr(rebuilding, "MOST_OPEN_CHUNKS", 40)
+    monkeypatch.setattr(rebuilding, "MAX_OPEN_CHUNKS", 40)
     changes = 0
     async with bm25(database_url) as retriever, bm25(database_url, bulk=BulkIngestConfig(small_batch_rows=5)) as other:
         await retriever.add_documents(many(200))

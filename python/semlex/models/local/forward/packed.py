@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 # A prefix is computed in a pass of its own, which must save more than it costs. A small pass reads all weights (as much
 # time as some 30 tokens on a CPU); on a GPU it waits for the launch of its kernels.
-LEAST_SAVED_ON_CPU = 128
-LEAST_SAVED_ON_GPU = 1_024
+MIN_SAVED_ON_CPU = 128
+MIN_SAVED_ON_GPU = 1_024
 # Keys and values of one token take 229 KiB in a model of 0.6 billion weights in float32.
-MOST_SHARED = 1_024
+MAX_SHARED = 1_024
 # Instructions of queries: some 6 MiB each in that model. Users of one set of weights may have different ones.
-MOST_KEPT = 4
+MAX_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +120,14 @@ class PackedForward:
             return None
         prefix = self._kept.setdefault(ids.tobytes(), SharedPrefix(ids))
         self._kept.move_to_end(ids.tobytes())
-        if len(self._kept) > MOST_KEPT:
+        if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
         return prefix
 
     def _common(self, rows: TokenRows) -> SharedPrefix | None:
         """The tokens that all rows begin with, where computing them once saves time."""
-        shared = min(_core.common_prefix(rows.ids, rows.offsets), MOST_SHARED)
-        least = LEAST_SAVED_ON_CPU if self._model.device.type == "cpu" else LEAST_SAVED_ON_GPU
+        shared = min(_core.common_prefix(rows.ids, rows.offsets), MAX_SHARED)
+        least = MIN_SAVED_ON_CPU if self._model.device.type == "cpu" else MIN_SAVED_ON_GPU
         return SharedPrefix(rows.ids[:shared].copy()) if shared * (len(rows) - 1) >= least else None
 
     def _read(self, ids: NDArray[np.int64]) -> list[tuple[Tensor, Tensor]]:

@@ -50,7 +50,7 @@ FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
 # A segment is rewritten when more than a quarter of it is dead.
 DEAD_SHARE = 0.25
 # Tombstones are put together, and the dead counted, once there are so many.
-MOST_TOMBSTONES = 32
+MAX_TOMBSTONES = 32
 # A call that wrote so many is a bulk load: half a segment.
 BULK_LOAD_CHUNKS = SEGMENT_CHUNKS // 2
 SERIALIZATION_FAILURE = "40001"
@@ -59,7 +59,7 @@ BUSY_LIMIT_SECONDS = 60.0
 # So many posting rows leave enough room to be given back at once: the next merge needs it.
 ROOM_ROWS = 1_000
 # One writer does not merge for all the others for ever; the next one goes on.
-MOST_MERGES = 16
+MAX_MERGES = 16
 
 
 def tier(chunks: int) -> int:
@@ -133,7 +133,7 @@ async def merge_wanted(connection: Connection, collection: CollectionIdentity) -
         {"name": names.collection},
     )
     return any(
-        counts[0] >= MOST_TOMBSTONES if language is None else bool(choose_merge(counts))
+        counts[0] >= MAX_TOMBSTONES if language is None else bool(choose_merge(counts))
         for language, counts in await cursor.fetchall()
     )
 
@@ -148,7 +148,7 @@ async def merge_where_wanted(database: Database, collection: CollectionIdentity,
             segments are packed to full ones at once, so that the first searches already read few of them.
     """
     try:
-        for _ in range(MOST_MERGES):
+        for _ in range(MAX_MERGES):
             step = await merge_once(database, collection, thoroughly=written >= BULK_LOAD_CHUNKS)
             if not step.done:
                 break
@@ -296,7 +296,7 @@ class _Merge:
         tombstones = await tombstone_ids(self._connection, self._names, self._generation)
         dead = _core.IdSet.union(list(tombstones.values()))
         # Which dead stand in which segment is known from the headers alone: all are read now and then.
-        counted = self._thoroughly or len(tombstones) >= MOST_TOMBSTONES
+        counted = self._thoroughly or len(tombstones) >= MAX_TOMBSTONES
         held: dict[UUID, _core.IdSet] = {}
         if counted:
             held = await self._ids([segment_id for segment_id, *_ in segments])

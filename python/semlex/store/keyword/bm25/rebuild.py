@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 PAGE_ROWS = 2_048
 # Chunks that are held in memory over all languages, until their segments are written.
-MOST_OPEN_CHUNKS = 2 * SEGMENT_CHUNKS
+MAX_OPEN_CHUNKS = 2 * SEGMENT_CHUNKS
 # Nobody writes while the rebuild waits for those who are at it: after so long it lets the others through first.
 LOCK_TIMEOUT = "2s"
 LOCK_ATTEMPTS = 100
@@ -146,7 +146,7 @@ class _Rebuild:
             after = page[-1][0]
             # The next page is on its way while this one is analysed.
             _, page_behind = await asyncio.gather(asyncio.to_thread(_add, writer, page), self._page(after, boundary))
-            await self._write(writer, MOST_OPEN_CHUNKS)
+            await self._write(writer, MAX_OPEN_CHUNKS)
             done += len(page)
             if self._progress is not None:
                 self._progress(done, max(done, total))

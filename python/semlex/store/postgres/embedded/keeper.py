@@ -22,7 +22,7 @@ from semlex.store.postgres.embedded.folder import is_in_use, start_lock
 from semlex.store.postgres.embedded.process import program_of, read_postmaster, stop_server
 
 LOOK_SECONDS = 5.0
-SHORTEST_SECONDS = 0.2  # between two looks; a message makes for one at once
+MIN_LOOK_SECONDS = 0.2  # between two looks; a message makes for one at once
 STOP_SECONDS = 60.0
 READY_SECONDS = 10.0  # within which a new keeper says that it runs
 # The shell ends at once, so the keeper is nobody's child that somebody would have to wait for.
@@ -191,7 +191,7 @@ class _Keeper:
     def _wait(self, pipe: int) -> bool:
         """Waits for a message or the time of the next look; False when the folder is another one."""
         rest = self._since + self._order[1] - time.monotonic()
-        if select.select([pipe], [], [], min(LOOK_SECONDS, max(rest, SHORTEST_SECONDS)))[0]:
+        if select.select([pipe], [], [], min(LOOK_SECONDS, max(rest, MIN_LOOK_SECONDS)))[0]:
             words = [float(word) for word in os.read(pipe, 65536).split()]
             self._order = max([self._order, *zip(words[::2], words[1::2], strict=True)])
             self._since = max(self._since, self._order[0])
