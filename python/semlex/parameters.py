@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
-from semlex.validation import whole_number_errors
+from semlex.validation import check_parameters, check_range, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -275,8 +275,7 @@ def model_defaults(defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     given = {name: (defaults or {}).get(name) for name in MODEL_KINDS}
     for name, value in given.items():
         if value is not None and (not isinstance(value, MODEL_KINDS[name]) or isinstance(value, bool)):
-            kind = _KIND_NAMES[MODEL_KINDS[name]]
-            raise ConfigurationError(f"defaults: {name} must be {kind}; got {type(value).__name__}")
+            check_parameters(wrong_type(f"defaults: {name}", MODEL_KINDS[name].__name__, value))
     return {"default_model": given["embedding_model"], "default_dimensions": given["dimensions"]}
 
 
@@ -284,7 +283,7 @@ def _check(values: dict[str, Any]) -> None:
     for name, value in values.items():
         kind = KINDS[name]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ConfigurationError(f"{name} must be {_KIND_NAMES[kind]}; got {type(value).__name__}")
+            check_parameters(wrong_type(name, kind.__name__, value))
         if isinstance(value, str) and not (value.isascii() and value.isprintable() and len(value) <= MAX_NAME):
             raise ConfigurationError(
                 f"{name} must be a name of at most {MAX_NAME} ASCII characters; got {len(value):,}"
@@ -304,22 +303,15 @@ def _storage_named(name: str) -> StorageName:
     raise ConfigurationError(f"vector_storage must be one of {', '.join(get_args(StorageName))}; got {name!r}")
 
 
-_KIND_NAMES = {str: "text", bool: "True or False", int: "a whole number"}
-
-
 def check_bounds(chunk_tokens: int, overlap_tokens: int, min_tokens: int = 0) -> None:
     """Checks what a `Chunker` is made with.
 
     Raises:
         ConfigurationError: A number is out of its range.
     """
-    for name, value, least, most in (
-        ("chunk_tokens", chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS),
-        ("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens)),
-        ("min_tokens", min_tokens, 0, chunk_tokens // 2),
-    ):
-        if whole_number_errors(name, value, least, most):
-            raise ConfigurationError(f"{name} must be a whole number from {least:,} to {most:,}; got {value!r}")
+    check_range("chunk_tokens", chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
+    check_range("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens))
+    check_range("min_tokens", min_tokens, 0, chunk_tokens // 2)
 
 
 def max_overlap(chunk_tokens: int) -> int:

@@ -143,6 +143,8 @@ def _bound(code: str, limit: str | None) -> str | None:
     text = readable(limit)
     if code == "out_of_range" and text.endswith(" digits"):
         return f"an integer of at most {text}"
+    if code == "out_of_range" and " to " in text:
+        return "between {} and {}".format(*text.split(" to "))
     return f"{text} levels" if code == "too_deep" and text.isdigit() else text
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.embedding.base import EmbedderIdentity, check_vectors, normalise
-from semlex.errors import ConfigurationError
-from semlex.validation import check_texts
+from semlex.validation import check_range, check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +33,7 @@ class HashEmbedder:
     """
 
     def __init__(self, dimensions: int = 64) -> None:
-        if dimensions < 1:
-            raise ConfigurationError(f"dimensions must be from 1; found {dimensions}")
+        check_range("dimensions", dimensions, 1)
         self._dimensions = dimensions
 
     @property

@@ -103,37 +103,35 @@ def shown_rows(rows: Sequence[int]) -> str:
     return f"rows {', '.join(map(str, rows[:SHOWN_ROWS]))}{more}"
 
 
-def whole_number_errors(field: str, value: object, least: int, most: int | None = None) -> Errors:
-    """What is wrong with a whole number from `least` to `most`."""
+def whole_number_errors(field: str, value: object, minimum: int, maximum: int | None = None) -> Errors:
+    """What is wrong with a whole number from `minimum` to `maximum`."""
     if isinstance(value, bool) or not isinstance(value, int):
         return wrong_type(field, "int", value)
-    if value < least or (most is not None and value > most):
-        limit = f"{least} or more" if most is None else f"{least} to {most}"
+    if value < minimum or (maximum is not None and value > maximum):
+        limit = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
         return refuse(field, "out_of_range", limit, str(value) if abs(value) < HUGE else "huge")
     return []
 
 
-def check_range(name: str, value: object, least: int, most: int) -> None:
-    """Refuses a parameter that is not a whole number from `least` to `most`.
+def check_range(name: str, value: object, minimum: int, maximum: int | None = None) -> None:
+    """Refuses a parameter that is not a whole number from `minimum` to `maximum`.
 
     Raises:
         ConfigurationError: Naming parameter, range and actual value.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}; found {type(value).__name__}")
-    if not least <= value <= most:
-        raise ConfigurationError(f"{name} must be from {least} to {most}; found {value}")
+    check_parameters(whole_number_errors(name, value, minimum, maximum))
 
 
-def number_errors(field: str, value: object, least: float = -math.inf, most: float = math.inf) -> Errors:
-    """What is wrong with a finite number from `least` to `most`."""
+def number_errors(field: str, value: object, minimum: float = -math.inf, maximum: float = math.inf) -> Errors:
+    """What is wrong with a finite number from `minimum` to `maximum`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return wrong_type(field, "float", value)
+    limit = f"{minimum:g} to {maximum:g}"
     if abs(value) >= HUGE and isinstance(value, int):
-        return refuse(field, "out_of_range", f"{least:g} to {most:g}", "huge")
+        return refuse(field, "out_of_range", limit, "huge")
     if not math.isfinite(value):
         return refuse(field, "not_finite")
-    return [] if least <= value <= most else refuse(field, "out_of_range", f"{least:g} to {most:g}", f"{value:g}")
+    return [] if minimum <= value <= maximum else refuse(field, "out_of_range", limit, f"{value:g}")
 
 
 def callable_errors(field: str, value: object) -> Errors:

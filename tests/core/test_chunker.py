@@ -88,13 +88,13 @@ def test_the_identity_names_what_decides_the_cuts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"chunk_tokens": 15}, "chunk_tokens must be a whole number from 16 to 2,000; got 15"),
+        ({"chunk_tokens": 15}, "chunk_tokens must be between 16 and 2,000; got 15"),
         ({"chunk_tokens": 2001}, "chunk_tokens"),
         ({"chunk_tokens": True}, "chunk_tokens"),
         ({"chunk_tokens": 100.0}, "chunk_tokens"),
-        ({"overlap_tokens": 250}, "overlap_tokens must be a whole number from 0 to 249; got 250"),
+        ({"overlap_tokens": 250}, "overlap_tokens must be between 0 and 249; got 250"),
         ({"overlap_tokens": -1}, "overlap_tokens"),
-        ({"min_tokens": 251}, "min_tokens must be a whole number from 0 to 250; got 251"),
+        ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
     ],
 )
 def test_the_chunker_refuses_what_is_out_of_range(options, message):

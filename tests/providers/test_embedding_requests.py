@@ -237,10 +237,10 @@ def test_a_missing_key_is_told_by_its_variable(make, variable):
     [
         ({"model": " "}, "in one line, and not blank"),
         ({"model": "a\nb"}, "in one line, and not blank"),
-        ({"batch_size": 0}, "batch_size must be from 1 to 2048"),
-        ({"batch_size": 2049}, "batch_size must be from 1 to 2048"),
-        ({"dimensions": 0}, "dimensions must be from 1"),
-        ({"dimensions": "8"}, "dimensions must be a whole number"),
+        ({"batch_size": 0}, "batch_size must be between 1 and 2,048"),
+        ({"batch_size": 2049}, "batch_size must be between 1 and 2,048"),
+        ({"dimensions": 0}, "dimensions must be between 1 and "),
+        ({"dimensions": "8"}, "dimensions must be an int; got a str"),
         ({"timeout": 0}, "timeout must be"),
         ({"concurrency": 0}, "concurrency must be"),
         ({"instruction": "a", "query_prompt": "b"}, "contradict each other"),
@@ -252,7 +252,7 @@ def test_parameters_out_of_range(options, message):
 
 
 def test_gemini_takes_no_more_than_a_hundred_texts():
-    with pytest.raises(ConfigurationError, match="batch_size must be from 1 to 100 for Gemini; found 101"):
+    with pytest.raises(ConfigurationError, match="batch_size must be between 1 and 100; got 101"):
         GeminiEmbedder(api_key=KEY, batch_size=101)
 
 

@@ -281,8 +281,8 @@ def test_texts_that_cannot_be_sent():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be from 1 to 100; found 0"),
-        ({"max_characters": 99}, "max_characters must be from 100 to 100000; found 99"),
+        ({"batch_size": 0}, "batch_size must be between 1 and 100; got 0"),
+        ({"max_characters": 99}, "max_characters must be between 100 and 100,000; got 99"),
         ({"model": " "}, "in one line, and not blank"),
     ],
 )

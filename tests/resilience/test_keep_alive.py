@@ -292,7 +292,7 @@ def test_status_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 def test_a_time_that_is_none(tmp_path: Path, seconds: float) -> None:
-    with pytest.raises(ConfigurationError, match="keep_alive must be 0 seconds or more"):
+    with pytest.raises(ConfigurationError, match="keep_alive must be a number of seconds, at least 0"):
         EmbeddedServer(tmp_path, keep_alive=seconds)
 
 

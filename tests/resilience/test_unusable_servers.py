@@ -210,8 +210,8 @@ def test_a_password_is_masked_where_it_stands(message: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("options", "told_of"),
     [
-        ({"max_connections": 0}, "max_connections must be 1 to 10,000; got 0"),
-        ({"max_connections": 2.5}, "max_connections must be a whole number; got float"),
+        ({"max_connections": 0}, "max_connections must be between 1 and 10,000; got 0"),
+        ({"max_connections": 2.5}, "max_connections must be an int; got a float"),
         ({"timeout": "x"}, "timeout must be a number of seconds; got str"),
         ({"timeout": -1}, "timeout must be a number of seconds above 0; got -1"),
         ({"timeout": float("nan")}, "timeout must be a number of seconds above 0; got nan"),

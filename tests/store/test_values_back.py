@@ -102,7 +102,7 @@ def test_every_time_that_is_taken_is_read_in_every_zone(
 ) -> None:
     row = Document("text", id=f"t{next(numbers_of_rows)}", created_at=created, updated_at=updated)
     if not (is_in_utc(created) and is_in_utc(updated)):
-        with pytest.raises(ValidationError, match="_at must be years 0001 to 9999"):
+        with pytest.raises(ValidationError, match="_at must be between years 0001 and 9999"):
             store.add_documents([row])
         return
     store.add_documents([row])

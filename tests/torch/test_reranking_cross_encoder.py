@@ -234,9 +234,9 @@ def test_texts_that_no_tokenizer_can_read(reranker):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be from 1 to 256; found 0"),
-        ({"max_length": 15}, "max_length must be from 16 to 32768; found 15"),
-        ({"max_length": 129}, "max_length must be from 16 to 128 for .*; found 129"),
+        ({"batch_size": 0}, "batch_size must be between 1 and 256; got 0"),
+        ({"max_length": 15}, "max_length must be between 16 and 32,768; got 15"),
+        ({"max_length": 129}, "max_length for .* must be between 16 and 128; got 129"),
         ({"device": "gpu"}, "device must be one of"),
         ({"dtype": "float8"}, "dtype must be one of"),
     ],

@@ -209,10 +209,10 @@ def test_texts_that_no_tokenizer_can_read(reranker):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be from 1 to 32; found 0"),
-        ({"batch_size": 33}, "batch_size must be from 1 to 32; found 33"),
-        ({"max_length": 100}, "max_length must be from 128 to 32768; found 100"),
-        ({"max_length": 4096}, "max_length must be from 128 to 2048 for .*; found 4096"),
+        ({"batch_size": 0}, "batch_size must be between 1 and 32; got 0"),
+        ({"batch_size": 33}, "batch_size must be between 1 and 32; got 33"),
+        ({"max_length": 100}, "max_length must be between 128 and 32,768; got 100"),
+        ({"max_length": 4096}, "max_length for .* must be between 128 and 2,048; got 4,096"),
         ({"instruction": ""}, "instruction must not be blank"),
         ({"device": "gpu"}, "device must be one of"),
         ({"dtype": "float8"}, "dtype must be one of"),

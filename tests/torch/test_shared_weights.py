@@ -272,5 +272,5 @@ def test_work_that_nobody_waits_for_ends_after_the_batch_at_hand(folder, last):
 
 
 def test_a_form_that_is_not_there(folder):
-    with pytest.raises(ConfigurationError, match="attn must be one of watched, reference; found 'magic'"):
+    with pytest.raises(ConfigurationError, match="attn must be one of watched, reference; got 'magic'"):
         opened(folder, "magic")

@@ -59,7 +59,7 @@ def test_a_message_is_one_sentence(code: str, limit: str | None, actual: str | N
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (FieldError(-1, None, "top_k", "out_of_range", "1 to 1000", "0"), "top_k must be 1 to 1,000; got 0"),
+        (FieldError(-1, None, "top_k", "out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
         (FieldError(-1, None, "top_k", "wrong_type", "int", "str"), "top_k must be an int; got a str"),
         (FieldError(-1, None, "top_k", "wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
         (FieldError(-1, None, "ids", "wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),

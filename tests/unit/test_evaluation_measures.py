@@ -108,7 +108,7 @@ def test_unknown_measures_are_refused(name: str) -> None:
 
 
 def test_depth_is_checked() -> None:
-    with pytest.raises(ConfigurationError, match="from 1"):
+    with pytest.raises(ConfigurationError, match="at least 1; got 0"):
         metrics.ndcg({}, {"q": {"a": 1}}, 0)
 
 

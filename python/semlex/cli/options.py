@@ -76,7 +76,7 @@ def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[
         minimum: The smallest value.
         maximum: The largest one, or None.
     """
-    bounds = f"{minimum:,} or more" if maximum is None else f"{minimum:,} to {maximum:,}"
+    bounds = f"at least {minimum:,}" if maximum is None else f"between {minimum:,} and {maximum:,}"
 
     def read(text: str | int) -> int:
         value = whole_number(text)
@@ -98,7 +98,7 @@ def seconds(text: str | float) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"must be seconds, 0 or more; got {text!r}")
+        raise typer.BadParameter(f"must be a number of seconds, at least 0; got {text!r}")
     return value
 
 

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from semlex.embedding.base import FITTED_FUSION_WEIGHT
 from semlex.embedding.remote import RemoteEmbedder, read_vector
-from semlex.errors import ConfigurationError
 from semlex.models.model_names import ACCOUNTS
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DEFAULT_MODEL = "gemini-embedding-001"
-MAX_TEXTS = 100  # that one request may hold
 PREFIXED_MODELS = "gemini-embedding-2"
 TASK_TYPES = {True: "RETRIEVAL_QUERY", False: "RETRIEVAL_DOCUMENT"}
 QUERY_PREFIX = "task: search result | query: "
@@ -47,6 +45,7 @@ class GeminiEmbedder(RemoteEmbedder):
     """
 
     fusion_weight = FITTED_FUSION_WEIGHT
+    max_texts = 100
 
     def __init__(
         self,
@@ -60,8 +59,6 @@ class GeminiEmbedder(RemoteEmbedder):
         timeout: float = 60.0,
         concurrency: int = 4,
     ) -> None:
-        if not 1 <= batch_size <= MAX_TEXTS:
-            raise ConfigurationError(f"batch_size must be from 1 to {MAX_TEXTS} for Gemini; found {batch_size}")
         model = model.removeprefix("models/")
         takes_type = not model.startswith(PREFIXED_MODELS)
         super().__init__(

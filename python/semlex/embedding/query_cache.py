@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.forks import new_lock
-from semlex.validation import check_parameters, whole_number_errors
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class QueryEmbeddingCache:
     """
 
     def __init__(self, capacity: int = DEFAULT_QUERIES) -> None:
-        check_parameters(whole_number_errors("cached_queries", capacity, 0))
+        check_range("cached_queries", capacity, 0)
         self._capacity = capacity
         self._vectors: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
         self._hits = self._misses = 0

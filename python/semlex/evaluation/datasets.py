@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
 from semlex.types.documents import Document
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +51,7 @@ class JudgedSet:
         """A random choice of `count` queries, the same one every time; all for None."""
         if count is None or count >= len(self.queries):
             return self
-        if count < 1:
-            raise ConfigurationError(f"the number of queries must be from 1; got {count}")
+        check_range("the number of queries", count, 1)
         chosen = set(random.Random(_SEED).sample(sorted(self.queries), count))  # noqa: S311 - no secret
         queries = {query: text for query, text in self.queries.items() if query in chosen}
         return replace(self, queries=queries, judgements={query: self.judgements[query] for query in queries})

@@ -14,6 +14,7 @@ from semlex.evaluation.significance import randomisation_p
 from semlex.ingest.progress import Progress
 from semlex.search.fusion import FusionMethod
 from semlex.types.queries import MAX_TOP_K
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -197,8 +198,7 @@ def check_depth(k: int) -> None:
     Raises:
         ConfigurationError: ``k`` is out of range.
     """
-    if not 1 <= k <= MAX_TOP_K:
-        raise ConfigurationError(f"k must be 1 to {MAX_TOP_K}; got {k}")
+    check_range("k", k, 1, MAX_TOP_K)
 
 
 def warning_notes(retriever: PostgreSQLRetriever, warnings: Counter[str], queries: int) -> list[str]:

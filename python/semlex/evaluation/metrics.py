@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.errors import ConfigurationError
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,8 +47,7 @@ def gains(run: Run, judgements: Judgements, k: int) -> NDArray[np.float64]:
     Raises:
         ConfigurationError: ``k`` is below 1.
     """
-    if k < 1:
-        raise ConfigurationError(f"the depth of a measure must be from 1; got {k}")
+    check_range("the depth of a measure", k, 1)
     found = np.zeros((len(judgements), k))
     for row, (query, judged) in enumerate(judgements.items()):
         for place, document in enumerate(ranking(run.get(query, {}))[:k]):

@@ -126,7 +126,7 @@ class ModelServer:
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
             raise ConfigurationError("api_key must be printable ASCII characters without line breaks, and not blank")
         if not 0 < timeout <= 3600:  # noqa: PLR2004 (an hour)
-            raise ConfigurationError(f"timeout must be above 0 and at most 3600 seconds; found {timeout}")
+            raise ConfigurationError(f"timeout must be above 0 and at most 3,600 seconds; got {timeout}")
         check_range("attempts", attempts, 1, 20)
         check_range("concurrency", concurrency, 1, 64)
         self.base_url = base_url.rstrip("/")

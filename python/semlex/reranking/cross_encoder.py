@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.errors import ConfigurationError, MissingExtraError, ModelError
+from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
 from semlex.models.files import find_model
@@ -80,9 +80,7 @@ class CrossEncoderReranker(CheckedReranker):
         _check_kind(self._folder)
         positions = self._folder.read_json("config.json").get("max_position_embeddings")
         if max_length is not None and isinstance(positions, int) and 0 < positions < max_length:
-            raise ConfigurationError(
-                f"max_length must be from 16 to {positions} for {self._folder.name}; found {max_length}"
-            )
+            check_range(f"max_length for {self._folder.name}", max_length, 16, positions)
         self._requested = (device, dtype)
         self._batch_size = batch_size
         self._max_length = max_length

@@ -102,7 +102,7 @@ def choose_reranker(
         MissingExtraError: A package that the model needs is not installed.
     """
     if use_reranking not in (True, False, "auto"):
-        raise ConfigurationError(f"use_reranking must be True, False or 'auto'; found {use_reranking!r}")
+        raise ConfigurationError(f"use_reranking must be True, False or 'auto'; got {use_reranking!r}")
     if configured == NO_RERANKER and use_reranking is True:
         raise ConfigurationError("use_reranking=True contradicts the reranker 'none'; drop one of the two")
     if configured == NO_RERANKER or use_reranking is False:

@@ -11,7 +11,7 @@ from semlex.search.request import Request, check_ids
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.types.queries import DEFAULT_TOP_K
-from semlex.validation import check_parameters, whole_number_errors
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -142,7 +142,7 @@ class CollectionReads(ABC):
         Raises:
             ValidationError: A number, an id or a filter is refused.
         """
-        check_parameters(whole_number_errors("limit", limit, 1, MAX_LISTED))
+        check_range("limit", limit, 1, MAX_LISTED)
         condition = parse_filters(filters)
         begin = None if after is None else check_ids([after])[0]
         return await self._read("list chunks", lambda c, info: chunks.list_chunks(c, info, condition, limit, begin))

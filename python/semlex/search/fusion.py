@@ -68,7 +68,7 @@ def check_fusion(method: str, weights: Mapping[str, float] | None, rrf_k: float)
     for name, value in {**(weights or {}), "rrf_k": rrf_k}.items():
         if not (is_number(value) and 0 <= value <= sys.float_info.max):
             what = name if name == "rrf_k" else f"the weight of the {name} leg"
-            raise ConfigurationError(f"{what} must be a number from 0; got {shown(value)}")
+            raise ConfigurationError(f"{what} must be a finite number, at least 0; got {shown(value)}")
     if method == "completed":
         vector_weight(weights, DEFAULT_VECTOR_WEIGHT)
 
@@ -100,7 +100,7 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
     given = {name: float(weight) for name, weight in (weights or {}).items()}
     if not given:
         if not 0 <= declared <= 1:
-            raise ConfigurationError(f"an embedder's fusion_weight must be 0 to 1; got {declared!r}")
+            raise ConfigurationError(f"an embedder's fusion_weight must be between 0 and 1; got {declared!r}")
         return declared
     greatest = max(given.values())
     if len(given) == len(LEGS):
@@ -109,7 +109,7 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
         shares = {name: weight / greatest for name, weight in given.items()}  # their sum may be beyond float64
         return shares["vector"] / (shares["vector"] + shares["keyword"])
     if greatest > 1:
-        raise ConfigurationError(f"one weight alone is that leg's share, 0 to 1, in completed fusion; got {greatest!r}")
+        raise ConfigurationError(f"one weight alone must be between 0 and 1 in completed fusion; got {greatest!r}")
     return given["vector"] if "vector" in given else 1 - given["keyword"]
 
 

@@ -18,7 +18,7 @@ from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.types.results import SearchMode
-from semlex.validation import check_parameters, check_rows, number_errors, refuse, whole_number_errors
+from semlex.validation import check_parameters, check_range, check_rows, number_errors, refuse, whole_number_errors
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -141,9 +141,11 @@ class Request:
         if mode == "keyword" and query is None:
             raise ConfigurationError("mode 'keyword' needs a query text")
         if not (candidates is None or (_is_integer(candidates) and top_k <= candidates <= MAX_CANDIDATES)):
-            raise ConfigurationError(f"candidates must be top_k ({top_k}) to {MAX_CANDIDATES}; got {shown(candidates)}")
-        if not (ef_search is None or (_is_integer(ef_search) and 1 <= ef_search <= MAX_EF_SEARCH)):
-            raise ConfigurationError(f"ef_search must be 1 to {MAX_EF_SEARCH}; got {shown(ef_search)}")
+            raise ConfigurationError(
+                f"candidates must be between top_k ({top_k}) and {MAX_CANDIDATES:,}; got {shown(candidates)}"
+            )
+        if ef_search is not None:
+            check_range("ef_search", ef_search, 1, MAX_EF_SEARCH)
         if not (deadline is None or (is_number(deadline) and 0 < deadline <= MAX_DEADLINE_SECONDS)):
             raise ConfigurationError(
                 f"deadline must be above 0 and at most {MAX_DEADLINE_SECONDS:,} seconds; got {shown(deadline)}"

@@ -304,7 +304,7 @@ def _seconds(value: Any) -> float:
     except (TypeError, ValueError):
         seconds = math.nan
     if isinstance(value, bool) or not 0 <= seconds < math.inf:
-        raise ValueError(f"must be seconds, 0 or more; got {_shown(value)}")
+        raise ValueError(f"must be a number of seconds, at least 0; got {_shown(value)}")
     return seconds
 
 

@@ -121,8 +121,8 @@ def test_what_is_moved_to_the_front(arguments: list[str]) -> None:
     ("arguments", "option", "expected"),
     [
         (("search", "keys", "-k", "many"), "--top-k", "must be a whole number; got 'many'"),
-        (("search", "keys", "--deadline", "soon"), "--deadline", "must be seconds, 0 or more; got 'soon'"),
-        (("status", "--keep-alive", "-1"), "--keep-alive", "must be seconds, 0 or more; got '-1'"),
+        (("search", "keys", "--deadline", "soon"), "--deadline", "must be a number of seconds, at least 0; got 'soon'"),
+        (("status", "--keep-alive", "-1"), "--keep-alive", "must be a number of seconds, at least 0; got '-1'"),
         (("index", "docs", "--chunk-tokens", "1.5"), "--chunk-tokens", "must be a whole number; got '1.5'"),
     ],
 )

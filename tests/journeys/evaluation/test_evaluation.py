@@ -134,7 +134,7 @@ def test_limited_is_a_fixed_choice() -> None:
     assert list(ten.queries) == list(ten.judgements) == [query for query in queries if query in ten.queries]
     assert ten == judged.limited(10)
     assert judged.limited(None) is judged.limited(50) is judged
-    with pytest.raises(ConfigurationError, match="from 1"):
+    with pytest.raises(ConfigurationError, match="at least 1; got 0"):
         judged.limited(0)
 
 

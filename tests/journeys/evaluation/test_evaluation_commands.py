@@ -80,10 +80,10 @@ def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
     ("arguments", "code", "words"),
     [
         (("nowhere",), 2, "nowhere is not there"),
-        ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be 1 to 1,000; got 0"),
-        ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be 1 to 1,000; got 1,001"),
+        ((WORKSHOP, "--k", 0), 2, "'--k' / '-k': must be between 1 and 1,000; got 0"),
+        ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be between 1 and 1,000; got 1,001"),
         ((WORKSHOP, "--limit-queries", "few"), 2, "'--limit-queries': must be a whole number; got 'few'"),
-        (("tune", WORKSHOP, "--folds", 1), 2, "'--folds': must be 2 or more; got 1"),
+        (("tune", WORKSHOP, "--folds", 1), 2, "'--folds': must be at least 2; got 1"),
         ((WORKSHOP, "--run", "nowhere/run.txt"), 2, "there is no folder nowhere"),
         (("--collection", "x"), 2, "--queries and --qrels"),
         ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),

@@ -128,11 +128,11 @@ def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"language": 5}, "language must be text; got int"),
-        ({"stop_words": "yes"}, "stop_words must be True or False; got str"),
-        ({"chunk_tokens": True}, "chunk_tokens must be a whole number; got bool"),
-        ({"chunk_tokens": 5}, "chunk_tokens must be a whole number from 16 to 2,000; got 5"),
-        ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be a whole number from 0 to 49; got 50"),
+        ({"language": 5}, "language must be a str; got an int"),
+        ({"stop_words": "yes"}, "stop_words must be a bool; got a str"),
+        ({"chunk_tokens": True}, "chunk_tokens must be an int; got a bool"),
+        ({"chunk_tokens": 5}, "chunk_tokens must be between 16 and 2,000; got 5"),
+        ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be between 0 and 49; got 50"),
         ({"distance": "cosin"}, "distance must be one of cosine"),
         ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
         ({"keyword": "bm52"}, "keyword must be one of bm25"),

@@ -90,7 +90,7 @@ def test_a_vector_that_cannot_be_used_is_not_kept(answer):
 @pytest.mark.parametrize(
     ("capacity", "message"),
     [
-        (-1, "0 or more"),
+        (-1, "at least 0"),
         (1.5, "must be an int; got a float"),
         (True, "must be an int; got a bool"),
         ("many", "must be an int; got a str"),

@@ -118,7 +118,7 @@ def check_names(device: str | None, precision: str | None) -> None:
     """
     for name, value, allowed in (("device", device, DEVICES), ("dtype", precision, PRECISIONS)):
         if value is not None and value not in allowed:
-            raise ConfigurationError(f"{name} must be one of {', '.join(allowed)} or None; found {value!r}")
+            raise ConfigurationError(f"{name} must be one of {', '.join(allowed)} or None; got {value!r}")
 
 
 def automatic_obstacle(model: str, device: str | None) -> str | None:

@@ -94,7 +94,7 @@ class Transformer:
         require_torch(purpose)
         check_names(device, precision)
         if attention not in FORWARDS:
-            raise ConfigurationError(f"attn must be one of {', '.join(FORWARDS)}; found {attention!r}")
+            raise ConfigurationError(f"attn must be one of {', '.join(FORWARDS)}; got {attention!r}")
         if token_budget is not None:
             check_range("token_budget", token_budget, 128, 1 << 20)
         self.folder = folder
@@ -249,5 +249,5 @@ def check_config(folder: ModelFolder, max_length: int) -> int:
     if config.get("model_type") != "qwen3" or not isinstance(hidden, int) or not isinstance(positions, int):
         raise ModelError(f"{folder.name} is not a Qwen3 model (config.json: model_type); choose another model")
     if max_length > positions:
-        raise ConfigurationError(f"max_length must be from 128 to {positions} for {folder.name}; found {max_length}")
+        check_range(f"max_length for {folder.name}", max_length, 128, positions)
     return hidden

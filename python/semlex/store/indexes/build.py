@@ -11,7 +11,7 @@ from psycopg import sql
 from semlex.errors import SemlexError
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.distance import MAX_INDEXED_DIMENSIONS
-from semlex.validation import check_parameters, whole_number_errors
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,10 +45,8 @@ class HnswIndex:
 
     def __post_init__(self) -> None:
         # pgvector's bounds, as documented above
-        check_parameters(whole_number_errors("m", self.m, 2, 100))
-        check_parameters(
-            whole_number_errors("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000),
-        )
+        check_range("m", self.m, 2, 100)
+        check_range("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000)
 
 
 class IndexesBuilt(list[str]):

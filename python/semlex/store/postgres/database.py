@@ -34,6 +34,7 @@ from semlex.store.postgres.settings import (
     set_local,
 )
 from semlex.store.postgres.snapshot import Snapshot, open_snapshot
+from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -89,10 +90,7 @@ def check_access(
         raise ConfigurationError(f"pool must be a psycopg_pool.AsyncConnectionPool; got {_class_of(pool)}")
     if connection is not None and not isinstance(connection, psycopg.AsyncConnection):
         raise ConfigurationError(f"connection must be a psycopg.AsyncConnection; got {_class_of(connection)}")
-    if isinstance(max_connections, bool) or not isinstance(max_connections, int):
-        raise ConfigurationError(f"max_connections must be a whole number; got {_class_of(max_connections)}")
-    if not 1 <= max_connections <= MAX_CONNECTIONS:
-        raise ConfigurationError(f"max_connections must be 1 to {MAX_CONNECTIONS:,}; got {max_connections}")
+    check_range("max_connections", max_connections, 1, MAX_CONNECTIONS)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise ConfigurationError(f"timeout must be a number of seconds; got {_class_of(timeout)}")
     if not 0 < timeout <= threading.TIMEOUT_MAX or math.isnan(timeout):

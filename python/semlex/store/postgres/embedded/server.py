@@ -77,7 +77,7 @@ class EmbeddedServer:
         self, folder: Path | None = None, *, major: int = 18, start_timeout: float = 600, keep_alive: float = 0
     ) -> None:
         if not keep_alive >= 0:
-            raise ConfigurationError(f"keep_alive must be 0 seconds or more; got {keep_alive}")
+            raise ConfigurationError(f"keep_alive must be a number of seconds, at least 0; got {keep_alive}")
         self.folder = resolved_folder(default_folder() if folder is None else folder)
         self.major = major
         self._timeout = start_timeout
