@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.errors import ModelError
-    from semlex.models.executor import ModelCaller
+    from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import Collection, EmbeddingVersion
@@ -79,7 +79,7 @@ class OpenCollection:
         database: An open database.
         info: What is known of the collection; replaced when it has changed.
         models: What embeds. What it is is not asked again: an embedder may have to wait for its model.
-        caller: Runs blocking calls of models.
+        executor: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
         sample: Stored vectors, for completed fusion.
         filter_samples: Which shares of the chunks filters keep.
@@ -88,7 +88,7 @@ class OpenCollection:
     database: Database
     info: Collection
     models: OpenModels
-    caller: ModelCaller
+    executor: ModelExecutor
     query_cache: QueryEmbeddingCache
     sample: VectorSample = field(default_factory=VectorSample)
     filter_samples: RememberedSamples = field(default_factory=RememberedSamples)

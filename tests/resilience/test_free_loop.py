@@ -11,7 +11,7 @@ import numpy as np
 
 from semlex import Document, PostgreSQLRetriever
 from semlex.embedding.openai import OpenAIEmbedder
-from semlex.models.executor import ModelCaller
+from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 from tests.support.model_servers import ModelServerDouble
 
@@ -126,7 +126,7 @@ async def test_searches_do_not_queue_for_a_models_server(database_url: str) -> N
 
 
 async def test_a_local_model_is_asked_one_query_at_a_time() -> None:
-    caller, model = ModelCaller(), HashEmbedder(8)
+    executor, model = ModelExecutor(), HashEmbedder(8)
     now, most, lock = 0, 0, threading.Lock()
 
     def ask() -> None:
@@ -138,6 +138,6 @@ async def test_a_local_model_is_asked_one_query_at_a_time() -> None:
         with lock:
             now -= 1
 
-    await asyncio.gather(*(caller.query(ask, model=model) for _ in range(10)))
-    caller.close()
+    await asyncio.gather(*(executor.query(ask, model=model) for _ in range(10)))
+    executor.close()
     assert most == 1

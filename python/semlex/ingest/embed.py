@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
-    from semlex.models.executor import ModelCaller
+    from semlex.models.executor import ModelExecutor
     from semlex.parameters import StorageName
     from semlex.store.schema.collection import EmbeddingVersion
 
@@ -32,12 +32,12 @@ class DocumentVectors:
 
     Args:
         embedder: The model, or None.
-        caller: Runs its blocking calls.
+        executor: Runs its blocking calls.
     """
 
-    def __init__(self, embedder: Embedder | None, caller: ModelCaller) -> None:
+    def __init__(self, embedder: Embedder | None, executor: ModelExecutor) -> None:
         self._embedder = embedder
-        self._caller = caller
+        self._executor = executor
         self._slice_texts = FIRST_SLICE_TEXTS
 
     async def of(
@@ -64,7 +64,7 @@ class DocumentVectors:
         while start < len(texts):
             part = texts[start : start + self._slice_texts]
             began = time.perf_counter()
-            parts.append(await self._caller.documents(_checked, self._embedder, part, version))
+            parts.append(await self._executor.documents(_checked, self._embedder, part, version))
             self._slice_texts = next_slice(self._slice_texts, time.perf_counter() - began)
             start += len(part)
             if done is not None:

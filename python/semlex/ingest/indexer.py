@@ -77,7 +77,7 @@ class Indexer:
         self.sample = opened.sample
         self._models = opened.models
         self._storage = storage
-        self._vectors = DocumentVectors(self.embedder, opened.caller)
+        self._vectors = DocumentVectors(self.embedder, opened.executor)
 
     @property
     def collection(self) -> Collection:

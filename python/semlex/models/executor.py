@@ -1,4 +1,4 @@
-"""Calls blocking models from an event loop: on threads of their own, and not for longer than somebody waits."""
+"""Runs blocking model calls on dedicated threads, and cancels them with their caller."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class ModelCaller:
+class ModelExecutor:
     """Runs blocking functions of models, never on the event loop.
 
-    Queries and documents have one thread each: a model uses every core by itself, and takes turns between the batches
-    of both, so that a search does not wait for a load to end. A model that answers several calls at once (one behind a
-    server) has as many threads of its own for queries. A call whose caller is cancelled ends before its next batch (or
-    request to a server), and one that has not begun never begins.
+    Queries and documents have one thread each: a model uses every core by itself, and alternates between the batches of
+    both, so that a search does not wait for a load to end. A model that answers several calls at once (one behind a
+    server) has that many threads for queries. A call whose caller is cancelled ends before its next batch or request,
+    and one that has not begun never begins.
     """
 
     def __init__(self) -> None:
         self._queries = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-queries")
         self._documents = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-documents")
         # By the model's id(); the model is kept beside, so that no other one gets its id.
-        self._own: dict[int, tuple[object, ThreadPoolExecutor]] = {}
+        self._of_models: dict[int, tuple[object, ThreadPoolExecutor]] = {}
         self._running: set[threading.Event] = set()
         self._closed = False
 
@@ -56,17 +56,17 @@ class ModelCaller:
         for flag in list(self._running):
             flag.set()
         self._closed = True
-        for executor in (self._queries, self._documents, *(executor for _, executor in self._own.values())):
+        for executor in (self._queries, self._documents, *(executor for _, executor in self._of_models.values())):
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _executor_of(self, model: object) -> ThreadPoolExecutor:
         threads = getattr(model, "calls_at_once", 1)
         if threads == 1 or self._closed:
             return self._queries
-        if id(model) not in self._own:
+        if id(model) not in self._of_models:
             executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="semlex-queries")
-            self._own[id(model)] = (model, executor)
-        return self._own[id(model)][1]
+            self._of_models[id(model)] = (model, executor)
+        return self._of_models[id(model)][1]
 
     async def _run(self, executor: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
         flag = threading.Event()

@@ -156,7 +156,7 @@ class Collection(CollectionReads, CollectionUpkeep):
             resources.configure_keyword_index(info.keyword.index, self._bm25)
         if models.version is not None:
             check_same_model(info, models.version)
-        return OpenCollection(database, info, models, resources.caller, resources.query_cache)
+        return OpenCollection(database, info, models, resources.executor, resources.query_cache)
 
     @property
     def _opened(self) -> OpenCollection:

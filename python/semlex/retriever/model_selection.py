@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.embedding.registry import Choice
-    from semlex.models.executor import ModelCaller
+    from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
     from semlex.store.schema.collection import EmbeddingVersion
 
@@ -91,14 +91,14 @@ def runs_on_torch(model: Embedder | Reranker | None) -> bool:
     return bool(getattr(model, "runs_on_torch", False))
 
 
-async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
+async def open_embedder(executor: ModelExecutor, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
     """Chooses the embedder; a collection's own model is never silently replaced by another one.
 
     A model that the user names is used, or the call fails. A name that only the database holds is used when it is that
     of a wheel, of a model in the local cache, or on the user's list; else the collection opens without a model.
 
     Args:
-        caller: Runs what opens files or asks servers.
+        executor: Runs what opens files or asks servers.
         options: What the user asked for.
         stored: What the collection's vectors are, or None when there are none yet.
 
@@ -112,7 +112,7 @@ async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: Embe
     """
     options = options.chosen_for(stored)
     if options.embedding_model is not None or stored is None:
-        return await caller.query(lambda: _open(_configured(options, stored), options))
+        return await executor.query(lambda: _open(_configured(options, stored), options))
     if stored.model == GIVEN:
         return OpenModels(embedding_choice="vectors are given by the caller; without them, keyword search only")
 
@@ -125,21 +125,21 @@ async def open_embedder(caller: ModelCaller, options: ModelOptions, stored: Embe
             missing = _unusable(stored.model, error)
             return OpenModels(embedding_choice=f"keyword search only: {missing}", missing=missing)
 
-    return await caller.query(open_stored)
+    return await executor.query(open_stored)
 
 
-async def open_reranker(caller: ModelCaller, options: ModelOptions) -> OpenReranker:
+async def open_reranker(executor: ModelExecutor, options: ModelOptions) -> OpenReranker:
     """Chooses the reranker.
 
     Args:
-        caller: Runs what opens files.
+        executor: Runs what opens files.
         options: What the user asked for.
 
     Raises:
         ConfigurationError: As `semlex.reranking.registry.choose_reranker`.
         ModelError: As `semlex.reranking.registry.choose_reranker`.
     """
-    choice = await caller.query(
+    choice = await executor.query(
         lambda: choose_reranker(options.reranker_model, options.use_reranking, device=options.device)
     )
     return OpenReranker(choice.reranker, choice.reason, owned=choice.reranker is not options.reranker_model)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError
 from semlex.forks import drop, renew_after_fork
-from semlex.models.executor import ModelCaller
+from semlex.models.executor import ModelExecutor
 from semlex.models.local.forked import torch_process
 from semlex.retriever.model_selection import open_embedder, open_reranker, runs_on_torch
 from semlex.store.keyword.bm25.options import MAX_CACHE_BYTES
@@ -83,7 +83,7 @@ class Resources:
         self._keyword_indexes: weakref.WeakSet[KeywordIndex] = weakref.WeakSet()
         # Grows whenever everything is opened anew: what a collection had opened before is of no use then.
         self.generation = 0
-        self._caller: ModelCaller | None = None
+        self._executor: ModelExecutor | None = None
         self._embedded: EmbeddedServer | None = None
         self._database: Database | None = None
         self._open_models: dict[ModelKey, OpenModels] = {}
@@ -112,7 +112,7 @@ class Resources:
         async with self._opening:
             if self._is_open:
                 return
-            self._caller = ModelCaller()
+            self._executor = ModelExecutor()
             try:
                 await self._open_database()
             except BaseException:
@@ -139,9 +139,9 @@ class Resources:
     async def close(self) -> None:
         """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle."""
         models, reranker, self._reranker = list(self._open_models.values()), self._reranker, None
-        database, embedded, caller = self._database, self._embedded, self._caller
+        database, embedded, executor = self._database, self._embedded, self._executor
         self._open_models = {}
-        self._database = self._embedded = self._caller = None
+        self._database = self._embedded = self._executor = None
         self._is_open = self._was_open = False
         self._make_locks()  # the next event loop may be another one
         # Whatever one of them raises, the others are closed. The last one first.
@@ -154,8 +154,8 @@ class Resources:
             for model in (*models, reranker):
                 if model is not None:
                     closing.push_async_callback(asyncio.to_thread, model.close)
-            if caller is not None:
-                closing.callback(caller.close)
+            if executor is not None:
+                closing.callback(executor.close)
 
     async def ready(self) -> Self:
         """The open resources; a forked child opens them for itself.
@@ -184,11 +184,11 @@ class Resources:
         return self._database
 
     @property
-    def caller(self) -> ModelCaller:
+    def executor(self) -> ModelExecutor:
         """Runs blocking calls of models."""
-        if self._caller is None:
+        if self._executor is None:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
-        return self._caller
+        return self._executor
 
     async def models_of(self, stored: EmbeddingVersion | None) -> OpenModels:
         """The embedding model of a collection; collections of the same model share it.
@@ -204,7 +204,7 @@ class Resources:
         async with self._choosing:
             known = self._open_models.get(key)
             if known is None:
-                opened = await open_embedder(self.caller, self.models, stored)
+                opened = await open_embedder(self.executor, self.models, stored)
                 try:
                     if runs_on_torch(opened.embedder):
                         torch_process.check()
@@ -238,7 +238,7 @@ class Resources:
         if self._reranker is None:
             async with self._choosing:
                 if self._reranker is None:
-                    self._reranker = await open_reranker(self.caller, self.models)
+                    self._reranker = await open_reranker(self.executor, self.models)
         return self._reranker
 
     @property
@@ -247,13 +247,13 @@ class Resources:
         return self._reranker
 
     def _after_fork(self) -> None:
-        drop(self._open_models, self._reranker, self._database, self._embedded, self._caller)
+        drop(self._open_models, self._reranker, self._database, self._embedded, self._executor)
         self._was_open |= self._is_open
         reranker = None if self._reranker is None else self._reranker.reranker
         used = [reranker, *(models.embedder for models in self._open_models.values())]
         self._ran_on_torch |= any(map(runs_on_torch, used))
         self._is_open, self._open_models, self._reranker = False, {}, None
-        self._database = self._embedded = self._caller = None
+        self._database = self._embedded = self._executor = None
         self.generation += 1
         self._make_locks()
 

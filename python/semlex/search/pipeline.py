@@ -45,7 +45,7 @@ class SearchPipeline:
             state.warnings += [*keyword.warnings, PHRASE_NOTE]
             state.with_phrases = False
             found = await retrieval.find_enough(state)
-        hits, reranked_by = await rerank(state, found.hits, self._reranker, opened.caller)
+        hits, reranked_by = await rerank(state, found.hits, self._reranker, opened.executor)
         if not hits and request.condition.fields:
             state.warnings += await retrieval.unknown_fields(request)
         return search_results(state, found, hits, collection=collection, reranker=reranked_by)

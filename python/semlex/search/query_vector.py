@@ -43,7 +43,7 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
         state.query_cached = made is not None
         if made is None:
             async with asyncio.timeout(limit) as deadline:
-                made = await opened.caller.query(
+                made = await opened.executor.query(
                     opened.query_cache.embed, embedder, identity, request.text, model=embedder
                 )
         state.vector = usable_vector(made)

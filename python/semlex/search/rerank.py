@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from semlex.search.model_outputs import kind_of, usable_scores
 
 if TYPE_CHECKING:
-    from semlex.models.executor import ModelCaller
+    from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import Candidate
     from semlex.search.state import SearchState
@@ -19,7 +19,7 @@ Hits = list[tuple["Candidate", "SearchResult"]]
 
 
 async def rerank(
-    state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelCaller
+    state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
     """The hits by the reranker's scores, and what it is; as they were, and None, where there is none or it failed."""
     request = state.request

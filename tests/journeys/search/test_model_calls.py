@@ -14,7 +14,7 @@ from semlex import Document, PostgreSQLRetriever
 from semlex.errors import SearchTimeoutError, WorkAbandonedError
 from semlex.ingest.embed import FIRST_SLICE_TEXTS, SLICE_SECONDS, SLICE_TEXTS, next_slice
 from semlex.models import cancellation
-from semlex.models.executor import ModelCaller
+from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 
 
@@ -45,63 +45,63 @@ class SteppingEmbedder(HashEmbedder):
 
 
 @pytest.fixture
-def caller():
-    caller = ModelCaller()
-    yield caller
-    caller.close()
+def executor():
+    executor = ModelExecutor()
+    yield executor
+    executor.close()
 
 
-async def test_values_errors_and_context_variables_pass(caller):
+async def test_values_errors_and_context_variables_pass(executor):
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
     variable.set("kept")
-    assert await caller.query(variable.get) == "kept"
-    assert await caller.documents(divmod, 7, 2) == (3, 1)
+    assert await executor.query(variable.get) == "kept"
+    assert await executor.documents(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        await caller.query(divmod, 7, 0)
-    assert threading.current_thread().name != await caller.query(lambda: threading.current_thread().name)
+        await executor.query(divmod, 7, 0)
+    assert threading.current_thread().name != await executor.query(lambda: threading.current_thread().name)
 
 
-async def test_a_query_does_not_wait_for_documents(caller):
+async def test_a_query_does_not_wait_for_documents(executor):
     gate = threading.Event()
-    load = asyncio.ensure_future(caller.documents(gate.wait, 20))
-    assert await asyncio.wait_for(caller.query(str, 1), 5) == "1"
+    load = asyncio.ensure_future(executor.documents(gate.wait, 20))
+    assert await asyncio.wait_for(executor.query(str, 1), 5) == "1"
     assert not load.done()
     gate.set()
     assert await load
 
 
-async def test_a_cancelled_call_ends_at_its_next_step(caller):
+async def test_a_cancelled_call_ends_at_its_next_step(executor):
     model = SteppingEmbedder()
-    call = asyncio.ensure_future(caller.query(model.embed_query, "slow"))
+    call = asyncio.ensure_future(executor.query(model.embed_query, "slow"))
     await asyncio.to_thread(model.begun.wait, 20)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     model.step.release(50)
     # The thread is free again: the next call is answered.
-    assert (await caller.query(model.embed_query, "quick")).shape == (16,)
+    assert (await executor.query(model.embed_query, "quick")).shape == (16,)
     assert model.ended == ["abandoned"]
     assert model.steps == 1
 
 
-async def test_a_cancelled_call_that_has_not_begun_never_begins(caller):
+async def test_a_cancelled_call_that_has_not_begun_never_begins(executor):
     gate, begun = threading.Event(), []
-    first = asyncio.ensure_future(caller.query(gate.wait, 20))
-    second = asyncio.ensure_future(caller.query(begun.append, 1))
+    first = asyncio.ensure_future(executor.query(gate.wait, 20))
+    second = asyncio.ensure_future(executor.query(begun.append, 1))
     await asyncio.sleep(0)
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
     gate.set()
     assert await first
-    assert await caller.query(list, begun) == []
+    assert await executor.query(list, begun) == []
 
 
-async def test_closing_ends_what_runs(caller):
+async def test_closing_ends_what_runs(executor):
     model = SteppingEmbedder()
-    call = asyncio.ensure_future(caller.query(model.embed_query, "slow"))
+    call = asyncio.ensure_future(executor.query(model.embed_query, "slow"))
     await asyncio.to_thread(model.begun.wait, 20)
-    caller.close()
+    executor.close()
     model.step.release(50)
     with pytest.raises(WorkAbandonedError):
         await call
