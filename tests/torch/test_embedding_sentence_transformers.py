@@ -269,7 +269,7 @@ def test_identity(folder, tmp_path, embedder):
 
 
 def test_the_name_of_the_identity_leads_back(folder, tmp_path, embedder):
-    again = choose_embedder(embedder.identity.model, device="cpu").embedder
+    again = choose_embedder(embedder.identity.model, device="cpu").model
     assert isinstance(again, SentenceTransformersEmbedder)
     assert again.identity.key == embedder.identity.key
     # A folder that another embedder here would run is told apart by its prefix.
@@ -277,9 +277,9 @@ def test_the_name_of_the_identity_leads_back(folder, tmp_path, embedder):
     (copy / "modules.json").write_text(
         (copy / "modules.json").read_text().replace('"name": "0"', '"name": "StaticEmbedding"')
     )
-    forced = choose_embedder(f"sentence-transformers:{copy}", device="cpu").embedder
+    forced = choose_embedder(f"sentence-transformers:{copy}", device="cpu").model
     assert forced.identity.model == f"sentence-transformers:{copy}"
-    assert choose_embedder(forced.identity.model, device="cpu").embedder.identity.key == forced.identity.key
+    assert choose_embedder(forced.identity.model, device="cpu").model.identity.key == forced.identity.key
 
 
 def test_closing(folder):

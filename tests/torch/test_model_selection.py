@@ -30,27 +30,27 @@ empty_cache, qwen3_cache = model_cache.empty_cache, model_cache.qwen3_cache
 def test_a_configured_embedder_is_used_as_it_is():
     fake = HashEmbedder()
     choice = choose_embedder(fake)
-    assert choice.embedder is fake
+    assert choice.model is fake
     assert "semlex.testing/hash" in one_line(choice.reason)
 
 
 def test_words_alone_by_name():
     choice = choose_embedder("none")
-    assert choice.embedder is None
+    assert choice.model is None
     assert one_line(choice.reason) == "keyword search only, as configured"
 
 
 def test_static_by_name():
     choice = choose_embedder("static")
-    assert isinstance(choice.embedder, StaticEmbedder)
+    assert isinstance(choice.model, StaticEmbedder)
     assert one_line(choice.reason) == "hybrid search with static embeddings, as configured"
 
 
 def test_a_configured_model_by_its_folder(tmp_path):
     folder = model_cache.write_embedder(tmp_path / "tiny")
     choice = choose_embedder(str(folder), dimensions=32)
-    assert isinstance(choice.embedder, Qwen3EmbeddingEncoder)
-    assert choice.embedder.dimensions == 32
+    assert isinstance(choice.model, Qwen3EmbeddingEncoder)
+    assert choice.model.dimensions == 32
     assert str(folder) in one_line(choice.reason)
 
 
@@ -63,7 +63,7 @@ def test_a_configured_model_by_its_folder(tmp_path):
 )
 def test_a_static_model_is_told_by_its_files(tmp_path, file, content):
     (tmp_path / file).write_text(json.dumps(content))
-    assert isinstance(choose_embedder(str(tmp_path)).embedder, StaticEmbedder)
+    assert isinstance(choose_embedder(str(tmp_path)).model, StaticEmbedder)
 
 
 def test_a_configured_model_is_never_replaced(tmp_path, empty_cache):
@@ -108,16 +108,16 @@ def accounts(monkeypatch):
 )
 def test_a_model_behind_a_server(accounts, configured, kind, host):
     choice = choose_embedder(configured, dimensions=256)
-    assert isinstance(choice.embedder, kind)
-    assert choice.embedder.host == host
+    assert isinstance(choice.model, kind)
+    assert choice.model.host == host
     assert f"texts are sent to {host}" in one_line(choice.reason)
     assert "as configured" in choice.reason
     # The identity's name is what a collection remembers: it must lead to the same vectors again.
-    assert choice.embedder.identity.model == configured
-    assert choose_embedder(configured, dimensions=256).embedder.identity == choice.embedder.identity
-    assert "Secret" not in choice.reason + choice.embedder.identity.key + repr(choice.embedder)
+    assert choice.model.identity.model == configured
+    assert choose_embedder(configured, dimensions=256).model.identity == choice.model.identity
+    assert "Secret" not in choice.reason + choice.model.identity.key + repr(choice.model)
     # Its own dimension would have to be asked for, which nobody does while choosing.
-    assert choose_embedder(configured).embedder.host == host
+    assert choose_embedder(configured).model.host == host
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_model_behind_a_server(accounts, configured, kind, host):
 )
 def test_ollama_where_its_variable_says(accounts, monkeypatch, value, host):
     monkeypatch.setenv("OLLAMA_HOST", value)
-    assert choose_embedder("ollama:m").embedder.host == host
+    assert choose_embedder("ollama:m").model.host == host
 
 
 @pytest.mark.parametrize("value", ["box:x", "http://me:hunter2@box", "ftp://box", "[::1"])
@@ -178,7 +178,7 @@ def test_a_path_with_a_colon_is_no_provider(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = json.loads((tmp_path / "org:tiny" / "config.json").read_text())
     (tmp_path / "org:tiny" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
-    assert isinstance(choose_embedder("org:tiny").embedder, Qwen3EmbeddingEncoder)
+    assert isinstance(choose_embedder("org:tiny").model, Qwen3EmbeddingEncoder)
 
 
 def test_a_revision_is_not_for_servers(accounts):
@@ -187,7 +187,7 @@ def test_a_revision_is_not_for_servers(accounts):
 
 
 def test_servers_are_never_chosen_unasked(accounts, empty_cache):
-    assert isinstance(choose_embedder().embedder, StaticEmbedder)
+    assert isinstance(choose_embedder().model, StaticEmbedder)
 
 
 def test_a_configured_model_without_torch(tmp_path, monkeypatch):
@@ -200,40 +200,40 @@ def test_a_configured_model_without_torch(tmp_path, monkeypatch):
 def test_qwen3_is_chosen_where_it_is_cached_and_there_is_a_gpu(qwen3_cache, monkeypatch):
     with_gpu(monkeypatch, present=True)
     choice = choose_embedder()
-    assert isinstance(choice.embedder, Qwen3EmbeddingEncoder)
-    assert choice.embedder.identity.model == "Qwen/Qwen3-Embedding-0.6B"
-    assert choice.embedder.identity.revision == COMMIT
+    assert isinstance(choice.model, Qwen3EmbeddingEncoder)
+    assert choice.model.identity.model == "Qwen/Qwen3-Embedding-0.6B"
+    assert choice.model.identity.revision == COMMIT
     assert "on the GPU, found in the local cache" in one_line(choice.reason)
 
 
 def test_qwen3_is_not_chosen_unasked_without_a_gpu(qwen3_cache, monkeypatch):
     with_gpu(monkeypatch, present=False)
     choice = choose_embedder()
-    assert isinstance(choice.embedder, StaticEmbedder)
+    assert isinstance(choice.model, StaticEmbedder)
     assert "cached, but slow without a GPU" in one_line(choice.reason)
     with_gpu(monkeypatch, present=True)
-    assert isinstance(choose_embedder(device="cpu").embedder, StaticEmbedder)
+    assert isinstance(choose_embedder(device="cpu").model, StaticEmbedder)
     named = choose_embedder("Qwen/Qwen3-Embedding-0.6B")
-    assert isinstance(named.embedder, Qwen3EmbeddingEncoder)
+    assert isinstance(named.model, Qwen3EmbeddingEncoder)
     assert "as configured" in one_line(named.reason)
 
 
 def test_qwen3_is_not_chosen_without_torch(qwen3_cache, monkeypatch):
     without(monkeypatch, "torch")
     choice = choose_embedder()
-    assert isinstance(choice.embedder, StaticEmbedder)
+    assert isinstance(choice.model, StaticEmbedder)
     assert "the package torch is missing" in one_line(choice.reason)
 
 
 def test_static_where_nothing_is_cached(empty_cache):
     choice = choose_embedder()
-    assert isinstance(choice.embedder, StaticEmbedder)
+    assert isinstance(choice.model, StaticEmbedder)
     assert "not in the local cache" in one_line(choice.reason)
 
 
 @pytest.mark.parametrize("configured", [None, "static", HashEmbedder(256)])
 def test_a_configured_dimension_is_a_check(empty_cache, configured):
-    assert choose_embedder(configured, dimensions=256).embedder.dimensions == 256
+    assert choose_embedder(configured, dimensions=256).model.dimensions == 256
     with pytest.raises(ModelMismatchError, match=r"dimensions=1024 was configured, but .* makes vectors of 256"):
         choose_embedder(configured, dimensions=1024)
 
@@ -242,7 +242,7 @@ def test_a_configured_dimension_is_a_check(empty_cache, configured):
 def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch, package):
     without(monkeypatch, package)
     choice = choose_embedder()
-    assert choice.embedder is None
+    assert choice.model is None
     assert "keyword search only" in one_line(choice.reason)
     assert package in choice.reason
     assert "semlex embed --model NAME" in choice.reason
@@ -251,7 +251,7 @@ def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch, packag
 def test_words_alone_with_another_version_of_the_wheel(empty_cache, monkeypatch):
     monkeypatch.setattr(static, "version", lambda _: "9.9")
     choice = choose_embedder()
-    assert choice.embedder is None
+    assert choice.model is None
     assert "found 9.9" in one_line(choice.reason)
 
 
@@ -383,7 +383,7 @@ def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
         "from semlex.reranking.registry import choose_reranker\n"
         "choice = choose_embedder()\n"
         "choose_reranker()\n"
-        "assert choice.embedder.embed_query('red stone').shape == (256,)\n"
+        "assert choice.model.embed_query('red stone').shape == (256,)\n"
         "print(sorted({'torch', 'transformers', 'wordllama'} & set(sys.modules)))\n"
     )
     assert loaded == "[]\n"

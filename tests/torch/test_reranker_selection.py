@@ -57,7 +57,7 @@ class FakeReranker:
 )
 def test_no_reranker(empty_cache, configured, use_reranking, part):
     choice = choose_reranker(configured, use_reranking)
-    assert choice.reranker is None
+    assert choice.model is None
     assert part in one_line(choice.reason)
 
 
@@ -65,24 +65,24 @@ def test_no_reranker(empty_cache, configured, use_reranking, part):
 def test_a_configured_reranker(tmp_path, use_reranking):
     fake = FakeReranker()
     choice = choose_reranker(fake, use_reranking)
-    assert choice.reranker is fake
+    assert choice.model is fake
     assert "fake@1" in one_line(choice.reason)
     folder = model_cache.write_reranker(tmp_path / "tiny")
     named = choose_reranker(str(folder), use_reranking)
-    assert isinstance(named.reranker, Qwen3Reranker)
-    assert named.reranker.identity.startswith(str(folder))
+    assert isinstance(named.model, Qwen3Reranker)
+    assert named.model.identity.startswith(str(folder))
     assert "as configured" in one_line(named.reason)
 
 
 def test_an_automatic_reranker_needs_cache_torch_and_gpu(qwen3_cache, monkeypatch):
     with_gpu(monkeypatch, present=False)
     assert "slow without a GPU" in choose_reranker().reason
-    assert choose_reranker(use_reranking=True).reranker is not None
+    assert choose_reranker(use_reranking=True).model is not None
     with_gpu(monkeypatch, present=True)
-    assert choose_reranker().reranker.identity == f"Qwen/Qwen3-Reranker-0.6B@{COMMIT}"
+    assert choose_reranker().model.identity == f"Qwen/Qwen3-Reranker-0.6B@{COMMIT}"
     without(monkeypatch, "transformers")
     choice = choose_reranker()
-    assert choice.reranker is None
+    assert choice.model is None
     assert "the package transformers is missing" in one_line(choice.reason)
 
 
@@ -115,8 +115,8 @@ def test_an_account_by_name_needs_its_key(monkeypatch, name, variable, kind, ide
             choose_reranker(name)
     monkeypatch.setenv(variable, KEY)
     choice = choose_reranker(name)
-    assert isinstance(choice.reranker, kind)
-    assert choice.reranker.identity == identity
+    assert isinstance(choice.model, kind)
+    assert choice.model.identity == identity
     host = identity.rpartition("@")[2]
     assert one_line(choice.reason).endswith(f"queries and candidate texts are sent to {host}")
     assert KEY not in choice.reason + repr(choice)
@@ -138,10 +138,10 @@ def test_a_server_by_its_address(monkeypatch, name, kind, identity, key):
     if key is not None:
         monkeypatch.setenv(KEY_VARIABLE, key)
     choice = choose_reranker(name)
-    assert type(choice.reranker) is kind
-    assert choice.reranker.identity == identity
-    assert choice.reranker.host in one_line(choice.reason)
-    assert choice.reranker._server._headers.get("Authorization") == (None if key is None else f"Bearer {KEY}")
+    assert type(choice.model) is kind
+    assert choice.model.identity == identity
+    assert choice.model.host in one_line(choice.reason)
+    assert choice.model._server._headers.get("Authorization") == (None if key is None else f"Bearer {KEY}")
     assert KEY not in choice.reason + repr(choice)
 
 
@@ -150,7 +150,7 @@ def test_the_key_of_an_account_goes_nowhere_else(monkeypatch):
         monkeypatch.setenv(variable, f"{KEY}-{variable}")
     monkeypatch.delenv(KEY_VARIABLE)
     choice = choose_reranker("http://localhost:8000/v1#m")
-    assert "Authorization" not in choice.reranker._server._headers
+    assert "Authorization" not in choice.model._server._headers
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_an_address_with_a_password_is_refused():
 
 def test_the_rule_of_words_by_name():
     choice = choose_reranker("score")
-    assert isinstance(choice.reranker, TermOverlapReranker)
+    assert isinstance(choice.model, TermOverlapReranker)
     assert "no model" in one_line(choice.reason)
 
 
@@ -195,15 +195,15 @@ def test_the_rule_of_words_by_name():
 def test_a_cross_encoder_by_its_folder(tmp_path, prefix):
     folder = tiny_cross_encoder.write_cross_encoder(tmp_path / "tiny")
     choice = choose_reranker(f"{prefix}{folder}")
-    assert isinstance(choice.reranker, CrossEncoderReranker)
+    assert isinstance(choice.model, CrossEncoderReranker)
     assert one_line(choice.reason) == f"reranking with {folder}, as configured"
 
 
 def test_a_cross_encoder_by_its_name_in_the_cache(empty_cache):
     model_cache.put_into_cache(empty_cache, "cross-encoder/tiny", tiny_cross_encoder.write_cross_encoder)
     for name in ("cross-encoder/tiny", "cross-encoder:cross-encoder/tiny"):
-        assert choose_reranker(name).reranker.identity == f"cross-encoder/tiny@{COMMIT}"
-    assert choose_reranker("cross-encoder/tiny", revision=COMMIT).reranker.identity.endswith(COMMIT)
+        assert choose_reranker(name).model.identity == f"cross-encoder/tiny@{COMMIT}"
+    assert choose_reranker("cross-encoder/tiny", revision=COMMIT).model.identity.endswith(COMMIT)
     with pytest.raises(ModelNotFoundError, match="at revision 'v2'"):
         choose_reranker("cross-encoder/tiny", revision="v2")
 
@@ -212,7 +212,7 @@ def test_a_qwen3_classifier_is_a_qwen3_reranker(tmp_path):
     folder = model_cache.write_reranker(tmp_path / "tiny")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3ForSequenceClassification"]}))
-    assert isinstance(choose_reranker(str(folder)).reranker, Qwen3Reranker)
+    assert isinstance(choose_reranker(str(folder)).model, Qwen3Reranker)
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
@@ -233,7 +233,7 @@ def test_a_cross_encoder_without_its_package(tmp_path, monkeypatch):
 def test_keys_in_the_environment_send_nothing_anywhere_unasked(empty_cache, monkeypatch):
     for variable in VARIABLES:
         monkeypatch.setenv(variable, KEY)
-    assert choose_reranker().reranker is None
+    assert choose_reranker().model is None
     with pytest.raises(ModelNotFoundError):
         choose_reranker(use_reranking=True)
 
@@ -244,25 +244,25 @@ def test_auto_takes_cohere_then_qwen3_then_the_language_model(qwen3_cache, monke
     monkeypatch.setenv("CO_API_KEY", KEY)
     with_gpu(monkeypatch, present=True)
     first = choose_reranker("auto")
-    assert first.reranker.identity == "rerank-v3.5@api.cohere.com"
+    assert first.model.identity == "rerank-v3.5@api.cohere.com"
     assert "because CO_API_KEY is set" in one_line(first.reason)
     assert "sent to api.cohere.com" in first.reason
     monkeypatch.delenv("CO_API_KEY")
     second = choose_reranker("auto", use_reranking=True)
-    assert isinstance(second.reranker, Qwen3Reranker)
+    assert isinstance(second.model, Qwen3Reranker)
     assert "on the GPU, found in the local cache" in one_line(second.reason)
     with_gpu(monkeypatch, present=False)
     third = choose_reranker("auto")
-    assert third.reranker.identity == "gpt-4.1-mini@api.openai.com"
+    assert third.model.identity == "gpt-4.1-mini@api.openai.com"
     assert "because SEMLEX_LLM_MODEL names it" in one_line(third.reason)
     monkeypatch.setenv(LLM_VARIABLE, "http://localhost:11434/v1#qwen3:8b")
-    assert choose_reranker("auto").reranker.identity == "qwen3:8b@localhost:11434"
+    assert choose_reranker("auto").model.identity == "qwen3:8b@localhost:11434"
     monkeypatch.setenv(LLM_VARIABLE, "gpt-4.1-mini")
     with pytest.raises(ConfigurationError, match="llm:openai:MODEL"):
         choose_reranker("auto")
     monkeypatch.delenv(LLM_VARIABLE)
     last = choose_reranker("auto")
-    assert last.reranker is None
+    assert last.model is None
     assert "slow without a GPU" in one_line(last.reason)
 
 

@@ -243,21 +243,21 @@ def _tokenizer(folder: ModelFolder) -> dict[str, str]:
 
 def _try_embedder(name: str, device: str | None) -> dict[str, Any]:
     choice = choose_embedder(name, device=device)
-    if choice.embedder is None:
+    if choice.model is None:
         return {"choice": choice.reason}
     try:
-        choice.embedder.embed_query(QUESTION)
-        return {"choice": choice.reason, "runtime": getattr(choice.embedder, "report", None)}
+        choice.model.embed_query(QUESTION)
+        return {"choice": choice.reason, "runtime": getattr(choice.model, "report", None)}
     finally:
-        choice.embedder.close()
+        choice.model.close()
 
 
 def _try_reranker(name: str, device: str | None) -> dict[str, Any]:
     choice = choose_reranker(name, device=device)
-    if choice.reranker is None:
+    if choice.model is None:
         return {"choice": choice.reason}
     try:
-        choice.reranker.score(QUESTION, [QUESTION])
-        return {"choice": choice.reason, "runtime": getattr(choice.reranker, "report", None)}
+        choice.model.score(QUESTION, [QUESTION])
+        return {"choice": choice.reason, "runtime": getattr(choice.model, "report", None)}
     finally:
-        choice.reranker.close()
+        choice.model.close()

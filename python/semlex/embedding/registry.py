@@ -7,7 +7,6 @@ this machine only when a name says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
@@ -17,6 +16,7 @@ from semlex.models.local.device import automatic_obstacle
 from semlex.models.model_names import (
     ACCOUNTS,
     DEFAULT_EMBEDDING_MODEL,
+    ModelChoice,
     is_path_or_hub_id,
     leads_to,
     model_and_address,
@@ -37,19 +37,6 @@ SCHEMES = ("openai", "openrouter", "gemini", "ollama", "sentence-transformers")
 AS_CONFIGURED = "as configured"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The embedder of a run.
-
-    Attributes:
-        embedder: The embedder, or None: search by words alone.
-        reason: One line: what was chosen, and why.
-    """
-
-    embedder: Embedder | None
-    reason: str
-
-
 def choose_embedder(
     configured: str | Embedder | None = None,
     *,
@@ -59,7 +46,7 @@ def choose_embedder(
     allow_download: bool = False,
     why: str = AS_CONFIGURED,
     send_key: bool = True,
-) -> Choice:
+) -> ModelChoice[Embedder]:
     """Chooses an embedder: the configured one, else Qwen3 from the cache on a GPU, else static, else none.
 
     A configured embedder is used or the call fails; it is never replaced by another.
@@ -89,15 +76,16 @@ def choose_embedder(
     if configured is None:
         choice = _automatic_embedder(device, dimensions)
     elif not isinstance(configured, str):
-        choice = Choice(configured, f"hybrid search with the embedder that was passed, {configured.identity.model}")
+        reason = f"hybrid search with the embedder that was passed, {configured.identity.model}"
+        choice = ModelChoice(configured, reason)
     else:
         choice = _named_embedder(
             configured, device, dimensions, revision, allow_download=allow_download, why=why, send_key=send_key
         )
-    if dimensions is not None and choice.embedder is not None and choice.embedder.dimensions != dimensions:
+    if dimensions is not None and choice.model is not None and choice.model.dimensions != dimensions:
         raise ModelMismatchError(
-            f"dimensions={dimensions} was configured, but {choice.embedder.identity.model} makes vectors of "
-            f"{choice.embedder.dimensions}; drop the setting, or name another model"
+            f"dimensions={dimensions} was configured, but {choice.model.identity.model} makes vectors of "
+            f"{choice.model.dimensions}; drop the setting, or name another model"
         )
     return choice
 
@@ -111,16 +99,16 @@ def _named_embedder(
     allow_download: bool,
     why: str,
     send_key: bool,
-) -> Choice:
+) -> ModelChoice[Embedder]:
     if configured == KEYWORDS_ONLY:
-        return Choice(None, f"keyword search only, {why}")
+        return ModelChoice(None, f"keyword search only, {why}")
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
-        return Choice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
+        return ModelChoice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
     server = _at_server(configured, dimensions, send_key=send_key)
     if server is not None:
         if revision is not None:
             raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
-        return Choice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
+        return ModelChoice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
     from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - only the chosen kind is loaded
         PREFIX,
         SentenceTransformersEmbedder,
@@ -133,7 +121,7 @@ def _named_embedder(
         chosen = SentenceTransformersEmbedder(
             name, device, dimensions=dimensions, revision=revision, allow_download=allow_download
         )
-        return Choice(chosen, f"hybrid search with {name}, {why}")
+        return ModelChoice(chosen, f"hybrid search with {name}, {why}")
     if not is_path_or_hub_id(configured):
         raise ConfigurationError(
             "the model must be 'static', 'none', the path of a local folder, a hub id, "
@@ -153,7 +141,7 @@ def _named_embedder(
             f"{folder.name} is neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model; choose one "
             "of these kinds"
         )
-    return Choice(chosen, f"hybrid search with {folder.name}, {why}")
+    return ModelChoice(chosen, f"hybrid search with {folder.name}, {why}")
 
 
 def _at_server(name: str, dimensions: int | None, *, send_key: bool) -> RemoteEmbedder | None:
@@ -183,19 +171,19 @@ def _at_server(name: str, dimensions: int | None, *, send_key: bool) -> RemoteEm
     return factories[scheme]() if model and scheme in factories else None
 
 
-def _automatic_embedder(device: str | None, dimensions: int | None) -> Choice:
+def _automatic_embedder(device: str | None, dimensions: int | None) -> ModelChoice[Embedder]:
     obstacle = automatic_obstacle(DEFAULT_EMBEDDING_MODEL, device)
     if obstacle is None:
         from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder  # noqa: PLC0415 - only the chosen kind is loaded
 
         reason = f"hybrid search with {DEFAULT_EMBEDDING_MODEL} on the GPU, found in the local cache"
-        return Choice(Qwen3EmbeddingEncoder(device=device, dimensions=dimensions), reason)
+        return ModelChoice(Qwen3EmbeddingEncoder(device=device, dimensions=dimensions), reason)
     try:
         static = StaticEmbedder()
     except (MissingExtraError, ModelError) as error:
         reason = f"keyword search only ({obstacle}; {error}); for hybrid search afterwards: semlex embed --model NAME"
-        return Choice(None, reason)
-    return Choice(static, f"hybrid search with static embeddings (small, English; {obstacle})")
+        return ModelChoice(None, reason)
+    return ModelChoice(static, f"hybrid search with static embeddings (small, English; {obstacle})")
 
 
 def _is_static(folder: ModelFolder) -> bool:

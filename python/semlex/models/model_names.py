@@ -17,7 +17,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError
@@ -36,6 +36,20 @@ MODEL_VARIABLES = {
     "SEMLEX_EMBEDDING_API_KEY": "SEMLEX_EMBEDDING_MODEL",
     "SEMLEX_RERANKER_API_KEY": "SEMLEX_RERANKER_MODEL",
 }
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice(Generic[Model]):
+    """The embedder or reranker of a run.
+
+    Attributes:
+        model: The model, or None: search by words alone, or results in the order of the search.
+        reason: One line: what was chosen, why, and where texts are sent, if anywhere.
+    """
+
+    model: Model | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

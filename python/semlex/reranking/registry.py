@@ -6,7 +6,6 @@ Nothing is downloaded here and the network is not touched. Texts go to a server 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from semlex.errors import ConfigurationError, ModelError
@@ -15,6 +14,7 @@ from semlex.models.local.device import automatic_obstacle
 from semlex.models.model_names import (
     ACCOUNTS,
     DEFAULT_RERANKING_MODEL,
+    ModelChoice,
     environment,
     is_path_or_hub_id,
     leads_to,
@@ -34,19 +34,6 @@ CROSS_ENCODER = "cross-encoder:"
 LLM_VARIABLE = "SEMLEX_LLM_MODEL"
 
 
-@dataclass(frozen=True, slots=True)
-class RerankerChoice:
-    """The reranker of a run.
-
-    Attributes:
-        reranker: The reranker, or None: results stay in the order of the search.
-        reason: One line: what was chosen, why, and where texts are sent, if anywhere.
-    """
-
-    reranker: Reranker | None
-    reason: str
-
-
 def choose_reranker(
     configured: str | Reranker | None = None,
     use_reranking: bool | Literal["auto"] = "auto",
@@ -54,7 +41,7 @@ def choose_reranker(
     device: str | None = None,
     revision: str | None = None,
     allow_download: bool = False,
-) -> RerankerChoice:
+) -> ModelChoice[Reranker]:
     """Chooses a reranker: the configured one, else Qwen3 from the cache on a GPU, else none.
 
     ====================================  =====================================================  =======================
@@ -106,42 +93,42 @@ def choose_reranker(
     if configured == NO_RERANKER and use_reranking is True:
         raise ConfigurationError("use_reranking=True contradicts the reranker 'none'; drop one of the two")
     if configured == NO_RERANKER or use_reranking is False:
-        return RerankerChoice(None, "no reranking, as configured")
+        return ModelChoice(None, "no reranking, as configured")
     if configured is None and use_reranking == "auto":
         return _cached_qwen3(device)
     if configured is not None and not isinstance(configured, str):
-        return RerankerChoice(configured, f"reranking with the reranker that was passed, {configured.identity}")
+        return ModelChoice(configured, f"reranking with the reranker that was passed, {configured.identity}")
     if configured != AUTOMATIC:
         return _named(configured or DEFAULT_RERANKING_MODEL, device, revision, allow_download=allow_download)
     choice = _automatic(device)
-    if choice.reranker is None and use_reranking is True:
+    if choice.model is None and use_reranking is True:
         raise ConfigurationError(f"use_reranking=True, but 'auto' found nothing to rerank with ({choice.reason})")
     return choice
 
 
-def _cached_qwen3(device: str | None) -> RerankerChoice:
+def _cached_qwen3(device: str | None) -> ModelChoice[Reranker]:
     obstacle = automatic_obstacle(DEFAULT_RERANKING_MODEL, device)
     if obstacle is not None:
-        return RerankerChoice(None, f"no reranking: {obstacle}")
+        return ModelChoice(None, f"no reranking: {obstacle}")
     from semlex.reranking.qwen3 import Qwen3Reranker  # noqa: PLC0415 - only the chosen kind is loaded
 
     reason = f"reranking with {DEFAULT_RERANKING_MODEL} on the GPU, found in the local cache"
-    return RerankerChoice(Qwen3Reranker(device=device), reason)
+    return ModelChoice(Qwen3Reranker(device=device), reason)
 
 
-def _automatic(device: str | None) -> RerankerChoice:
+def _automatic(device: str | None) -> ModelChoice[Reranker]:
     """What ``auto`` stands for."""
     variable = ACCOUNTS["cohere"].variable
     if environment(variable) is not None:
         return _named("cohere", why=f"because {variable} is set")
     local = _cached_qwen3(device)
-    if local.reranker is not None:
+    if local.model is not None:
         return local
     language_model = environment(LLM_VARIABLE)
     if language_model is not None:
         is_address = language_model.startswith(("http://", "https://"))
         return _named(f"llm{'+' if is_address else ':'}{language_model}", why=f"because {LLM_VARIABLE} names it")
-    return RerankerChoice(None, f"{local.reason}; neither {ACCOUNTS['cohere'].variables[0]} nor {LLM_VARIABLE} is set")
+    return ModelChoice(None, f"{local.reason}; neither {ACCOUNTS['cohere'].variables[0]} nor {LLM_VARIABLE} is set")
 
 
 def _named(
@@ -151,17 +138,17 @@ def _named(
     *,
     allow_download: bool = False,
     why: str = "as configured",
-) -> RerankerChoice:
+) -> ModelChoice[Reranker]:
     if name == SCORE:
         from semlex.reranking.term_overlap import TermOverlapReranker  # noqa: PLC0415 - only the chosen kind is loaded
 
-        return RerankerChoice(
+        return ModelChoice(
             TermOverlapReranker(), "reranking by the query's words in the texts, as configured; no model"
         )
     server = _at_server(name)
     if server is not None:
         reason = f"reranking with {server.identity}, {why}; queries and candidate texts are sent to {server.host}"
-        return RerankerChoice(server, reason)
+        return ModelChoice(server, reason)
     model = name.removeprefix(CROSS_ENCODER)
     if not is_path_or_hub_id(model):
         raise ConfigurationError(
@@ -180,7 +167,7 @@ def _named(
         reranker = CrossEncoderReranker(model, device, revision=revision)
     else:
         raise ModelError(f"{folder.name} is neither a Qwen3-Reranker nor a cross-encoder; choose one of these kinds")
-    return RerankerChoice(reranker, f"reranking with {model}, as configured")
+    return ModelChoice(reranker, f"reranking with {model}, as configured")
 
 
 def _at_server(name: str) -> RemoteReranker | None:

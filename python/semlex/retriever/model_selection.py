@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.embedding.base import Embedder
-    from semlex.embedding.registry import Choice
     from semlex.models.executor import ModelExecutor
+    from semlex.models.model_names import ModelChoice
     from semlex.reranking.base import Reranker
     from semlex.store.schema.collection import EmbeddingVersion
 
@@ -142,12 +142,12 @@ async def open_reranker(executor: ModelExecutor, options: ModelOptions) -> OpenR
     choice = await executor.query(
         lambda: choose_reranker(options.reranker_model, options.use_reranking, device=options.device)
     )
-    return OpenReranker(choice.reranker, choice.reason, owned=choice.reranker is not options.reranker_model)
+    return OpenReranker(choice.model, choice.reason, owned=choice.model is not options.reranker_model)
 
 
-def _open(choice: Choice, options: ModelOptions) -> OpenModels:
+def _open(choice: ModelChoice[Embedder], options: ModelOptions) -> OpenModels:
     """Asks the chosen embedder for what a collection has to know; that may open files, or ask a server."""
-    embedder = choice.embedder
+    embedder = choice.model
     if embedder is None:
         return OpenModels(embedding_choice=choice.reason)
     opened = OpenModels(embedder, choice.reason, owned=() if embedder is options.embedding_model else (embedder,))
@@ -158,14 +158,14 @@ def _open(choice: Choice, options: ModelOptions) -> OpenModels:
         raise
 
 
-def _configured(options: ModelOptions, stored: EmbeddingVersion | None) -> Choice:
+def _configured(options: ModelOptions, stored: EmbeddingVersion | None) -> ModelChoice[Embedder]:
     configured, dimensions = options.embedding_model, options.dimensions
     if dimensions is None and stored is not None and configured == stored.model:
         dimensions = stored.dimensions
     return choose_embedder(configured, device=options.device, dimensions=dimensions)
 
 
-def _stored(stored: EmbeddingVersion, options: ModelOptions) -> Choice:
+def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embedder]:
     """The embedder of a name that the database holds.
 
     Raises:
