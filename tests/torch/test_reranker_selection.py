@@ -186,7 +186,7 @@ def test_an_address_with_a_password_is_refused():
 
 
 def test_the_rule_of_words_by_name():
-    choice = choose_reranker("score")
+    choice = choose_reranker("term-overlap")
     assert isinstance(choice.model, TermOverlapReranker)
     assert "no model" in one_line(choice.reason)
 

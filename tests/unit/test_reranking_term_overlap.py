@@ -76,7 +76,7 @@ def test_examples(query, text, score):
 
 def test_it_is_a_reranker_with_nothing_to_release():
     assert isinstance(RERANKER, Reranker)
-    assert RERANKER.identity == "score/1"
+    assert RERANKER.identity == "term-overlap/1"
     RERANKER.close()
     assert RERANKER.score("red", []).shape == (0,)
 

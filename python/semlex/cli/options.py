@@ -191,7 +191,8 @@ Dimensions = Annotated[
     ),
 ]
 Reranker = Annotated[
-    str | None, typer.Option("--reranker", help="Name or folder of a reranker, score, none or auto; see the docs.")
+    str | None,
+    typer.Option("--reranker", help="Name or folder of a reranker, term-overlap, none or auto; see the docs."),
 ]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 ChunkTokens = Annotated[

@@ -1,6 +1,6 @@
 """Names of models: what a name leads to, the accounts that have a short name, and which host a key is for.
 
-    none, static, score, auto        keywords
+    none, auto, static               keywords; of rerankers also term-overlap
     PATH, HUB_ID                     a folder, or a model of the hub; also behind one of `LOCAL_PREFIXES`
     ACCOUNT:MODEL                    a model of one of the `ACCOUNTS`; rerankers of a chat model have llm: in front
     ollama:MODEL                     a model of the Ollama that the environment names

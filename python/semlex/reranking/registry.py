@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NO_RERANKER = "none"
 AUTOMATIC = "auto"
-SCORE = "score"
+TERM_OVERLAP = "term-overlap"
 CROSS_ENCODER = "cross-encoder:"
 LLM_VARIABLE = "SEMLEX_LLM_MODEL"
 
@@ -48,7 +48,7 @@ def choose_reranker(
     configured                            reranker                                               key
     ====================================  =====================================================  =======================
     ``none``                              none
-    ``score``                             the query's words in the texts; no model
+    ``term-overlap``                      the query's words in the texts; no model
     path of a folder, or hub id           Qwen3-Reranker or a cross-encoder, by its config.json
     ``cross-encoder:PATH_OR_ID``          a cross-encoder
     ``cohere`` or ``cohere:MODEL``        Cohere                                                 COHERE_API_KEY or
@@ -139,7 +139,7 @@ def _named(
     allow_download: bool = False,
     why: str = "as configured",
 ) -> ModelChoice[Reranker]:
-    if name == SCORE:
+    if name == TERM_OVERLAP:
         from semlex.reranking.term_overlap import TermOverlapReranker  # noqa: PLC0415 - only the chosen kind is loaded
 
         return ModelChoice(
@@ -152,7 +152,7 @@ def _named(
     model = name.removeprefix(CROSS_ENCODER)
     if not is_path_or_hub_id(model):
         raise ConfigurationError(
-            "the reranker must be 'score', 'none', 'auto', the path of a local folder, a hub id, "
+            "the reranker must be 'term-overlap', 'none', 'auto', the path of a local folder, a hub id, "
             "cross-encoder:PATH_OR_ID, cohere:MODEL, jina:MODEL, llm:openai:MODEL, llm:openrouter:MODEL, or "
             "http(s)://HOST/v1#MODEL with nothing, tei+ (without #MODEL) or llm+ in front of it"
         )

@@ -36,7 +36,7 @@ class TermOverlapReranker(CheckedReranker):
     @property
     def identity(self) -> str:
         """The rule and its version, in one line."""
-        return "score/1"
+        return "term-overlap/1"
 
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
         wanted = frozenset(_words(query))

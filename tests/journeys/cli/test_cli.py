@@ -161,10 +161,10 @@ def test_without_a_server_the_embedded_one_runs(program: Shell, open_folder: Pat
 
 def test_a_reranker_by_name(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
-    *hits, summary = shell.objects("search", "yellow fruit", "--reranker", "score", "--top-k", "1")
+    *hits, summary = shell.objects("search", "yellow fruit", "--reranker", "term-overlap", "--top-k", "1")
     assert [hit["source_document"] for hit in hits] == ["fruit.txt"]
     assert hits[0]["rerank_score"] == 1.0
-    assert summary["reranker_model"] == "score/1"
+    assert summary["reranker_model"] == "term-overlap/1"
     done = shell("search", "fruit", "--reranker", "oracle:delphi", code=2)
     assert "the reranker must be" in done.stderr
 

@@ -203,7 +203,7 @@ async def test_every_query_is_asked_once_and_failures_come_through() -> None:
 async def test_report_equals_searches_and_measures(database_url: str) -> None:
     judged = read_judged_set(WORKSHOP)
     done: list[int] = []
-    async with PostgreSQLRetriever(database_url, HashEmbedder(), "score", collection="workshop") as retriever:
+    async with PostgreSQLRetriever(database_url, HashEmbedder(), "term-overlap", collection="workshop") as retriever:
         await retriever.add_documents(list(read_corpus(WORKSHOP)))
         report = await evaluate(
             retriever, judged.queries, judged.judgements, k=5, progress=lambda step: done.append(step.done)

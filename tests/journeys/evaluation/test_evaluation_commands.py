@@ -42,7 +42,7 @@ def semlex(environment: dict[str, str], tmp_path: Path) -> Any:
 
 
 def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> None:
-    done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "score", "--rerank", "--run", "runs.txt")
+    done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "term-overlap", "--rerank", "--run", "runs.txt")
     for words in ("ndcg@10", "recall@100", "vector", "keyword", "rrf", "reranked", "baseline", "*"):
         assert words in done.stdout
     assert "26 queries" in done.stderr

@@ -244,10 +244,10 @@ def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url: s
         assert retriever.search("lions", rerank=False)
         with pytest.raises(ConfigurationError, match="COHERE_API_KEY or CO_API_KEY"):
             retriever.search("lions")
-    with SyncRetriever(database_url, HashEmbedder(8), "score") as retriever:
+    with SyncRetriever(database_url, HashEmbedder(8), "term-overlap") as retriever:
         assert retriever.retriever.reranker is None
-        assert retriever.search("lions").reranker_model == "score/1"
-        assert "score" in retriever.health_check().reranker_model
+        assert retriever.search("lions").reranker_model == "term-overlap/1"
+        assert "term-overlap" in retriever.health_check().reranker_model
         retriever.drop_collection()
 
 
