@@ -93,7 +93,7 @@ def test_filters(shell: Shell) -> None:
     ("arguments", "code", "words"),
     [
         (("search", "   "), 2, "blank"),
-        (("search", "x", "--top-k", "0"), 2, "1 to 1,000"),
+        (("search", "x", "--top-k", "0"), 2, "between 1 and 1,000"),
         (("search", "x", "--collection", "Nope!"), 2, "collection"),
         (("search", "x", "--collection", "missing"), 6, "no collection"),
         (("index", "nowhere"), 2, "no such file"),

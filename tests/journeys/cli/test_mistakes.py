@@ -53,8 +53,8 @@ class Typed:
 
 TYPED = {
     "a blank question": Typed("search ' '", 2, ("query", "blank", "1 character"), "search keys"),
-    "no hits wanted": Typed("search keys -k 0", 2, ("top_k", "1 to 1,000", "got 0"), "search keys -k 1"),
-    "too many hits wanted": Typed("search keys -k 5000", 2, ("top_k", "1 to 1,000", "5,000"), "search keys -k 1000"),
+    "no hits wanted": Typed("search keys -k 0", 2, ("top_k", "between 1 and 1,000", "got 0"), "search keys -k 1"),
+    "too many hits wanted": Typed("search keys -k 5000", 2, ("top_k", "1 and 1,000", "5,000"), "search keys -k 1000"),
     "no number of hits": Typed("search keys -k many", 2, ("--top-k", "whole number", "'many'"), "search keys -k 3"),
     "a collection's name with a blank": Typed(
         "index docs -c 'my docs'", 2, ("collection", "a-z", "my_docs"), "index docs -c my_docs"
@@ -77,7 +77,7 @@ TYPED = {
         "index docs -c second --keyword bm26", 2, ("bm26", "bm25"), "index docs -c second --keyword bm25"
     ),
     "chunks that are too small": Typed(
-        "index docs -c second --chunk-tokens 5", 2, ("chunk_tokens", "16 to", "got 5"),
+        "index docs -c second --chunk-tokens 5", 2, ("chunk_tokens", "between 16 and", "got 5"),
         "index docs -c second --chunk-tokens 64 --overlap-tokens 8",
     ),
     "an overlap as large as the chunk": Typed(

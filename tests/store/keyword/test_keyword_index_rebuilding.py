@@ -326,7 +326,7 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
         await retriever.add_documents(many(100))
         monkeypatch.setattr(segments, "IDS_PAGE", 30)
         names = retriever.names
-        found = await retriever._read("read", lambda c: segments.chunk_ids(c, names))
+        found = await retriever._read("read", lambda c, _: segments.chunk_ids(c, names))
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(f"SELECT keyword_id FROM {CHUNK} ORDER BY 1").fetchall()  # noqa: S608 - a constant
     assert found.tolist() == [keyword_id for (keyword_id,) in rows]
