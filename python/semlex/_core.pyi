@@ -36,12 +36,12 @@ __all__ = [
     "language_named",
     "linear_fusion",
     "merge_segments",
+    "normalise_rows",
     "plan_batches",
     "reciprocal_rank_fusion",
     "segment_ids",
     "split_text",
     "to_json",
-    "unit_rows",
     "validate_identifier",
     "validate_rows",
     "word_offsets",
@@ -168,7 +168,7 @@ def validate_rows(
 
     Returns:
         (row, id, field, code, limit, actual) of each broken rule, the attributes of `semlex.errors.FieldError`, by row
-        and then by field; row -1 concerns the whole call. A JSON value or an array of one row reports its first fault.
+        and then by field; row -1 concerns the whole call. A JSON value or an array of one row reports its first error.
 
     Raises:
         ValueError: For an unknown kind or limit.
@@ -416,7 +416,7 @@ def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
         TypeError: An argument has another type.
     """
 
-def unit_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
+def normalise_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
     """Cuts vectors and scales them to norm 1, the sum of squares in float64.
 
     Args:
@@ -533,7 +533,7 @@ class BpeTokenizer:
 
     def __new__(cls, content: bytes) -> Self: ...
     @property
-    def around(self) -> tuple[list[int], list[int]]:
+    def special_prefix_suffix(self) -> tuple[list[int], list[int]]:
         """Ids that the file's own post-processor puts before and behind a text; the methods leave them out."""
 
     def token_id(self, token: str) -> int | None:
@@ -698,7 +698,7 @@ class Query:
     """The terms of a query in one language.
 
     Attributes:
-        wanted: (unit, term) of each distinct term of the words and phrases, in order. The unit numbers the word of the
+        wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
             query: in every language the same. Of more than `max_terms` the first ones are kept.
         phrases: The terms of each phrase, one for every place that a word takes; none is empty.
         excluded: The terms of each excluded word or phrase, likewise.
@@ -915,12 +915,12 @@ class PostingCache:
 
         Args:
             queries: The query as analysed in each language: (language, wanted, phrases, excluded).
-                ``wanted`` are (unit, term): a unit is one word of the query, with the same number in all languages.
+                ``wanted`` are (slot, term): a slot is one word of the query, with the same number in all languages.
                 Every chunk found must hold all terms of all ``phrases``. A chunk is left out when it holds the term of
                 a group of one in ``excluded``; longer groups are phrases, which only the text can tell.
 
         Raises:
-            ValueError: When a language is named twice, or a unit has two terms in one language.
+            ValueError: When a language is named twice, or a slot has two terms in one language.
         """
 
     def snapshot(
@@ -1029,9 +1029,9 @@ class PostingSnapshot:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Scores by BM25, exactly, over the living chunks of all languages.
 
-        The sum over wanted units of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length))`` with
+        The sum over wanted slots of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length))`` with
         ``idf = ln(1 + (N - df + 0.5) / (df + 0.5))``: Robertson and Zaragoza, "The Probabilistic Relevance Framework:
-        BM25 and Beyond" (2009), with the idf of Lucene. A unit's df counts the chunks that hold its term in their own
+        BM25 and Beyond" (2009), with the idf of Lucene. A slot's df counts the chunks that hold its term in their own
         language. Chunks with equal terms have equal scores, wherever they stand.
 
         Args:
@@ -1039,13 +1039,13 @@ class PostingSnapshot:
             k1: How late a frequency saturates, 0 to 1,000.
             b: How much the length counts, 0 to 1.
             allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
-            also: Keyword ids whose scores are wanted in any case, ``allowed`` or not; int64 (m,).
+            also: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
 
         Returns:
             (ids, scores, scores of ``also``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
             wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
-            are float64 (n,). Those of ``also``, float64 (m,), are 0 where no wanted term is, NaN for chunks that are in
-            no segment, deleted, excluded or without a term of a phrase.
+            are float64 (n,). Those of ``also``, float64 (m,), are 0 where no wanted term is, NaN for chunks that
+            are in no segment, deleted, excluded or without a term of a phrase.
 
         Raises:
             ValueError: For arguments out of range, or when languages are missing.

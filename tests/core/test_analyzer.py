@@ -65,8 +65,8 @@ def test_stop_words_only_leave_out(text: str) -> None:
 def test_a_word_has_the_same_unit_in_every_language(left: str, right: str, text: str) -> None:
     words = text.split()
     for language in (left, right):
-        for unit, term in Analyzer(language, stop_words=False).query(text).wanted:
-            number = unit >> 32
+        for slot, term in Analyzer(language, stop_words=False).query(text).wanted:
+            number = slot >> 32
             assert term in Analyzer(language, stop_words=False).terms(words[number])
 
 

@@ -78,7 +78,7 @@ def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float)
     average = sum(len(terms) for _, terms in chunks.values()) / max(1, len(chunks))
     frequencies: Counter[int] = Counter()
     for language, terms in chunks.values():
-        frequencies.update(unit for unit, term in by_language[language][0] if term in terms)
+        frequencies.update(slot for slot, term in by_language[language][0] if term in terms)
     scores = {}
     for keyword_id, (language, terms) in chunks.items():
         wanted, phrases, excluded = by_language[language]
@@ -87,9 +87,9 @@ def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float)
         if not all(term in terms for phrase in phrases for term in phrase):
             continue
         counts, score = Counter(terms), 0.0
-        for unit, term in wanted:
+        for slot, term in wanted:
             if counts[term]:
-                df = frequencies[unit]
+                df = frequencies[slot]
                 idf = math.log(1 + (len(chunks) - df + 0.5) / (df + 0.5))
                 norm = k1 * (1 - b + b * len(terms) / average)
                 score += idf * counts[term] * (k1 + 1) / (counts[term] + norm)
@@ -97,7 +97,9 @@ def bm25(chunks: dict[int, tuple[str, list[str]]], queries, k1: float, b: float)
     return scores
 
 
-def assert_found(found, scores: dict[int, float], k: int, also: list[int], allowed: list[int] | None = None) -> None:
+def assert_found(
+    found, scores: dict[int, float], k: int, score_ids: list[int], allowed: list[int] | None = None
+) -> None:
     ids, values, others = found
     assert (ids.dtype, values.dtype, others.dtype) == (np.int64, np.float64, np.float64)
     may = {of for of, score in scores.items() if score > 0 and (allowed is None or of in allowed)}
@@ -110,7 +112,7 @@ def assert_found(found, scores: dict[int, float], k: int, also: list[int], allow
     assert [*zip(-values, ids, strict=True)] == sorted(zip(-values, ids, strict=True))
     assert k == 0 or len(set(values[max(0, k - 1) :])) <= 1
     assert k > 0 or len(ids) == 0
-    np.testing.assert_allclose(others, [scores.get(of, math.nan) for of in also], rtol=1e-9, equal_nan=True)
+    np.testing.assert_allclose(others, [scores.get(of, math.nan) for of in score_ids], rtol=1e-9, equal_nan=True)
 
 
 words = st.sampled_from([f"w{number}" for number in range(12)] + ["ß", "語", "x" * 128])
@@ -142,18 +144,18 @@ def test_search_equals_plain_bm25(chunks, questions, limit, k1, b):
         tables.bury(part)
     living = {3 * at: (of, terms) for at, (of, terms, _, died) in enumerate(chunks) if not died}
     cache = _core.PostingCache(limit)
-    also = [-1, *range(3 * len(chunks) + 3)]
+    score_ids = [-1, *range(3 * len(chunks) + 3)]
     for *sides, k, restricted in questions:
         queries = [
             (language, [*enumerate(wanted)], phrases, excluded)
             for language, (wanted, phrases, excluded) in zip(LANGUAGES, sides, strict=True)
         ]
-        allowed = also[::2] if restricted else None
+        allowed = score_ids[::2] if restricted else None
         found = tables.search(
-            cache, queries, k, k1=k1, b=b, also=np.array(also),
+            cache, queries, k, k1=k1, b=b, also=np.array(score_ids),
             allowed=None if allowed is None else np.array(allowed[::-1]),
         )  # fmt: skip
-        assert_found(found, bm25(living, queries, k1, b), k, also, allowed)
+        assert_found(found, bm25(living, queries, k1, b), k, score_ids, allowed)
         assert cache.used_bytes <= limit
 
 
@@ -268,9 +270,9 @@ def test_threads_share_a_cache():
         try:
             for _ in range(40):
                 at, of = int(order.integers(5)), int(order.integers(6))
-                also = [0, 3, 599, 2999]
-                found = states[at][0].search(cache, queries[of], 10, also=np.array(also))
-                assert_found(found, expected[at, of], 10, also)
+                score_ids = [0, 3, 599, 2999]
+                found = states[at][0].search(cache, queries[of], 10, also=np.array(score_ids))
+                assert_found(found, expected[at, of], 10, score_ids)
         except BaseException as error:  # noqa: BLE001 - handed to the test
             failures.append(error)
 
@@ -445,7 +447,7 @@ def test_arrays_that_are_not_aligned_are_read():
     assert fused[0].tolist() == [1, 2, 3]
     rows = np.frombuffer(b"\0" + np.ones((2, 3), np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 3)
     assert not rows.flags.aligned
-    assert _core.unit_rows(rows, 2).shape == (2, 2)
+    assert _core.normalise_rows(rows, 2).shape == (2, 2)
     with pytest.raises(ValidationError, match="ascontiguousarray") as caught:
         _core.CopyEncoder([("v", "vector", rows)])
     assert [error.code for error in caught.value.errors] == ["wrong_layout"]

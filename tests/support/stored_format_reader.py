@@ -244,9 +244,9 @@ def check_postings(postings: Postings, chunks: int) -> None:
 
 
 def read_long_list(content: Content, chunks: int) -> Postings:
-    extremes = content.varint()
-    demand(1 <= extremes <= 5, "a list has an impossible number of extremes")
-    for _ in range(2 * extremes):
+    impacts = content.varint()
+    demand(1 <= impacts <= 5, "a list has an impossible number of impacts")
+    for _ in range(2 * impacts):
         content.varint(32)
     count = content.varint(32)
     demand(1 <= count <= chunks, "a list has more postings than there are chunks, or none")

@@ -251,7 +251,7 @@ def normalise(vectors: NDArray[np.floating], dimensions: int | None = None) -> N
         (n, dimensions), the norm computed in float64.
     """
     narrow = vectors.astype(np.float32, copy=False)
-    return _core.unit_rows(narrow, vectors.shape[1] if dimensions is None else dimensions)
+    return _core.normalise_rows(narrow, vectors.shape[1] if dimensions is None else dimensions)
 
 
 def unit_vectors(vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:

@@ -187,8 +187,8 @@ class _CoreEngine:
 
     def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
         bare: list[int] = self.encode([text], [], [], None).ids.tolist()
-        front, back = self._tokenizer.around
-        return bare, [*front, *bare, *back]
+        prefix, suffix = self._tokenizer.special_prefix_suffix
+        return bare, [*prefix, *bare, *suffix]
 
     def read_special_tokens_as_text(self) -> None:
         self._special_as_text = True

@@ -95,7 +95,7 @@ struct Times {
 }
 
 /// Posting rows of a query's cold terms.
-fn rows<'a>(segments: &'a Segments, plan: &'a Plan) -> Vec<GivenRow<'a>> {
+fn rows<'a>(segments: &'a Segments, plan: &'a PostingPlan) -> Vec<GivenRow<'a>> {
     let mut rows = Vec::new();
     for (_, term) in plan.terms(true) {
         for (id, segment) in segments {

@@ -36,7 +36,7 @@ pub struct Spread {
 
 /// Why rankings cannot be fused.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FusionFault {
+pub enum FusionError {
     /// Another number of weights, or of lists of scores, than of rankings.
     Count {
         /// `weights` or `scores`.
@@ -112,7 +112,7 @@ pub enum FusionFault {
     },
 }
 
-impl fmt::Display for FusionFault {
+impl fmt::Display for FusionError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count {
@@ -200,10 +200,10 @@ pub fn reciprocal_rank_fusion(
     weights: Option<&[f64]>,
     k: f64,
     limit: usize,
-) -> Result<Fused, FusionFault> {
+) -> Result<Fused, FusionError> {
     check_weights(rankings.len(), weights)?;
     if !(k.is_finite() && k >= 0.0) {
-        return Err(FusionFault::Constant { found: k });
+        return Err(FusionError::Constant { found: k });
     }
     let members = members(rankings)?;
     let worth =
@@ -224,7 +224,7 @@ pub fn linear_fusion(
     scores: &[&[f64]],
     weights: Option<&[f64]>,
     limit: usize,
-) -> Result<Fused, FusionFault> {
+) -> Result<Fused, FusionError> {
     check_weights(rankings.len(), weights)?;
     check_scores(rankings, scores)?;
     let members = members(rankings)?;
@@ -271,7 +271,7 @@ pub fn completed_fusion(
     keyword: &[f64],
     spread: Spread,
     vector_weight: f64,
-) -> Result<Completed, FusionFault> {
+) -> Result<Completed, FusionError> {
     check_candidates(vector, keyword, spread, vector_weight)?;
     let greatest = keyword.iter().copied().fold(0.0, f64::max); // NaN loses
     let by_words = |score: f64| {
@@ -316,10 +316,10 @@ struct Member {
 
 /// Every (id, list) once, by id and then list. Sorting has no bad inputs, and at the size of a search it is as fast as
 /// a table.
-fn members(rankings: &[&[i64]]) -> Result<Vec<Member>, FusionFault> {
+fn members(rankings: &[&[i64]]) -> Result<Vec<Member>, FusionError> {
     let total: usize = rankings.iter().map(|ranking| ranking.len()).sum();
     if u32::try_from(total.max(rankings.len())).is_err() {
-        return Err(FusionFault::TooManyIds { found: total });
+        return Err(FusionError::TooManyIds { found: total });
     }
     let mut members = Vec::with_capacity(total);
     for (ranking, list) in rankings.iter().zip(0..) {
@@ -367,12 +367,12 @@ fn normalised(score: f64, least: f64, greatest: f64) -> f64 {
     }
 }
 
-fn check_weights(lists: usize, weights: Option<&[f64]>) -> Result<(), FusionFault> {
+fn check_weights(lists: usize, weights: Option<&[f64]>) -> Result<(), FusionError> {
     let Some(weights) = weights else {
         return Ok(());
     };
     if weights.len() != lists {
-        return Err(FusionFault::Count {
+        return Err(FusionError::Count {
             name: "weights",
             expected: lists,
             found: weights.len(),
@@ -380,19 +380,19 @@ fn check_weights(lists: usize, weights: Option<&[f64]>) -> Result<(), FusionFaul
     }
     for (list, &found) in weights.iter().enumerate() {
         if !(found.is_finite() && found >= 0.0) {
-            return Err(FusionFault::Weight { list, found });
+            return Err(FusionError::Weight { list, found });
         }
     }
     if weights.iter().sum::<f64>().is_finite() {
         Ok(())
     } else {
-        Err(FusionFault::WeightSum)
+        Err(FusionError::WeightSum)
     }
 }
 
-fn check_scores(rankings: &[&[i64]], scores: &[&[f64]]) -> Result<(), FusionFault> {
+fn check_scores(rankings: &[&[i64]], scores: &[&[f64]]) -> Result<(), FusionError> {
     if scores.len() != rankings.len() {
-        return Err(FusionFault::Count {
+        return Err(FusionError::Count {
             name: "scores",
             expected: rankings.len(),
             found: scores.len(),
@@ -400,14 +400,14 @@ fn check_scores(rankings: &[&[i64]], scores: &[&[f64]]) -> Result<(), FusionFaul
     }
     for (list, (ranking, values)) in rankings.iter().zip(scores).enumerate() {
         if ranking.len() != values.len() {
-            return Err(FusionFault::Length {
+            return Err(FusionError::Length {
                 list,
                 expected: ranking.len(),
                 found: values.len(),
             });
         }
         if let Some(place) = values.iter().position(|value| !value.is_finite()) {
-            return Err(FusionFault::Score { list, place });
+            return Err(FusionError::Score { list, place });
         }
     }
     Ok(())
@@ -418,23 +418,23 @@ fn check_candidates(
     keyword: &[f64],
     spread: Spread,
     vector_weight: f64,
-) -> Result<(), FusionFault> {
+) -> Result<(), FusionError> {
     if vector.len() != keyword.len() {
-        return Err(FusionFault::Candidates {
+        return Err(FusionError::Candidates {
             vector: vector.len(),
             keyword: keyword.len(),
         });
     }
     if !(spread.mean.is_finite() && spread.deviation.is_finite() && spread.deviation >= 0.0) {
-        return Err(FusionFault::Spread { found: spread });
+        return Err(FusionError::Spread { found: spread });
     }
     if !(0.0..=1.0).contains(&vector_weight) {
-        return Err(FusionFault::VectorWeight {
+        return Err(FusionError::VectorWeight {
             found: vector_weight,
         });
     }
     if let Some(place) = vector.iter().position(|score| score.is_infinite()) {
-        return Err(FusionFault::VectorScore { place });
+        return Err(FusionError::VectorScore { place });
     }
     let unusable = |&&found: &&f64| found < 0.0 || found.is_infinite();
     if let Some((place, &found)) = keyword
@@ -442,7 +442,7 @@ fn check_candidates(
         .enumerate()
         .find(|(_, found)| unusable(found))
     {
-        return Err(FusionFault::KeywordScore { place, found });
+        return Err(FusionError::KeywordScore { place, found });
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use crate::fault::{Code, Fault};
+use crate::field_error::{Code, RuleError};
 
 /// Digits of an integer: what Python reads back at its default setting (`sys.int_info.default_max_str_digits`).
 pub const MAX_DIGITS: usize = 4300;
@@ -37,14 +37,18 @@ impl Default for Limits {
 ///
 /// # Errors
 /// `too_long`, also where the value refused to be serialized.
-pub fn append(out: &mut Vec<u8>, value: &impl Serialize, max_bytes: usize) -> Result<(), Fault> {
+pub fn append(
+    out: &mut Vec<u8>,
+    value: &impl Serialize,
+    max_bytes: usize,
+) -> Result<(), RuleError> {
     let start = out.len();
     let left = max_bytes;
     let mut serializer = Serializer::with_formatter(Limited { out, left }, ExactNumbers);
     let written = value.serialize(&mut serializer);
     written.map_err(|_| {
         out.truncate(start);
-        Fault::new(Code::TooLong).limit(format!("{max_bytes} bytes"))
+        RuleError::new(Code::TooLong).limit(format!("{max_bytes} bytes"))
     })
 }
 
@@ -52,10 +56,10 @@ pub fn append(out: &mut Vec<u8>, value: &impl Serialize, max_bytes: usize) -> Re
 ///
 /// # Errors
 /// `nul`.
-pub fn string(text: &str) -> Result<&str, Fault> {
+pub fn string(text: &str) -> Result<&str, RuleError> {
     if text.contains('\0') {
         let place = text.chars().take_while(|&letter| letter != '\0').count();
-        return Err(Fault::new(Code::Nul).actual(format!("character {place} of a string")));
+        return Err(RuleError::new(Code::Nul).actual(format!("character {place} of a string")));
     }
     Ok(text)
 }

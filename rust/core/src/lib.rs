@@ -13,13 +13,13 @@ compile_error!(
 
 pub mod batch;
 pub mod chunk;
-pub mod fault;
+pub mod field_error;
 pub mod fusion;
 pub mod hashing;
 pub mod json;
 pub mod keyword;
+pub mod normalise;
 pub mod pgcopy;
 mod short_string;
 pub mod tokenizer;
-pub mod unit;
 pub mod validate;

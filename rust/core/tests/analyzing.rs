@@ -322,8 +322,8 @@ proptest! {
         }
         prop_assert_eq!(query.total, expected.len());
         expected.truncate(most);
-        let units: Vec<u64> = query.wanted.iter().map(|&(unit, _)| unit).collect();
-        prop_assert_eq!(units.iter().collect::<HashSet<_>>().len(), units.len());
+        let slots: Vec<u64> = query.wanted.iter().map(|&(slot, _)| slot).collect();
+        prop_assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len());
         let found: Vec<String> = query.wanted.into_iter().map(|(_, term)| term).collect();
         prop_assert_eq!(found, expected);
         let conditions: Vec<_> = query.phrases.iter().chain(&query.excluded).collect();

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use semlex_core::chunk::offsets::Ascending;
+use semlex_core::chunk::offsets::OffsetConverter;
 use semlex_core::chunk::tokens::{OffsetProblem, Tokens};
 use semlex_core::chunk::words::word_offsets;
 use semlex_core::chunk::{Chunks, Options, split_text};
@@ -112,7 +112,7 @@ proptest! {
 
     #[test]
     fn characters_and_bytes_translate_both_ways(text: String) {
-        let (mut bytes, mut characters) = (Ascending::new(&text), Ascending::new(&text));
+        let (mut bytes, mut characters) = (OffsetConverter::new(&text), OffsetConverter::new(&text));
         for (number, (place, _)) in text.char_indices().enumerate() {
             prop_assert_eq!(bytes.byte(number), Some(place));
             prop_assert_eq!(characters.character(place), Some(number));
@@ -135,8 +135,8 @@ proptest! {
 #[test]
 fn offsets_out_of_order_are_refused_with_their_row() {
     let problem = |pairs: &[(i64, i64)]| {
-        let fault = Tokens::from_characters("aé漢", pairs).expect_err("refused");
-        (fault.row, fault.problem)
+        let error = Tokens::from_characters("aé漢", pairs).expect_err("refused");
+        (error.row, error.problem)
     };
     assert_eq!(problem(&[(0, 1), (-1, 1)]), (1, OffsetProblem::OutsideText));
     assert_eq!(problem(&[(0, 4)]), (0, OffsetProblem::OutsideText));

@@ -279,10 +279,10 @@ proptest! {
         values[place] = bad;
         let rows = lists(vec![None, Some(values)]);
         let columns = [if half { OwnedColumn::Halfvec(rows) } else { OwnedColumn::Vector(rows) }];
-        let Err(EncodeError::Value(fault)) = batch(&columns).encode() else { panic!("a refusal") };
-        prop_assert_eq!(fault.row, Some(1));
-        prop_assert_eq!(fault.fault.code.name(), "not_finite");
-        prop_assert_eq!(fault.fault.actual, Some(format!("component {place}")));
+        let Err(EncodeError::Value(error)) = batch(&columns).encode() else { panic!("a refusal") };
+        prop_assert_eq!(error.row, Some(1));
+        prop_assert_eq!(error.rule.code.name(), "not_finite");
+        prop_assert_eq!(error.rule.actual, Some(format!("component {place}")));
     }
 }
 
@@ -365,9 +365,9 @@ fn columns_of_unequal_length_are_refused() {
         .zip(["first", "second"])
         .map(|(column, name)| (name, column.lend()))
         .collect();
-    let fault = Batch::new(named).expect_err("unequal");
+    let error = Batch::new(named).expect_err("unequal");
     assert_eq!(
-        (fault.row, fault.field.as_str(), fault.fault.code.name()),
+        (error.row, error.field.as_str(), error.rule.code.name()),
         (None, "second", "length_differs")
     );
 }
@@ -392,9 +392,9 @@ fn a_value_of_a_gibibyte_is_refused_before_anything_is_written() {
         ),
     )])
     .expect("one");
-    let fault = batch.largest_row().expect_err("too long");
-    assert_eq!((fault.row, fault.fault.code.name()), (Some(0), "too_long"));
-    assert_eq!(batch.check(), vec![fault]);
+    let error = batch.largest_row().expect_err("too long");
+    assert_eq!((error.row, error.rule.code.name()), (Some(0), "too_long"));
+    assert_eq!(batch.check(), vec![error]);
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn lengths_that_wrap_are_errors() {
             batch
                 .largest_row()
                 .expect_err("no such values")
-                .fault
+                .rule
                 .code
                 .name(),
             "length_differs"
@@ -431,7 +431,7 @@ fn a_table_has_at_most_1600_columns() {
     };
     assert_eq!(columns(1600), Ok(()));
     assert_eq!(
-        columns(1601).expect_err("too many").fault.code.name(),
+        columns(1601).expect_err("too many").rule.code.name(),
         "too_long"
     );
 }

@@ -91,7 +91,7 @@ fn check(text: &str) {
             .iter()
             .all(|(score, _)| score.is_finite() && *score > 0.0)
     );
-    assert_eq!(found.also.len(), ids.len());
+    assert_eq!(found.scores.len(), ids.len());
     let covered = snapshot.coverage(&ids).unwrap();
     assert!(
         covered

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use semlex_core::batch::{PlanFault, TokenFault, TokenPlan, common_prefix, plan_batches};
+use semlex_core::batch::{PlanError, TokenError, TokenPlan, common_prefix, plan_batches};
 use semlex_core::fusion::{
-    Completed, FusionFault, Spread, completed_fusion, linear_fusion, reciprocal_rank_fusion,
+    Completed, FusionError, Spread, completed_fusion, linear_fusion, reciprocal_rank_fusion,
 };
 
 fn ranked(totals: BTreeMap<i64, f64>) -> Vec<(i64, f64)> {
@@ -234,45 +234,45 @@ fn completed_fusion_without_one_of_its_terms() {
 }
 
 #[test]
-fn faults_name_what_is_wrong() {
+fn errors_name_what_is_wrong() {
     let ids: &[i64] = &[1, 2];
-    let fault = |weights: &[f64], k| {
+    let error = |weights: &[f64], k| {
         reciprocal_rank_fusion(&[ids], Some(weights), k, 9).expect_err("refused")
     };
     assert!(matches!(
-        fault(&[f64::NAN], 60.0),
-        FusionFault::Weight { list: 0, .. }
+        error(&[f64::NAN], 60.0),
+        FusionError::Weight { list: 0, .. }
     ));
     assert!(matches!(
-        fault(&[1.0], f64::INFINITY),
-        FusionFault::Constant { .. }
+        error(&[1.0], f64::INFINITY),
+        FusionError::Constant { .. }
     ));
     assert!(matches!(
-        fault(&[], 60.0),
-        FusionFault::Count { found: 0, .. }
+        error(&[], 60.0),
+        FusionError::Count { found: 0, .. }
     ));
     let scores: &[f64] = &[0.5, f64::NAN];
     let refused = linear_fusion(&[ids], &[scores], None, 9).expect_err("refused");
-    assert_eq!(refused, FusionFault::Score { list: 0, place: 1 });
+    assert_eq!(refused, FusionError::Score { list: 0, place: 1 });
     let refused = |vector: &[f64], keyword: &[f64], mean, deviation, weight| {
         completed_fusion(vector, keyword, Spread { mean, deviation }, weight).expect_err("refused")
     };
     let inf = f64::INFINITY;
     assert_eq!(
         refused(&[1.0], &[], 0.0, 1.0, 0.5),
-        FusionFault::Candidates {
+        FusionError::Candidates {
             vector: 1,
             keyword: 0
         }
     );
     assert_eq!(
         refused(&[f64::NAN, -inf], &[1.0, 1.0], 0.0, 1.0, 0.5),
-        FusionFault::VectorScore { place: 1 }
+        FusionError::VectorScore { place: 1 }
     );
     for found in [-1.0, inf] {
         assert_eq!(
             refused(&[1.0], &[found], 0.0, 1.0, 0.5),
-            FusionFault::KeywordScore { place: 0, found }
+            FusionError::KeywordScore { place: 0, found }
         );
     }
     for (mean, deviation) in [
@@ -284,26 +284,26 @@ fn faults_name_what_is_wrong() {
     ] {
         assert!(matches!(
             refused(&[], &[], mean, deviation, 0.5),
-            FusionFault::Spread { .. }
+            FusionError::Spread { .. }
         ));
     }
     for weight in [-0.1, 1.1, f64::NAN] {
         assert!(matches!(
             refused(&[], &[], 0.0, 1.0, weight),
-            FusionFault::VectorWeight { .. }
+            FusionError::VectorWeight { .. }
         ));
     }
     assert_eq!(
         plan_batches(&[1, -1], 9, 9, true),
-        Err(PlanFault::NegativeLength { row: 1, length: -1 })
+        Err(PlanError::NegativeLength { row: 1, length: -1 })
     );
     assert_eq!(
         plan_batches(&[i64::MAX, 1], 9, 9, true),
-        Err(PlanFault::TooManyTokens)
+        Err(PlanError::TooManyTokens)
     );
     assert_eq!(
         TokenPlan::new(vec![1, 2], &[0, 1, 2], 9, 9, false, 1),
-        Err(TokenFault::TooShort {
+        Err(TokenError::TooShort {
             row: 0,
             length: 1,
             skip: 1
@@ -311,7 +311,7 @@ fn faults_name_what_is_wrong() {
     );
     assert_eq!(
         common_prefix(&[1], &[0, 9]),
-        Err(TokenFault::End {
+        Err(TokenError::End {
             expected: 1,
             found: 9
         })

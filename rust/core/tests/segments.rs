@@ -52,8 +52,8 @@ fn twin(chunks: &[Chunk], queries: &[LanguageQuery], parameters: Parameters) -> 
         |chunk: &Chunk, term: &str| chunk.terms.iter().filter(|other| *other == term).count();
     let mut frequencies = BTreeMap::<u64, usize>::new();
     for chunk in chunks {
-        for (unit, term) in &query(chunk).wanted {
-            *frequencies.entry(*unit).or_default() += usize::from(count(chunk, term) > 0);
+        for (slot, term) in &query(chunk).wanted {
+            *frequencies.entry(*slot).or_default() += usize::from(count(chunk, term) > 0);
         }
     }
     let mut scores = BTreeMap::new();
@@ -68,9 +68,9 @@ fn twin(chunks: &[Chunk], queries: &[LanguageQuery], parameters: Parameters) -> 
             continue;
         }
         let mut score = 0.0;
-        for (unit, term) in &query.wanted {
+        for (slot, term) in &query.wanted {
             let frequency = count(chunk, term) as f64;
-            let of = frequencies[unit] as f64;
+            let of = frequencies[slot] as f64;
             let idf = (1.0 + (chunks.len() as f64 - of + 0.5) / (of + 0.5)).ln();
             let Parameters { k1, b } = parameters;
             let norm = k1 * (1.0 - b + b * chunk.terms.len() as f64 / average);
@@ -93,7 +93,7 @@ fn check(
     scores: &BTreeMap<i64, f64>,
     k: usize,
     allowed: Option<&[i64]>,
-    also: &[i64],
+    score_ids: &[i64],
 ) {
     let may = |id: &i64| allowed.is_none_or(|allowed| allowed.contains(id));
     let mut expected: Vec<_> = scores
@@ -133,7 +133,7 @@ fn check(
             .count();
         assert!(ties < k);
     }
-    for (id, score) in also.iter().zip(&found.also) {
+    for (id, score) in score_ids.iter().zip(&found.scores) {
         match scores.get(id) {
             Some(expected) => assert!(close(*score, *expected), "{id}: {score} {expected}"),
             None => assert!(score.is_nan(), "{id}: {score}"),
@@ -147,14 +147,14 @@ fn check_coverage(covered: &[f64], chunks: &[Chunk], queries: &[LanguageQuery], 
         let mut queries = queries.iter();
         queries.find(|query| query.language == LANGUAGES[language])
     };
-    let holds = |chunk: &Chunk, unit: u64| {
+    let holds = |chunk: &Chunk, slot: u64| {
         let wanted = &of(chunk.language).unwrap().wanted;
         wanted
             .iter()
-            .any(|(own, term)| *own == unit && chunk.terms.contains(term))
+            .any(|(own, term)| *own == slot && chunk.terms.contains(term))
     };
-    let idf = |unit: u64| {
-        let frequency = chunks.iter().filter(|chunk| holds(chunk, unit)).count() as f64;
+    let idf = |slot: u64| {
+        let frequency = chunks.iter().filter(|chunk| holds(chunk, slot)).count() as f64;
         (1.0 + (chunks.len() as f64 - frequency + 0.5) / (frequency + 0.5)).ln()
     };
     for (id, share) in asked.iter().zip(covered) {
@@ -165,16 +165,16 @@ fn check_coverage(covered: &[f64], chunks: &[Chunk], queries: &[LanguageQuery], 
             assert!(share.is_nan());
             continue;
         };
-        let units = wanted.iter().map(|(unit, _)| *unit);
-        let held: f64 = units
+        let slots = wanted.iter().map(|(slot, _)| *slot);
+        let held: f64 = slots
             .clone()
-            .filter(|unit| holds(chunk, *unit))
+            .filter(|slot| holds(chunk, *slot))
             .map(idf)
             .sum();
-        let total: f64 = units.clone().map(idf).sum();
+        let total: f64 = slots.clone().map(idf).sum();
         assert!(close(*share, held / total), "{share} {held} {total}");
         assert!((0.0..=1.0).contains(share) && share.is_sign_positive());
-        assert_eq!(*share == 1.0, units.clone().all(|unit| holds(chunk, unit)));
+        assert_eq!(*share == 1.0, slots.clone().all(|slot| holds(chunk, slot)));
     }
 }
 
@@ -223,7 +223,7 @@ fn queries() -> impl Strategy<Value = Vec<LanguageQuery>> {
                 wanted: terms
                     .into_iter()
                     .enumerate()
-                    .map(|(unit, term)| (unit as u64 * 3, term))
+                    .map(|(slot, term)| (slot as u64 * 3, term))
                     .collect(),
                 phrases,
                 excluded,
@@ -300,15 +300,15 @@ proptest! {
             let living: Vec<_> = chunks.iter().filter(|chunk| !dead.contains(&chunk.id)).cloned().collect();
             let tables = tables(&chunks, segments, &dead, round * 1_000);
             let scores = twin(&living, &queries, parameters);
-            let also: Vec<_> = chunks.iter().rev().map(|chunk| chunk.id).chain([7_000, i64::MIN, i64::MAX]).collect();
-            let found = tables.search(&cache, &queries, k, parameters, None, &also);
-            check(&found, &scores, k, None, &also);
+            let score_ids: Vec<_> = chunks.iter().rev().map(|chunk| chunk.id).chain([7_000, i64::MIN, i64::MAX]).collect();
+            let found = tables.search(&cache, &queries, k, parameters, None, &score_ids);
+            check(&found, &scores, k, None, &score_ids);
             let plan = cache.plan(&queries).unwrap();
-            let covered = tables.snapshot(&cache, &plan).unwrap().coverage(&also).unwrap();
-            check_coverage(&covered, &living, &queries, &also);
-            let allowed: Vec<_> = also.iter().copied().step_by(2).collect();
-            let found = tables.search(&cache, &queries, k, parameters, Some(&allowed), &also);
-            check(&found, &scores, k, Some(&allowed), &also);
+            let covered = tables.snapshot(&cache, &plan).unwrap().coverage(&score_ids).unwrap();
+            check_coverage(&covered, &living, &queries, &score_ids);
+            let allowed: Vec<_> = score_ids.iter().copied().step_by(2).collect();
+            let found = tables.search(&cache, &queries, k, parameters, Some(&allowed), &score_ids);
+            check(&found, &scores, k, Some(&allowed), &score_ids);
             prop_assert!(cache.counters().bytes <= limit);
         }
     }
@@ -481,14 +481,14 @@ fn long_lists_are_pruned_without_loss() {
         ];
         let parameters = Parameters { k1: 1.2, b: 0.75 };
         let scores = twin(&living, &queries, parameters);
-        let also: Vec<_> = chunks.iter().step_by(50).map(|chunk| chunk.id).collect();
+        let score_ids: Vec<_> = chunks.iter().step_by(50).map(|chunk| chunk.id).collect();
         for k in [1, 3, 10, 100, 20_000] {
             check(
-                &tables.search(&cache, &queries, k, parameters, None, &also),
+                &tables.search(&cache, &queries, k, parameters, None, &score_ids),
                 &scores,
                 k,
                 None,
-                &also,
+                &score_ids,
             );
         }
         for few in [2_000, 20] {
@@ -632,7 +632,7 @@ fn all_that_tie_come_along_up_to_a_thousand() {
 struct Words;
 
 impl TermSource for Words {
-    fn places(&self, text: &str, mut token: impl FnMut(usize, usize)) {
+    fn offsets(&self, text: &str, mut token: impl FnMut(usize, usize)) {
         let mut start = 0;
         for word in text.split(' ') {
             if !word.is_empty() {
@@ -676,8 +676,8 @@ proptest! {
 struct Others;
 
 impl TermSource for Others {
-    fn places(&self, text: &str, token: impl FnMut(usize, usize)) {
-        Words.places(text, token);
+    fn offsets(&self, text: &str, token: impl FnMut(usize, usize)) {
+        Words.offsets(text, token);
     }
 
     fn terms(&self, token: &str, mut term: impl FnMut(&str)) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use semlex_core::tokenizer::{PATTERN, ReadFault, Tokenizer};
+use semlex_core::tokenizer::{PATTERN, ReadError, Tokenizer};
 use serde_json::{Value, json};
 
 /// A byte as `tokenizer.json` spells it.
@@ -143,15 +143,15 @@ proptest! {
     }
 
     #[test]
-    fn places_ascend_and_cover_the_text(learnt in learnt("aé 漢".as_bytes()), text in any::<String>()) {
+    fn offsets_ascend_and_cover_the_text(learnt in learnt("aé 漢".as_bytes()), text in any::<String>()) {
         let tokenizer = tokenizer(&learnt);
-        let places = tokenizer.places(&text, false);
-        prop_assert_eq!(places.len() as i64, tokenizer.count([&*text].into_iter(), false)[0]);
-        prop_assert!(places.iter().all(|&(start, end)| 0 <= start && start < end));
-        prop_assert!(places.is_sorted_by(|left, right| left.0 <= right.0 && left.1 <= right.1));
-        prop_assert!(places.last().is_none_or(|last| last.1 <= text.chars().count() as i64));
+        let offsets = tokenizer.offsets(&text, false);
+        prop_assert_eq!(offsets.len() as i64, tokenizer.count([&*text].into_iter(), false)[0]);
+        prop_assert!(offsets.iter().all(|&(start, end)| 0 <= start && start < end));
+        prop_assert!(offsets.is_sorted_by(|left, right| left.0 <= right.0 && left.1 <= right.1));
+        prop_assert!(offsets.last().is_none_or(|last| last.1 <= text.chars().count() as i64));
         if text.is_ascii() {
-            prop_assert!(places.windows(2).all(|pair| pair[0].1 == pair[1].0));
+            prop_assert!(offsets.windows(2).all(|pair| pair[0].1 == pair[1].0));
         }
     }
 
@@ -171,17 +171,17 @@ proptest! {
 }
 
 #[test]
-fn faults_say_what_is_wrong() {
+fn errors_say_what_is_wrong() {
     assert!(matches!(
         Tokenizer::read(b"{"),
-        Err(ReadFault::Malformed(_))
+        Err(ReadError::Malformed(_))
     ));
     let mut other = file(&Learnt {
         pairs: vec![],
         tokens: (0..=255).map(|byte| vec![byte]).collect(),
     });
     other["normalizer"] = json!({"type": "Lowercase"});
-    let fault = Tokenizer::read(other.to_string().as_bytes()).err();
-    let fault = fault.expect("refused").to_string();
-    assert_eq!(fault, "unsupported: normalizer Lowercase");
+    let error = Tokenizer::read(other.to_string().as_bytes()).err();
+    let error = error.expect("refused").to_string();
+    assert_eq!(error, "unsupported: normalizer Lowercase");
 }

@@ -6,7 +6,7 @@ use numpy::PyArray1;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use semlex_core::keyword::analyzer::{self, AnalyzerFault, QueryTerms, parse_query};
+use semlex_core::keyword::analyzer::{self, AnalyzerError, QueryTerms, parse_query};
 
 use crate::arguments::at_least;
 use crate::errors::detached;
@@ -30,7 +30,7 @@ pub(crate) struct Query {
 /// The canonical name of a language; see the stub.
 #[pyfunction]
 pub(crate) fn language_named(name: &str) -> PyResult<&'static str> {
-    analyzer::language_named(name).map_err(|fault| PyValueError::new_err(fault.to_string()))
+    analyzer::language_named(name).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 #[pymethods]
@@ -39,9 +39,9 @@ impl Analyzer {
     #[pyo3(signature = (language, stop_words = true))]
     fn new(py: Python<'_>, language: &str, stop_words: bool) -> PyResult<Self> {
         let made = detached(py, || analyzer::Analyzer::new(language, stop_words))?;
-        let inner = made.map_err(|fault| match fault {
-            AnalyzerFault::Language(_) => PyValueError::new_err(fault.to_string()),
-            AnalyzerFault::Tables => PyRuntimeError::new_err(fault.to_string()),
+        let inner = made.map_err(|error| match error {
+            AnalyzerError::Language(_) => PyValueError::new_err(error.to_string()),
+            AnalyzerError::Tables => PyRuntimeError::new_err(error.to_string()),
         })?;
         Ok(Self {
             inner,
@@ -128,7 +128,7 @@ impl Analyzer {
 
 #[pymethods]
 impl Query {
-    /// (unit, term) of each wanted term.
+    /// (slot, term) of each wanted term.
     #[getter]
     fn wanted(&self) -> Vec<(u64, String)> {
         self.terms.wanted.clone()

@@ -5,7 +5,7 @@ use numpy::{
     PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods,
 };
 use pyo3::prelude::*;
-use semlex_core::fault::{Code, Fault};
+use semlex_core::field_error::{Code, RuleError};
 use semlex_core::pgcopy::{Cells, Column, Lists, Rows, Scalar, ScalarColumn, Type};
 
 use crate::objects::wrong_type;
@@ -35,7 +35,7 @@ pub(crate) enum Borrowed<'py> {
 
 impl ArraySource {
     /// Looks at dtype, shape and layout, and keeps the array.
-    pub(crate) fn take(kind: Type, array: &Bound<'_, PyUntypedArray>) -> Result<Self, Fault> {
+    pub(crate) fn take(kind: Type, array: &Bound<'_, PyUntypedArray>) -> Result<Self, RuleError> {
         let (dtype, shape) = match kind {
             Type::Scalar(Scalar::Int2 | Scalar::Int4 | Scalar::Int8 | Scalar::Timestamptz) => {
                 ("int64", "(n,)")
@@ -50,7 +50,7 @@ impl ArraySource {
         };
         let wanted = || format!("{dtype} {shape}");
         let wrong_dtype = || {
-            Fault::new(Code::WrongDtype)
+            RuleError::new(Code::WrongDtype)
                 .limit(wanted())
                 .actual(described(array))
         };
@@ -63,7 +63,7 @@ impl ArraySource {
         let dimensions = if shape == "(n,)" { 1 } else { 2 };
         let width = array.shape().get(1).copied().unwrap_or(1);
         if array.ndim() != dimensions || (shape == "(n, 16)" && width != 16) {
-            return Err(Fault::new(Code::WrongShape)
+            return Err(RuleError::new(Code::WrongShape)
                 .limit(wanted())
                 .actual(described(array)));
         }
@@ -84,7 +84,7 @@ impl ArraySource {
     }
 
     /// Holds the array for reading.
-    pub(crate) fn borrow<'py>(&self, py: Python<'py>) -> Result<Borrowed<'py>, Fault> {
+    pub(crate) fn borrow<'py>(&self, py: Python<'py>) -> Result<Borrowed<'py>, RuleError> {
         Ok(match &self.handle {
             Handle::Int64(array) => Borrowed::Int64(held(array.bind(py))?),
             Handle::Float32(array) => Borrowed::Float32(held(array.bind(py))?),
@@ -94,7 +94,7 @@ impl ArraySource {
     }
 
     /// The array as the encoder reads it. Looks at the shape again: arrays can be reshaped in place.
-    pub(crate) fn column<'a>(&self, borrowed: &'a Borrowed<'_>) -> Result<Column<'a>, Fault> {
+    pub(crate) fn column<'a>(&self, borrowed: &'a Borrowed<'_>) -> Result<Column<'a>, RuleError> {
         let rows = Rows::Dense {
             width: self.width,
             count: self.rows,
@@ -141,15 +141,15 @@ impl ArraySource {
     fn slice<'a, T: Element>(
         &self,
         array: &'a PyReadonlyArrayDyn<'_, T>,
-    ) -> Result<&'a [T], Fault> {
+    ) -> Result<&'a [T], RuleError> {
         let found = array.shape();
         if found.first() != Some(&self.rows) || found.get(1).copied().unwrap_or(1) != self.width {
             let wanted = format!("({}, {})", self.rows, self.width);
-            return Err(Fault::new(Code::WrongShape)
+            return Err(RuleError::new(Code::WrongShape)
                 .limit(wanted)
                 .actual(format!("{found:?}, changed since")));
         }
-        let layout = |_| Fault::new(Code::WrongLayout).actual(described(array.as_untyped()));
+        let layout = |_| RuleError::new(Code::WrongLayout).actual(described(array.as_untyped()));
         if !array.is_c_contiguous() || !array.is_aligned() {
             return Err(layout(()));
         }
@@ -186,17 +186,17 @@ fn bytes(array: &Bound<'_, PyUntypedArray>, dtype: &str) -> Option<Py<PyArrayDyn
 
 fn held<'py, T: Element>(
     array: &Bound<'py, PyArrayDyn<T>>,
-) -> Result<PyReadonlyArrayDyn<'py, T>, Fault> {
+) -> Result<PyReadonlyArrayDyn<'py, T>, RuleError> {
     array
         .try_readonly()
-        .map_err(|_| Fault::new(Code::WrongLayout).actual("memory that is being written to"))
+        .map_err(|_| RuleError::new(Code::WrongLayout).actual("memory that is being written to"))
 }
 
 /// A one-dimensional array out of a list.
 pub(crate) fn one_dimensional<'py, T: Element>(
     value: &Bound<'py, PyAny>,
     wanted: &'static str,
-) -> Result<PyReadonlyArray1<'py, T>, Fault> {
+) -> Result<PyReadonlyArray1<'py, T>, RuleError> {
     let array = value
         .cast::<PyUntypedArray>()
         .map_err(|_| wrong_type(value, wanted))?;
@@ -206,11 +206,11 @@ pub(crate) fn one_dimensional<'py, T: Element>(
         } else {
             Code::WrongDtype
         };
-        return Err(Fault::new(code).limit(wanted).actual(described(array)));
+        return Err(RuleError::new(code).limit(wanted).actual(described(array)));
     };
     typed
         .try_readonly()
-        .map_err(|_| Fault::new(Code::WrongLayout).actual("memory that is being written to"))
+        .map_err(|_| RuleError::new(Code::WrongLayout).actual("memory that is being written to"))
 }
 
 /// dtype and shape, for messages.

@@ -44,7 +44,7 @@ pub(crate) fn plan_batches(
     let plan = detached(py, || {
         batch::plan_batches(&lengths, token_budget, max_rows, padded)
     })?
-    .map_err(|fault| PyValueError::new_err(fault.to_string()))?;
+    .map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(BatchPlan {
         order: PyArray1::from_vec(py, plan.order).unbind(),
         boundaries: PyArray1::from_vec(py, plan.boundaries).unbind(),
@@ -81,7 +81,7 @@ impl TokenPlan {
         let inner = detached(py, || {
             batch::TokenPlan::new(ids, &offsets, token_budget, max_rows, padded, skip)
         })?
-        .map_err(|fault| PyValueError::new_err(fault.to_string()))?;
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self { inner })
     }
 
@@ -156,5 +156,5 @@ pub(crate) fn common_prefix(
     let ids = vector::<i64>(&|| "ids".to_owned(), ids)?;
     let offsets = vector::<i64>(&|| "offsets".to_owned(), offsets)?;
     detached(py, || batch::common_prefix(&ids, &offsets))?
-        .map_err(|fault| PyValueError::new_err(fault.to_string()))
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }

@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
-use semlex_core::fault::{Code, Fault};
+use semlex_core::field_error::{Code, RuleError};
 use semlex_core::pgcopy::{OwnedCells, OwnedColumn, OwnedScalar};
 
 use crate::arrays::one_dimensional;
@@ -14,7 +14,7 @@ use crate::objects::{snapshot, utf8, wrong_type};
 const EXACT_INTEGER: i64 = 1 << 53;
 
 /// Appends a value that is not None.
-pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result<(), Fault> {
+pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result<(), RuleError> {
     match column {
         OwnedColumn::Scalar(scalar) => push_scalar(scalar, value)?,
         OwnedColumn::Array(elements, rows) => {
@@ -24,7 +24,7 @@ pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result
                 if item.is_none() {
                     elements.push_null();
                 } else {
-                    push_scalar(elements, &item).map_err(|fault| fault.in_element(place))?;
+                    push_scalar(elements, &item).map_err(|error| error.in_element(place))?;
                 }
             }
             rows.push(Some(start..elements.count()));
@@ -41,7 +41,7 @@ pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result
             lists.push(Some(
                 array
                     .as_slice()
-                    .map_err(|_| Fault::new(Code::WrongLayout))?,
+                    .map_err(|_| RuleError::new(Code::WrongLayout))?,
             ));
         }
         OwnedColumn::Bit(lists) => {
@@ -53,7 +53,7 @@ pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result
                 .chars()
                 .position(|letter| letter != '0' && letter != '1')
             {
-                return Err(Fault::new(Code::NotBinary).actual(format!("bit {place}")));
+                return Err(RuleError::new(Code::NotBinary).actual(format!("bit {place}")));
             }
             let bits: Vec<u8> = text.bytes().map(|byte| byte & 1).collect();
             lists.push(Some(&bits));
@@ -63,7 +63,7 @@ pub(crate) fn push(column: &mut OwnedColumn, value: &Bound<'_, PyAny>) -> Result
     Ok(())
 }
 
-fn push_scalar(scalar: &mut OwnedScalar, value: &Bound<'_, PyAny>) -> Result<(), Fault> {
+fn push_scalar(scalar: &mut OwnedScalar, value: &Bound<'_, PyAny>) -> Result<(), RuleError> {
     match scalar {
         OwnedScalar::Int2(cells) => push_integer(cells, value, "-32768 to 32767"),
         OwnedScalar::Int4(cells) => push_integer(cells, value, "-2147483648 to 2147483647"),
@@ -74,7 +74,7 @@ fn push_scalar(scalar: &mut OwnedScalar, value: &Bound<'_, PyAny>) -> Result<(),
             let double = float(value)?;
             let single = narrowed(double);
             if double.is_finite() && !single.is_finite() {
-                return Err(Fault::new(Code::OutOfRange).limit("-3.4028235e38 to 3.4028235e38"));
+                return Err(RuleError::new(Code::OutOfRange).limit("-3.4028235e38 to 3.4028235e38"));
             }
             cells.push(Some(single));
             Ok(())
@@ -111,21 +111,21 @@ fn push_integer(
     cells: &mut OwnedCells<i64>,
     value: &Bound<'_, PyAny>,
     limit: &'static str,
-) -> Result<(), Fault> {
+) -> Result<(), RuleError> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(value, "int"));
     }
     match value.extract::<i64>() {
         Ok(integer) => cells.push(Some(integer)),
         Err(_) if value.is_instance_of::<PyInt>() => {
-            return Err(Fault::new(Code::OutOfRange).limit(limit));
+            return Err(RuleError::new(Code::OutOfRange).limit(limit));
         }
         Err(_) => return Err(wrong_type(value, "int")),
     }
     Ok(())
 }
 
-fn float(value: &Bound<'_, PyAny>) -> Result<f64, Fault> {
+fn float(value: &Bound<'_, PyAny>) -> Result<f64, RuleError> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(value, "float"));
     }
@@ -135,7 +135,7 @@ fn float(value: &Bound<'_, PyAny>) -> Result<f64, Fault> {
             let exact =
                 integer.is_ok_and(|integer| (-EXACT_INTEGER..=EXACT_INTEGER).contains(&integer));
             if !exact {
-                return Err(Fault::new(Code::OutOfRange)
+                return Err(RuleError::new(Code::OutOfRange)
                     .limit("-2**53 to 2**53 for an int in a float field"));
             }
         } else if !value.hasattr(intern!(value.py(), "dtype")).unwrap_or(false) {
@@ -153,12 +153,12 @@ fn narrowed(value: f64) -> f32 {
     value as f32
 }
 
-fn uuid(value: &Bound<'_, PyAny>) -> Result<[u8; 16], Fault> {
+fn uuid(value: &Bound<'_, PyAny>) -> Result<[u8; 16], RuleError> {
     static UUID: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let wrong = || wrong_type(value, "uuid.UUID or 16 bytes");
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return bytes.as_bytes().try_into().map_err(|_| {
-            Fault::new(Code::WrongType)
+            RuleError::new(Code::WrongType)
                 .limit("16 bytes")
                 .actual(format!("{} bytes", bytes.as_bytes().len()))
         });
@@ -176,7 +176,7 @@ fn uuid(value: &Bound<'_, PyAny>) -> Result<[u8; 16], Fault> {
 }
 
 /// Microseconds since 1970-01-01 UTC of an aware datetime. The subtraction is Python's own, which knows zones and folds.
-pub(crate) fn microseconds(value: &Bound<'_, PyAny>) -> Result<i64, Fault> {
+pub(crate) fn microseconds(value: &Bound<'_, PyAny>) -> Result<i64, RuleError> {
     static DATETIME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static EPOCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
@@ -191,14 +191,14 @@ pub(crate) fn microseconds(value: &Bound<'_, PyAny>) -> Result<i64, Fault> {
         .call_method0(intern!(py, "utcoffset"))
         .map_err(|_| wrong())?;
     if zone.is_none() {
-        return Err(Fault::new(Code::NaiveTimestamp));
+        return Err(RuleError::new(Code::NaiveTimestamp));
     }
     let epoch = EPOCH
         .get_or_try_init(py, || epoch(py))
         .map_err(|_| wrong())?;
     let since = value
         .sub(epoch)
-        .map_err(|_| Fault::new(Code::OutOfRange).limit("years 0001 to 9999"))?;
+        .map_err(|_| RuleError::new(Code::OutOfRange).limit("years 0001 to 9999"))?;
     let part = |name| {
         since
             .getattr(name)

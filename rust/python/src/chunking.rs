@@ -4,7 +4,7 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::{PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
-use semlex_core::chunk::offsets::Ascending;
+use semlex_core::chunk::offsets::OffsetConverter;
 use semlex_core::chunk::tokens::Tokens;
 use semlex_core::chunk::{self, Options};
 
@@ -106,7 +106,7 @@ pub(crate) fn word_offsets<'py>(
 
 fn cut(text: &str, offsets: &[(i64, i64)], options: &Options) -> PyResult<Columns> {
     let tokens = Tokens::from_characters(text, offsets)
-        .map_err(|fault| PyValueError::new_err(format!("token_offsets: {fault}")))?;
+        .map_err(|error| PyValueError::new_err(format!("token_offsets: {error}")))?;
     let found = chunk::split_text(text, &tokens, options);
     let count = found.chunks.len();
     let mut columns = Columns {
@@ -119,8 +119,8 @@ fn cut(text: &str, offsets: &[(i64, i64)], options: &Options) -> PyResult<Column
         titles: found.titles,
         title: found.title,
     };
-    let (mut starts, mut ends) = (Ascending::new(text), Ascending::new(text));
-    let character = |cursor: &mut Ascending<'_>, byte: usize| {
+    let (mut starts, mut ends) = (OffsetConverter::new(text), OffsetConverter::new(text));
+    let character = |cursor: &mut OffsetConverter<'_>, byte: usize| {
         let found = cursor.character(byte);
         found.map_or_else(|| Err(out_of_order()), integer)
     };

@@ -3,7 +3,7 @@
 use numpy::PyUntypedArray;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
-use semlex_core::fault::{Code, Fault, FieldFault};
+use semlex_core::field_error::{Code, FieldError, RuleError};
 use semlex_core::json::Limits;
 use semlex_core::pgcopy::{
     Column, MAX_SPARSE_DIMENSIONS, OwnedColumn, OwnedLists, OwnedSparse, Type,
@@ -23,24 +23,24 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Converts `data`; refusals of single rows go to `faults` and leave NULL in their place.
+    /// Converts `data`; refusals of single rows go to `errors` and leave NULL in their place.
     pub(crate) fn take(
         kind: Type,
         name: &str,
         data: &Bound<'_, PyAny>,
-        faults: &mut Vec<FieldFault>,
+        errors: &mut Vec<FieldError>,
     ) -> Option<Self> {
         let taken = match data.cast::<PyUntypedArray>() {
             Ok(array) => ArraySource::take(kind, array).map(Self::Array),
-            Err(_) if kind == Type::Sparsevec => sparse(name, data, faults).map(Self::Owned),
+            Err(_) if kind == Type::Sparsevec => sparse(name, data, errors).map(Self::Owned),
             Err(_) => match snapshot(data) {
                 None => Err(wrong_type(data, expected(kind))),
-                Some(rows) if kind == Type::Jsonb => Ok(Self::Owned(jsonb(name, &rows, faults))),
-                Some(rows) => Ok(Self::Owned(listed(kind, name, &rows, faults))),
+                Some(rows) if kind == Type::Jsonb => Ok(Self::Owned(jsonb(name, &rows, errors))),
+                Some(rows) => Ok(Self::Owned(listed(kind, name, &rows, errors))),
             },
         };
         taken
-            .map_err(|fault| faults.push(fault.at(None, name)))
+            .map_err(|error| errors.push(error.at(None, name)))
             .ok()
     }
 
@@ -53,7 +53,7 @@ impl Source {
     }
 
     /// Holds an array for reading; nothing to hold for what is owned.
-    pub(crate) fn borrow<'py>(&self, py: Python<'py>) -> Result<Option<Borrowed<'py>>, Fault> {
+    pub(crate) fn borrow<'py>(&self, py: Python<'py>) -> Result<Option<Borrowed<'py>>, RuleError> {
         match self {
             Self::Owned(_) => Ok(None),
             Self::Array(array) => array.borrow(py).map(Some),
@@ -64,11 +64,11 @@ impl Source {
     pub(crate) fn column<'a>(
         &'a self,
         borrowed: Option<&'a Borrowed<'_>>,
-    ) -> Result<Column<'a>, Fault> {
+    ) -> Result<Column<'a>, RuleError> {
         match (self, borrowed) {
             (Self::Owned(column), _) => Ok(column.lend()),
             (Self::Array(array), Some(borrowed)) => array.column(borrowed),
-            (Self::Array(_), None) => Err(Fault::new(Code::WrongLayout)),
+            (Self::Array(_), None) => Err(RuleError::new(Code::WrongLayout)),
         }
     }
 }
@@ -87,29 +87,29 @@ fn listed(
     kind: Type,
     name: &str,
     rows: &Bound<'_, PyTuple>,
-    faults: &mut Vec<FieldFault>,
+    errors: &mut Vec<FieldError>,
 ) -> OwnedColumn {
     let mut column = OwnedColumn::new(kind);
     for (row, value) in rows.iter().enumerate() {
         if value.is_none() {
             column.push_null();
-        } else if let Err(fault) = push(&mut column, &value) {
-            faults.push(fault.at(Some(row), name));
+        } else if let Err(error) = push(&mut column, &value) {
+            errors.push(error.at(Some(row), name));
             column.push_null();
         }
     }
     column
 }
 
-fn jsonb(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) -> OwnedColumn {
+fn jsonb(name: &str, rows: &Bound<'_, PyTuple>, errors: &mut Vec<FieldError>) -> OwnedColumn {
     let mut values = Vec::new();
     let mut ranges = Vec::with_capacity(rows.len());
     for (row, value) in rows.iter().enumerate() {
         let start = values.len();
         if value.is_none() {
             ranges.push(None);
-        } else if let Err(fault) = append_json(&mut values, &value, Limits::default()) {
-            faults.push(fault.at(Some(row), name));
+        } else if let Err(error) = append_json(&mut values, &value, Limits::default()) {
+            errors.push(error.at(Some(row), name));
             ranges.push(None);
         } else {
             ranges.push(Some(start..values.len()));
@@ -125,8 +125,8 @@ fn jsonb(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) ->
 fn sparse(
     name: &str,
     data: &Bound<'_, PyAny>,
-    faults: &mut Vec<FieldFault>,
-) -> Result<OwnedColumn, Fault> {
+    errors: &mut Vec<FieldError>,
+) -> Result<OwnedColumn, RuleError> {
     let wanted = "(dimensions, list of (indices, values) or None)";
     let pair = data
         .cast::<PyTuple>()
@@ -143,9 +143,10 @@ fn sparse(
     });
     let Some(dimension) = dimension else {
         let integer = dimensions.is_instance_of::<PyInt>();
-        let fault = Fault::new(Code::WrongDimension).limit(format!("1 to {MAX_SPARSE_DIMENSIONS}"));
+        let error =
+            RuleError::new(Code::WrongDimension).limit(format!("1 to {MAX_SPARSE_DIMENSIONS}"));
         return Err(if integer {
-            fault
+            error
         } else {
             wrong_type(&dimensions, "int")
         });
@@ -155,8 +156,8 @@ fn sparse(
     for (row, value) in rows.iter().enumerate() {
         if value.is_none() {
             column.push(None);
-        } else if let Err(fault) = push_sparse(&mut column, dimension, &value) {
-            faults.push(fault.at(Some(row), name));
+        } else if let Err(error) = push_sparse(&mut column, dimension, &value) {
+            errors.push(error.at(Some(row), name));
             column.push(None);
         }
     }
@@ -167,14 +168,14 @@ fn push_sparse(
     column: &mut OwnedSparse,
     dimension: i32,
     value: &Bound<'_, PyAny>,
-) -> Result<(), Fault> {
+) -> Result<(), RuleError> {
     let wrong = || wrong_type(value, "(indices, values)");
     let pair = snapshot(value)
         .filter(|pair| pair.len() == 2)
         .ok_or_else(wrong)?;
     let indices = one_dimensional::<i32>(&pair.get_item(0).map_err(|_| wrong())?, "int32 (m,)")?;
     let values = one_dimensional::<f32>(&pair.get_item(1).map_err(|_| wrong())?, "float32 (m,)")?;
-    let layout = |_| Fault::new(Code::WrongLayout);
+    let layout = |_| RuleError::new(Code::WrongLayout);
     let (indices, values) = (
         indices.as_slice().map_err(layout)?,
         values.as_slice().map_err(layout)?,

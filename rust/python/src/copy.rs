@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyList, PyTuple};
-use semlex_core::fault::{Code, Fault, FieldFault, sort_by_row};
+use semlex_core::field_error::{Code, FieldError, RuleError, sort_by_row};
 use semlex_core::pgcopy::{Batch, EncodeError, Malformed, Type, decode};
 
 use crate::arrays::described;
@@ -76,12 +76,12 @@ impl CopyEncoder {
             .as_slice_mut()
             .map_err(|_| PyValueError::new_err("buffer: expected a contiguous array"))?;
         let encoded = self.with_batch(py, |batch| batch.encode_into(bytes, position))?;
-        match encoded.map_err(|faults| self.refused(py, faults))? {
+        match encoded.map_err(|errors| self.refused(py, errors))? {
             Ok((next, written)) => {
                 self.next.store(next, Ordering::Release);
                 Ok((next, written))
             }
-            Err(EncodeError::Value(fault)) => Err(self.refused(py, vec![fault])),
+            Err(EncodeError::Value(error)) => Err(self.refused(py, vec![error])),
             Err(EncodeError::BufferTooSmall { needed, available }) => {
                 Err(PyValueError::new_err(format!(
                     "buffer: the next row needs {needed} bytes, the buffer has {available}; largest_row is always enough"
@@ -109,11 +109,11 @@ impl CopyEncoder {
         columns: Vec<(String, String, Bound<'_, PyAny>)>,
         ids: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let ids = ids.and_then(|ids| match snapshot(&ids) {
             Some(ids) => Some(ids),
             None => {
-                faults.push(wrong_type(&ids, "list").at(None, "ids"));
+                errors.push(wrong_type(&ids, "list").at(None, "ids"));
                 None
             }
         });
@@ -121,13 +121,13 @@ impl CopyEncoder {
         let mut taken = Vec::with_capacity(columns.len());
         for (name, kind, data) in columns {
             match Type::parse(&kind) {
-                None => faults.push(
-                    Fault::new(Code::UnknownType)
+                None => errors.push(
+                    RuleError::new(Code::UnknownType)
                         .limit(Type::NAMES)
                         .at(None, &name),
                 ),
                 Some(kind) => taken.extend(
-                    Source::take(kind, &name, &data, &mut faults).map(|source| (name, source)),
+                    Source::take(kind, &name, &data, &mut errors).map(|source| (name, source)),
                 ),
             }
         }
@@ -136,10 +136,10 @@ impl CopyEncoder {
             .as_ref()
             .filter(|ids| ids.len() != rows && !taken.is_empty())
         {
-            let fault = Fault::new(Code::LengthDiffers)
+            let error = RuleError::new(Code::LengthDiffers)
                 .limit(rows.to_string())
                 .actual(ids.len().to_string());
-            faults.push(fault.at(None, "ids"));
+            errors.push(error.at(None, "ids"));
         }
         let encoder = Self {
             columns: taken,
@@ -151,22 +151,22 @@ impl CopyEncoder {
         let largest = encoder.with_batch(py, |batch| {
             let found = batch.check();
             if found.is_empty() {
-                batch.largest_row().map_err(|fault| vec![fault])
+                batch.largest_row().map_err(|error| vec![error])
             } else {
                 Err(found)
             }
         });
         match largest?.and_then(|checked| checked) {
-            Ok(largest_row) if faults.is_empty() => Ok(Self {
+            Ok(largest_row) if errors.is_empty() => Ok(Self {
                 largest_row,
                 ..encoder
             }),
             found => {
-                faults.extend(found.err().unwrap_or_default());
-                let place = |fault: &FieldFault| names.iter().position(|name| *name == fault.field);
-                faults.sort_by_cached_key(place);
-                sort_by_row(&mut faults);
-                Err(encoder.refused(py, faults))
+                errors.extend(found.err().unwrap_or_default());
+                let place = |error: &FieldError| names.iter().position(|name| *name == error.field);
+                errors.sort_by_cached_key(place);
+                sort_by_row(&mut errors);
+                Err(encoder.refused(py, errors))
             }
         }
     }
@@ -176,33 +176,33 @@ impl CopyEncoder {
         &self,
         py: Python<'_>,
         work: impl Send + FnOnce(&Batch<'_>) -> T,
-    ) -> PyResult<Result<T, Vec<FieldFault>>> {
-        let mut faults = Vec::new();
+    ) -> PyResult<Result<T, Vec<FieldError>>> {
+        let mut errors = Vec::new();
         let mut held = Vec::with_capacity(self.columns.len());
         for (name, source) in &self.columns {
             match source.borrow(py) {
                 Ok(borrowed) => held.push((name, source, borrowed)),
-                Err(fault) => faults.push(fault.at(None, name)),
+                Err(error) => errors.push(error.at(None, name)),
             }
         }
         let mut columns = Vec::with_capacity(held.len());
         for (name, source, borrowed) in &held {
             match source.column(borrowed.as_ref()) {
                 Ok(column) => columns.push((name.as_str(), column)),
-                Err(fault) => faults.push(fault.at(None, name)),
+                Err(error) => errors.push(error.at(None, name)),
             }
         }
-        if !faults.is_empty() {
-            return Ok(Err(faults));
+        if !errors.is_empty() {
+            return Ok(Err(errors));
         }
         match Batch::new(columns) {
             Ok(batch) => detached(py, || work(&batch)).map(Ok),
-            Err(fault) => Ok(Err(vec![fault])),
+            Err(error) => Ok(Err(vec![error])),
         }
     }
 
-    fn refused(&self, py: Python<'_>, faults: Vec<FieldFault>) -> PyErr {
-        validation_error(py, faults, self.ids.as_ref().map(|ids| ids.bind(py)))
+    fn refused(&self, py: Python<'_>, errors: Vec<FieldError>) -> PyErr {
+        validation_error(py, errors, self.ids.as_ref().map(|ids| ids.bind(py)))
     }
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn decode_copy<'py>(
     types: Vec<String>,
 ) -> PyResult<Bound<'py, PyList>> {
     let unknown = |name: String| {
-        Fault::new(Code::UnknownType)
+        RuleError::new(Code::UnknownType)
             .limit(Type::NAMES)
             .at(None, &name)
     };
@@ -254,8 +254,9 @@ pub(crate) fn decode_copy<'py>(
         }) => {
             let field =
                 column.map_or_else(|| "stream".to_owned(), |column| format!("column {column}"));
-            let fault = Fault::new(Code::MalformedCopy).actual(format!("byte {offset}: {reason}"));
-            Err(validation_error(py, vec![fault.at(row, &field)], None))
+            let error =
+                RuleError::new(Code::MalformedCopy).actual(format!("byte {offset}: {reason}"));
+            Err(validation_error(py, vec![error.at(row, &field)], None))
         }
     }
 }

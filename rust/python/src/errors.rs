@@ -1,5 +1,5 @@
 //! The one door into Rust: release the interpreter, run, turn a panic into an ordinary exception. And the one place
-//! where the core's faults become `semlex.errors.ValidationError`.
+//! where the core's errors become `semlex.errors.ValidationError`.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,13 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
-use semlex_core::fault::FieldFault;
+use semlex_core::field_error::FieldError;
 
 /// Longer ids are cut in messages.
 const SHOWN_ID_CHARACTERS: usize = 80;
 
 /// (row, id, field, code, limit, actual): the attributes of `semlex.errors.FieldError`, in their order.
-pub(crate) type FaultTuple = (
+pub(crate) type FieldErrorTuple = (
     i64,
     Option<String>,
     String,
@@ -50,8 +50,11 @@ fn internal_error(panic: Box<dyn Any + Send>) -> PyErr {
     ))
 }
 
-/// The fault as Python sees it, with the id of its row.
-pub(crate) fn fault_tuple(found: FieldFault, ids: Option<&Bound<'_, PyTuple>>) -> FaultTuple {
+/// The error as Python sees it, with the id of its row.
+pub(crate) fn field_error_tuple(
+    found: FieldError,
+    ids: Option<&Bound<'_, PyTuple>>,
+) -> FieldErrorTuple {
     let row = found
         .row
         .and_then(|row| i64::try_from(row).ok())
@@ -60,14 +63,14 @@ pub(crate) fn fault_tuple(found: FieldFault, ids: Option<&Bound<'_, PyTuple>>) -
         .row
         .and_then(|row| ids?.get_item(row).ok())
         .and_then(|id| shortened(&id));
-    let limit = found.fault.limit.map(std::borrow::Cow::into_owned);
+    let limit = found.rule.limit.map(std::borrow::Cow::into_owned);
     (
         row,
         id,
         found.field,
-        found.fault.code.name(),
+        found.rule.code.name(),
         limit,
-        found.fault.actual,
+        found.rule.actual,
     )
 }
 
@@ -77,18 +80,18 @@ fn shortened(id: &Bound<'_, PyAny>) -> Option<String> {
     Some(text.chars().take(SHOWN_ID_CHARACTERS).collect())
 }
 
-/// All faults as one `semlex.errors.ValidationError`.
+/// All errors as one `semlex.errors.ValidationError`.
 pub(crate) fn validation_error(
     py: Python<'_>,
-    faults: Vec<FieldFault>,
+    errors: Vec<FieldError>,
     ids: Option<&Bound<'_, PyTuple>>,
 ) -> PyErr {
     let build = || -> PyResult<PyErr> {
         let module = py.import("semlex.errors")?;
         let field_error = module.getattr("FieldError")?;
-        let errors = faults
+        let errors = errors
             .into_iter()
-            .map(|found| field_error.call1(fault_tuple(found, ids)))
+            .map(|found| field_error.call1(field_error_tuple(found, ids)))
             .collect::<PyResult<Vec<_>>>()?;
         Ok(PyErr::from_value(
             module.getattr("ValidationError")?.call1((errors,))?,

@@ -3,7 +3,7 @@
 use numpy::{Element, PyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use semlex_core::fusion::{self, FusionFault, Spread};
+use semlex_core::fusion::{self, FusionError, Spread};
 
 use crate::arguments::{self, at_least};
 use crate::errors::{caught, detached};
@@ -95,14 +95,14 @@ fn total(rankings: &[&[i64]]) -> usize {
 fn run<T: Send>(
     py: Python<'_>,
     ids: usize,
-    work: impl Send + FnOnce() -> Result<T, FusionFault>,
+    work: impl Send + FnOnce() -> Result<T, FusionError>,
 ) -> PyResult<T> {
     let fused = if ids < IDS_WORTH_RELEASING {
         caught(|| Ok(work()))?
     } else {
         detached(py, work)?
     };
-    fused.map_err(|fault| PyValueError::new_err(fault.to_string()))
+    fused.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn ranked(py: Python<'_>, fused: fusion::Fused) -> Ranked<'_> {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
-use semlex_core::fault::{Code, Fault};
+use semlex_core::field_error::{Code, RuleError};
 use semlex_core::json::{self, Limits, MAX_DIGITS};
 use serde::ser::{Error, SerializeMap};
 use serde::{Serialize, Serializer};
@@ -21,60 +21,68 @@ pub(crate) fn append_json(
     out: &mut Vec<u8>,
     value: &Bound<'_, PyAny>,
     limits: Limits,
-) -> Result<(), Fault> {
-    let walk = Walk {
+) -> Result<(), RuleError> {
+    let document = Document {
         max_depth: limits.max_depth,
         refusal: Cell::new(None),
     };
     let top = Value {
         value: value.clone(),
         depth: 0,
-        walk: &walk,
+        document: &document,
     };
     json::append(out, &top, limits.max_bytes)
-        .map_err(|too_long| walk.refusal.take().unwrap_or(too_long))
+        .map_err(|too_long| document.refusal.take().unwrap_or(too_long))
 }
 
-struct Walk {
+/// What all values of a document share.
+struct Document {
     max_depth: usize,
     /// The first broken rule.
-    refusal: Cell<Option<Fault>>,
+    refusal: Cell<Option<RuleError>>,
 }
 
 /// A value, and how many containers it stands in.
 struct Value<'a, 'py> {
     value: Bound<'py, PyAny>,
     depth: usize,
-    walk: &'a Walk,
+    document: &'a Document,
 }
 
 impl Value<'_, '_> {
-    fn allowed<T, E: Error>(&self, found: Result<T, Fault>) -> Result<T, E> {
-        found.map_err(|fault| {
-            self.walk.refusal.set(Some(fault));
+    fn allowed<T, E: Error>(&self, found: Result<T, RuleError>) -> Result<T, E> {
+        found.map_err(|error| {
+            self.document.refusal.set(Some(error));
             E::custom("refused")
         })
     }
 
     /// The level below, if there may be one.
     fn below<E: Error>(&self) -> Result<usize, E> {
-        let max_depth = self.walk.max_depth;
-        let too_deep = || Fault::new(Code::TooDeep).limit(format!("{max_depth} levels"));
+        let max_depth = self.document.max_depth;
+        let too_deep = || RuleError::new(Code::TooDeep).limit(format!("{max_depth} levels"));
         let fits = self.depth < max_depth;
         self.allowed(fits.then_some(self.depth + 1).ok_or_else(too_deep))
     }
 
     fn object<S: Serializer>(&self, mapping: &Bound<'_, PyDict>, to: S) -> Result<S::Ok, S::Error> {
-        let (depth, walk) = (self.below()?, self.walk);
+        let (depth, document) = (self.below()?, self.document);
         let mut object = to.serialize_map(None)?;
-        // A list of the items: walking the dict itself would panic when it changes size under the walk.
+        // A list of the items: iterating the dict itself would panic when it changes size meanwhile.
         for item in mapping.items().iter() {
             let pair = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>();
-            let refused = |_| Fault::new(Code::UnsupportedType).actual(type_name(mapping));
+            let refused = |_| RuleError::new(Code::UnsupportedType).actual(type_name(mapping));
             let (key, value) = self.allowed(pair.map_err(refused))?;
-            let refused = |_| Fault::new(Code::KeyNotString).actual(type_name(&key));
+            let refused = |_| RuleError::new(Code::KeyNotString).actual(type_name(&key));
             let key = self.allowed(key.cast::<PyString>().map_err(refused).and_then(string))?;
-            object.serialize_entry(key, &Value { value, depth, walk })?;
+            object.serialize_entry(
+                key,
+                &Value {
+                    value,
+                    depth,
+                    document,
+                },
+            )?;
         }
         object.end()
     }
@@ -100,26 +108,30 @@ impl Serialize for Value<'_, '_> {
         }
         if let Ok(float) = value.cast::<PyFloat>() {
             let finite = Some(float.value()).filter(|it| it.is_finite());
-            let refused = || Fault::new(Code::NotFinite).actual("a number in JSON");
+            let refused = || RuleError::new(Code::NotFinite).actual("a number in JSON");
             return to.serialize_f64(self.allowed(finite.ok_or_else(refused))?);
         }
         if let Ok(mapping) = value.cast::<PyDict>() {
             return self.object(mapping, to);
         }
         let items = snapshot(value);
-        let refused = || Fault::new(Code::UnsupportedType).actual(type_name(value));
+        let refused = || RuleError::new(Code::UnsupportedType).actual(type_name(value));
         let items = self.allowed(items.ok_or_else(refused))?;
-        let (depth, walk) = (self.below()?, self.walk);
-        to.collect_seq(items.iter().map(|value| Value { value, depth, walk }))
+        let (depth, document) = (self.below()?, self.document);
+        to.collect_seq(items.iter().map(|value| Value {
+            value,
+            depth,
+            document,
+        }))
     }
 }
 
-fn string<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str, Fault> {
+fn string<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str, RuleError> {
     json::string(utf8(text)?)
 }
 
-fn large_integer(integer: &Bound<'_, PyInt>) -> Result<Box<RawValue>, Fault> {
-    let refused = || Fault::new(Code::OutOfRange).limit(format!("{MAX_DIGITS} digits"));
+fn large_integer(integer: &Bound<'_, PyInt>) -> Result<Box<RawValue>, RuleError> {
+    let refused = || RuleError::new(Code::OutOfRange).limit(format!("{MAX_DIGITS} digits"));
     let bits = integer
         .call_method0("bit_length")
         .and_then(|bits| bits.extract::<u64>())
@@ -147,7 +159,7 @@ pub(crate) fn to_json<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyB
     caught(|| {
         let mut text = Vec::new();
         append_json(&mut text, value, Limits::default())
-            .map_err(|fault| validation_error(py, vec![fault.at(None, "value")], None))?;
+            .map_err(|error| validation_error(py, vec![error.at(None, "value")], None))?;
         Ok(PyBytes::new(py, &text))
     })
 }

@@ -14,11 +14,11 @@ mod errors;
 mod fusion;
 mod hashing;
 mod json;
+mod normalise;
 mod objects;
 mod scoring;
 mod segments;
 mod tokenizing;
-mod unit;
 mod validation;
 
 use pyo3::prelude::*;
@@ -48,6 +48,8 @@ mod _core {
     #[pymodule_export]
     use crate::fusion::{completed_fusion, linear_fusion, reciprocal_rank_fusion};
     #[pymodule_export]
+    use crate::normalise::normalise_rows;
+    #[pymodule_export]
     use crate::scoring::{PostingCache, PostingPlan, PostingSnapshot};
     #[pymodule_export]
     use crate::segments::{
@@ -56,14 +58,12 @@ mod _core {
     };
     #[pymodule_export]
     use crate::tokenizing::BpeTokenizer;
-    #[pymodule_export]
-    use crate::unit::unit_rows;
 
     /// True for a build without optimisations; benchmarks refuse to run on one.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let codes = PyDict::new(module.py());
-        for code in semlex_core::fault::Code::ALL {
+        for code in semlex_core::field_error::Code::ALL {
             codes.set_item(code.name(), code.meaning())?;
         }
         // An attribute, and no name that is exported.

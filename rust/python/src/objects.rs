@@ -3,11 +3,11 @@
 use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
-use semlex_core::fault::{Code, Fault};
+use semlex_core::field_error::{Code, RuleError};
 
 /// The value is of another type than the field needs.
-pub(crate) fn wrong_type(value: &Bound<'_, PyAny>, wanted: &'static str) -> Fault {
-    Fault::new(Code::WrongType)
+pub(crate) fn wrong_type(value: &Bound<'_, PyAny>, wanted: &'static str) -> RuleError {
+    RuleError::new(Code::WrongType)
         .limit(wanted)
         .actual(type_name(value))
 }
@@ -29,16 +29,16 @@ pub(crate) fn snapshot<'py>(data: &Bound<'py, PyAny>) -> Option<Bound<'py, PyTup
 }
 
 /// The text of a string; Python allows half a surrogate pair in it, UTF-8 does not.
-pub(crate) fn utf8<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str, Fault> {
-    text.to_str().map_err(|error| {
-        let fault = Fault::new(Code::LoneSurrogate);
-        let value = error.value(text.py());
+pub(crate) fn utf8<'a>(text: &'a Bound<'_, PyString>) -> Result<&'a str, RuleError> {
+    text.to_str().map_err(|undecodable| {
+        let error = RuleError::new(Code::LoneSurrogate);
+        let value = undecodable.value(text.py());
         match value
             .is_instance_of::<PyUnicodeEncodeError>()
             .then(|| value.getattr("start"))
         {
-            Some(Ok(start)) => fault.actual(format!("character {start}")),
-            _ => fault,
+            Some(Ok(start)) => error.actual(format!("character {start}")),
+            _ => error,
         }
     })
 }

@@ -168,7 +168,7 @@ fn given_rows(rows: &[Row]) -> PyResult<Vec<GivenRow<'_>>> {
 /// What a query needs; see the stub.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingPlan {
-    core: segment::Plan,
+    core: segment::PostingPlan,
 }
 
 type Missing<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
@@ -296,7 +296,7 @@ impl PostingSnapshot {
         Ok((
             PyArray1::from_vec(py, ids),
             PyArray1::from_vec(py, scores),
-            PyArray1::from_vec(py, found.also),
+            PyArray1::from_vec(py, found.scores),
         ))
     }
 }

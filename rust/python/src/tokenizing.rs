@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
-use semlex_core::tokenizer::{ReadFault, Tokenizer};
+use semlex_core::tokenizer::{ReadError, Tokenizer};
 
 use crate::arguments::at_least;
 use crate::errors::detached;
@@ -27,18 +27,18 @@ impl BpeTokenizer {
     #[new]
     fn new(py: Python<'_>, content: &Bound<'_, PyBytes>) -> PyResult<Self> {
         let bytes = content.as_bytes();
-        let core = detached(py, || Tokenizer::read(bytes))?.map_err(|fault| match fault {
-            ReadFault::Malformed(_) => PyValueError::new_err(fault.to_string()),
-            ReadFault::Unsupported(what) => PyNotImplementedError::new_err(what),
+        let core = detached(py, || Tokenizer::read(bytes))?.map_err(|error| match error {
+            ReadError::Malformed(_) => PyValueError::new_err(error.to_string()),
+            ReadError::Unsupported(what) => PyNotImplementedError::new_err(what),
         })?;
         Ok(Self { core })
     }
 
     /// Ids before and behind a text.
     #[getter]
-    fn around(&self) -> (Vec<i64>, Vec<i64>) {
-        let (front, back) = self.core.around();
-        (front.to_vec(), back.to_vec())
+    fn special_prefix_suffix(&self) -> (Vec<i64>, Vec<i64>) {
+        let (prefix, suffix) = self.core.special_prefix_suffix();
+        (prefix.to_vec(), suffix.to_vec())
     }
 
     /// The id of a token.
@@ -95,7 +95,7 @@ impl BpeTokenizer {
         text: &str,
         special_tokens_as_text: bool,
     ) -> PyResult<Bound<'py, PyArray2<i64>>> {
-        let pairs = detached(py, || self.core.places(text, special_tokens_as_text))?;
+        let pairs = detached(py, || self.core.offsets(text, special_tokens_as_text))?;
         let rows = pairs.len();
         let flat = pairs.into_iter().flat_map(|(start, end)| [start, end]);
         PyArray1::from_vec(py, flat.collect()).reshape([rows, 2])

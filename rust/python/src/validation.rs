@@ -4,13 +4,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use semlex_core::fault::{Code, Fault, FieldFault, sort_by_row};
+use semlex_core::field_error::{Code, FieldError, RuleError, sort_by_row};
 use semlex_core::json::Limits;
 use semlex_core::pgcopy::{Column, MAX_VALUE_BYTES, Scalar, ScalarColumn, Type};
 use semlex_core::validate::{TextLimits, VectorLimits, id, identifier, text, timestamp, vector};
 
 use crate::columns::Source;
-use crate::errors::{FaultTuple, caught, detached, fault_tuple};
+use crate::errors::{FieldErrorTuple, caught, detached, field_error_tuple};
 use crate::json::append_json;
 use crate::objects::{snapshot, utf8, wrong_type};
 
@@ -45,7 +45,7 @@ pub(crate) fn validate_rows(
     py: Python<'_>,
     fields: Vec<Field<'_>>,
     ids: Option<Bound<'_, PyAny>>,
-) -> PyResult<Vec<FaultTuple>> {
+) -> PyResult<Vec<FieldErrorTuple>> {
     caught(|| checked(py, fields, ids))
 }
 
@@ -53,8 +53,8 @@ fn checked(
     py: Python<'_>,
     fields: Vec<Field<'_>>,
     ids: Option<Bound<'_, PyAny>>,
-) -> PyResult<Vec<FaultTuple>> {
-    let mut faults = Vec::new();
+) -> PyResult<Vec<FieldErrorTuple>> {
+    let mut errors = Vec::new();
     let ids = ids
         .map(|ids| snapshot(&ids).ok_or_else(|| PyValueError::new_err("ids: expected a list")))
         .transpose()?;
@@ -62,15 +62,15 @@ fn checked(
     let mut taken = Vec::with_capacity(fields.len());
     for (name, kind, data, limits) in fields {
         let (rules, nullable) = Rules::parse(&name, &kind, limits.as_ref())?;
-        let Some(values) = rules.take(&name, &data, nullable, &mut faults) else {
+        let Some(values) = rules.take(&name, &data, nullable, &mut errors) else {
             continue;
         };
         let wanted = *rows.get_or_insert(values.count());
         if values.count() != wanted {
-            let fault = Fault::new(Code::LengthDiffers)
+            let error = RuleError::new(Code::LengthDiffers)
                 .limit(wanted.to_string())
                 .actual(values.count().to_string());
-            faults.push(fault.at(None, &name));
+            errors.push(error.at(None, &name));
         }
         taken.push((name, rules, values));
     }
@@ -80,11 +80,11 @@ fn checked(
             values
                 .source()
                 .map_or(Ok(None), |source| source.borrow(py))
-                .map_err(|fault| (name, fault))
+                .map_err(|error| (name, error))
         })
         .collect::<Result<Vec<_>, _>>();
-    let held = held.map_err(|(name, fault)| {
-        crate::errors::validation_error(py, vec![fault.at(None, name)], None)
+    let held = held.map_err(|(name, error)| {
+        crate::errors::validation_error(py, vec![error.at(None, name)], None)
     })?;
     let mut checks = Vec::with_capacity(taken.len());
     for ((name, rules, values), held) in taken.iter().zip(&held) {
@@ -94,41 +94,41 @@ fn checked(
             .transpose()
         {
             Ok(column) => checks.push((name.as_str(), rules, values, column)),
-            Err(fault) => faults.push(fault.at(None, name)),
+            Err(error) => errors.push(error.at(None, name)),
         }
     }
-    faults.extend(detached(py, || {
+    errors.extend(detached(py, || {
         let check = |(name, rules, values, column)| check(name, rules, values, column);
         checks.into_iter().flat_map(check).collect::<Vec<_>>()
     })?);
     // Fields were taken in order, but refusals of the walk came before those of the rules.
-    let order = |fault: &FieldFault| taken.iter().position(|(name, ..)| *name == fault.field);
-    faults.sort_by_cached_key(order);
-    sort_by_row(&mut faults);
-    Ok(faults
+    let order = |error: &FieldError| taken.iter().position(|(name, ..)| *name == error.field);
+    errors.sort_by_cached_key(order);
+    sort_by_row(&mut errors);
+    Ok(errors
         .into_iter()
-        .map(|fault| fault_tuple(fault, ids.as_ref()))
+        .map(|error| field_error_tuple(error, ids.as_ref()))
         .collect())
 }
 
 /// Every rule of an identifier that `name` breaks.
 #[pyfunction]
-pub(crate) fn validate_identifier(name: &Bound<'_, PyAny>) -> Vec<FaultTuple> {
+pub(crate) fn validate_identifier(name: &Bound<'_, PyAny>) -> Vec<FieldErrorTuple> {
     let found = match name
         .cast::<PyString>()
         .map_err(|_| wrong_type(name, "str"))
         .and_then(utf8_owned)
     {
         Ok(text) => identifier(&text),
-        Err(fault) => vec![fault],
+        Err(error) => vec![error],
     };
     found
         .into_iter()
-        .map(|fault| fault_tuple(fault.at(None, "name"), None))
+        .map(|error| field_error_tuple(error.at(None, "name"), None))
         .collect()
 }
 
-fn utf8_owned(text: &Bound<'_, PyString>) -> Result<String, Fault> {
+fn utf8_owned(text: &Bound<'_, PyString>) -> Result<String, RuleError> {
     utf8(text).map(ToOwned::to_owned)
 }
 
@@ -210,13 +210,13 @@ impl Rules {
         Ok((rules, nullable))
     }
 
-    /// Reads the values; what is of the wrong type goes to `faults`.
+    /// Reads the values; what is of the wrong type goes to `errors`.
     fn take(
         &self,
         name: &str,
         data: &Bound<'_, PyAny>,
         nullable: bool,
-        faults: &mut Vec<FieldFault>,
+        errors: &mut Vec<FieldError>,
     ) -> Option<Values> {
         let kind = match self {
             Self::Vector(limits) if limits.half => Type::Halfvec,
@@ -224,20 +224,20 @@ impl Rules {
             Self::Timestamptz => Type::Scalar(Scalar::Timestamptz),
             Self::Id | Self::Text(_) | Self::Jsonb(_) => {
                 let Some(rows) = snapshot(data) else {
-                    faults.push(wrong_type(data, "list").at(None, name));
+                    errors.push(wrong_type(data, "list").at(None, name));
                     return None;
                 };
-                missing(name, &rows, nullable, faults);
+                missing(name, &rows, nullable, errors);
                 return Some(match self {
-                    Self::Jsonb(limits) => walk(name, &rows, *limits, faults),
-                    _ => strings(name, &rows, faults),
+                    Self::Jsonb(limits) => walk(name, &rows, *limits, errors),
+                    _ => strings(name, &rows, errors),
                 });
             }
         };
         if let Some(rows) = snapshot(data) {
-            missing(name, &rows, nullable, faults);
+            missing(name, &rows, nullable, errors);
         }
-        Source::take(kind, name, data, faults).map(Values::Column)
+        Source::take(kind, name, data, errors).map(Values::Column)
     }
 }
 
@@ -259,14 +259,14 @@ impl Values {
     }
 }
 
-fn missing(name: &str, rows: &Bound<'_, PyTuple>, nullable: bool, faults: &mut Vec<FieldFault>) {
+fn missing(name: &str, rows: &Bound<'_, PyTuple>, nullable: bool, errors: &mut Vec<FieldError>) {
     if !nullable {
         let nones = rows.iter().enumerate().filter(|(_, value)| value.is_none());
-        faults.extend(nones.map(|(row, _)| Fault::new(Code::Missing).at(Some(row), name)));
+        errors.extend(nones.map(|(row, _)| RuleError::new(Code::Missing).at(Some(row), name)));
     }
 }
 
-fn strings(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) -> Values {
+fn strings(name: &str, rows: &Bound<'_, PyTuple>, errors: &mut Vec<FieldError>) -> Values {
     let mut strings = Vec::with_capacity(rows.len());
     for (row, value) in rows.iter().enumerate() {
         let string = value
@@ -277,8 +277,8 @@ fn strings(name: &str, rows: &Bound<'_, PyTuple>, faults: &mut Vec<FieldFault>) 
         strings.push(match string {
             Ok(string) => string,
             Err(_) if value.is_none() => None,
-            Err(fault) => {
-                faults.push(fault.at(Some(row), name));
+            Err(error) => {
+                errors.push(error.at(Some(row), name));
                 None
             }
         });
@@ -290,7 +290,7 @@ fn walk(
     name: &str,
     rows: &Bound<'_, PyTuple>,
     limits: Limits,
-    faults: &mut Vec<FieldFault>,
+    errors: &mut Vec<FieldError>,
 ) -> Values {
     let mut text = Vec::new();
     for (row, value) in rows
@@ -300,7 +300,7 @@ fn walk(
     {
         text.clear();
         let refused = append_json(&mut text, &value, limits).err();
-        faults.extend(refused.map(|fault| fault.at(Some(row), name)));
+        errors.extend(refused.map(|error| error.at(Some(row), name)));
     }
     Values::Checked(rows.len())
 }
@@ -310,8 +310,8 @@ fn check(
     rules: &Rules,
     values: &Values,
     column: Option<Column<'_>>,
-) -> Vec<FieldFault> {
-    let mut faults = Vec::new();
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     for row in 0..values.count() {
         let found = match (values, rules, &column) {
             (Values::Strings(strings), Rules::Id, _) => {
@@ -333,12 +333,12 @@ fn check(
             }
             _ => None,
         };
-        faults.extend(
+        errors.extend(
             found
                 .into_iter()
                 .flatten()
-                .map(|fault| fault.at(Some(row), name)),
+                .map(|error| error.at(Some(row), name)),
         );
     }
-    faults
+    errors
 }

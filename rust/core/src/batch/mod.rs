@@ -3,5 +3,5 @@
 pub mod plan;
 pub mod tokens;
 
-pub use plan::{Plan, PlanFault, plan_batches};
-pub use tokens::{TokenBatch, TokenFault, TokenPlan, common_prefix};
+pub use plan::{BatchPlan, PlanError, plan_batches};
+pub use tokens::{TokenBatch, TokenError, TokenPlan, common_prefix};

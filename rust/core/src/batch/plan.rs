@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Rows in batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct BatchPlan {
     /// Row numbers, longest row first; rows of equal length in their own order.
     pub order: Vec<i64>,
     /// Batch i is `order[boundaries[i]..boundaries[i + 1]]`; begins with 0 and ends with the number of rows.
@@ -20,7 +20,7 @@ pub struct Plan {
 
 /// Why no plan can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlanFault {
+pub enum PlanError {
     /// A row has a negative length.
     NegativeLength {
         /// The row, from 0.
@@ -32,7 +32,7 @@ pub enum PlanFault {
     TooManyTokens,
 }
 
-impl fmt::Display for PlanFault {
+impl fmt::Display for PlanError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NegativeLength { row, length } => {
@@ -59,11 +59,11 @@ pub fn plan_batches(
     token_budget: i64,
     max_rows: i64,
     padded: bool,
-) -> Result<Plan, PlanFault> {
+) -> Result<BatchPlan, PlanError> {
     let mut rows: Vec<(i64, i64)> = Vec::with_capacity(lengths.len());
     for ((row, &length), number) in lengths.iter().enumerate().zip(0_i64..) {
         if length < 0 {
-            return Err(PlanFault::NegativeLength { row, length });
+            return Err(PlanError::NegativeLength { row, length });
         }
         rows.push((length, number));
     }
@@ -88,20 +88,20 @@ pub fn plan_batches(
                 boundaries.push(place);
                 computed_tokens = computed_tokens
                     .checked_add(cost)
-                    .ok_or(PlanFault::TooManyTokens)?;
+                    .ok_or(PlanError::TooManyTokens)?;
                 longest = length;
                 (1, length)
             }
         };
         real_tokens = real_tokens
             .checked_add(length)
-            .ok_or(PlanFault::TooManyTokens)?;
+            .ok_or(PlanError::TooManyTokens)?;
     }
     if count > 0 {
-        boundaries.push(i64::try_from(rows.len()).map_err(|_| PlanFault::TooManyTokens)?);
+        boundaries.push(i64::try_from(rows.len()).map_err(|_| PlanError::TooManyTokens)?);
         computed_tokens = computed_tokens
             .checked_add(cost)
-            .ok_or(PlanFault::TooManyTokens)?;
+            .ok_or(PlanError::TooManyTokens)?;
     }
 
     let order: Vec<i64> = rows.into_iter().map(|(_, row)| row).collect();
@@ -114,7 +114,7 @@ pub fn plan_batches(
             *slot = place;
         }
     }
-    Ok(Plan {
+    Ok(BatchPlan {
         order,
         boundaries,
         inverse,

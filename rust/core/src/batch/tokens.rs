@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::plan::{Plan, PlanFault, plan_batches};
+use super::plan::{BatchPlan, PlanError, plan_batches};
 
 /// Rows of token ids with a plan of packed batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenPlan {
     /// The plan over the tokens that the batches hold.
-    pub plan: Plan,
+    pub plan: BatchPlan,
     ids: Vec<i64>,
     ends: Vec<usize>,
     skip: usize,
@@ -31,7 +31,7 @@ pub struct TokenBatch {
 
 /// Why token rows cannot be planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenFault {
+pub enum TokenError {
     /// The offsets do not begin with 0.
     Start {
         /// The first offset, if there is one.
@@ -64,10 +64,10 @@ pub enum TokenFault {
         place: usize,
     },
     /// The lengths cannot be planned.
-    Plan(PlanFault),
+    Plan(PlanError),
 }
 
-impl fmt::Display for TokenFault {
+impl fmt::Display for TokenError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start { found: None } => {
@@ -88,7 +88,7 @@ impl fmt::Display for TokenFault {
                 "offsets: row {row} must have more than {skip} tokens, found {length}"
             ),
             Self::NegativeId { place } => write!(formatter, "ids: place {place} is negative"),
-            Self::Plan(fault) => fault.fmt(formatter),
+            Self::Plan(error) => error.fmt(formatter),
         }
     }
 }
@@ -107,23 +107,23 @@ impl TokenPlan {
         max_rows: i64,
         padded: bool,
         skip: usize,
-    ) -> Result<Self, TokenFault> {
+    ) -> Result<Self, TokenError> {
         let ends = checked_ends(ids.len(), offsets)?;
         if let Some(place) = ids.iter().position(|&id| id < 0) {
-            return Err(TokenFault::NegativeId { place });
+            return Err(TokenError::NegativeId { place });
         }
         let mut lengths = Vec::with_capacity(ends.len());
         let mut start = 0;
         for (row, &end) in ends.iter().enumerate() {
             let length = end - start;
             let left = length.checked_sub(skip).filter(|&left| left > 0);
-            let left = left.ok_or(TokenFault::TooShort { row, length, skip })?;
+            let left = left.ok_or(TokenError::TooShort { row, length, skip })?;
             lengths
-                .push(i64::try_from(left).map_err(|_| TokenFault::Plan(PlanFault::TooManyTokens))?);
+                .push(i64::try_from(left).map_err(|_| TokenError::Plan(PlanError::TooManyTokens))?);
             start = end;
         }
         let plan =
-            plan_batches(&lengths, token_budget, max_rows, padded).map_err(TokenFault::Plan)?;
+            plan_batches(&lengths, token_budget, max_rows, padded).map_err(TokenError::Plan)?;
         Ok(Self {
             plan,
             ids,
@@ -179,7 +179,7 @@ impl TokenPlan {
 /// # Errors
 ///
 /// Offsets that do not fit the ids.
-pub fn common_prefix(ids: &[i64], offsets: &[i64]) -> Result<usize, TokenFault> {
+pub fn common_prefix(ids: &[i64], offsets: &[i64]) -> Result<usize, TokenError> {
     let ends = checked_ends(ids.len(), offsets)?;
     let mut start = 0;
     let mut rows = ends.iter().map(|&end| {
@@ -205,25 +205,25 @@ pub fn common_prefix(ids: &[i64], offsets: &[i64]) -> Result<usize, TokenFault> 
     Ok(shared)
 }
 
-fn checked_ends(count: usize, offsets: &[i64]) -> Result<Vec<usize>, TokenFault> {
+fn checked_ends(count: usize, offsets: &[i64]) -> Result<Vec<usize>, TokenError> {
     let (&first, rest) = offsets
         .split_first()
-        .ok_or(TokenFault::Start { found: None })?;
+        .ok_or(TokenError::Start { found: None })?;
     if first != 0 {
-        return Err(TokenFault::Start { found: Some(first) });
+        return Err(TokenError::Start { found: Some(first) });
     }
     let last = rest.last().copied().unwrap_or(0);
     if usize::try_from(last) != Ok(count) {
-        return Err(TokenFault::End {
+        return Err(TokenError::End {
             expected: count,
             found: last,
         });
     }
     let mut ends: Vec<usize> = Vec::with_capacity(rest.len());
     for (row, &offset) in rest.iter().enumerate() {
-        let end = usize::try_from(offset).map_err(|_| TokenFault::Descending { row })?;
+        let end = usize::try_from(offset).map_err(|_| TokenError::Descending { row })?;
         if ends.last().is_some_and(|&before| end < before) {
-            return Err(TokenFault::Descending { row });
+            return Err(TokenError::Descending { row });
         }
         ends.push(end);
     }

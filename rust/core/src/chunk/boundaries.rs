@@ -57,6 +57,15 @@ pub(super) fn slice<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     text.get(range.clone()).unwrap_or_default()
 }
 
+/// Whether a range lies inside one of the ascending fences.
+pub(super) fn lies_in_fence(range: &Range<usize>, fences: &[Range<usize>]) -> bool {
+    let after = fences.partition_point(|fence| fence.start <= range.start);
+    after
+        .checked_sub(1)
+        .and_then(|last| fences.get(last))
+        .is_some_and(|fence| range.end <= fence.end)
+}
+
 /// Where the line from `start` ends: before its line break, and behind it.
 pub(super) fn line_end(text: &str, start: usize) -> (usize, usize) {
     let rest = text.as_bytes().get(start..).unwrap_or_default();

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::Options;
 use super::markdown::Section;
+use super::options::Options;
 use super::tokens::Tokens;
 
 struct Group {

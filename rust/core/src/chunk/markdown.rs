@@ -73,7 +73,7 @@ pub fn plain(text: &str) -> Outline {
 /// Reads the headings of a Markdown text, in one pass over its lines.
 #[must_use]
 pub fn outline(text: &str) -> Outline {
-    let mut reader = Reader {
+    let mut builder = OutlineBuilder {
         text,
         outline: Outline::default(),
         path: Path::default(),
@@ -83,15 +83,15 @@ pub fn outline(text: &str) -> Outline {
     let mut place = front_matter_end(text);
     while place < text.len() {
         let (end, next) = line_end(text, place);
-        reader.inside = reader.read(place..end, next);
+        builder.inside = builder.read(place..end, next);
         place = next;
     }
-    if let Inside::Fence { from, .. } = reader.inside {
-        reader.outline.fences.push(from..text.len());
+    if let Inside::Fence { from, .. } = builder.inside {
+        builder.outline.fences.push(from..text.len());
     }
-    let (heading, path) = (reader.heading, reader.path);
-    reader.outline.close(text, heading, path, text.len());
-    reader.outline
+    let (heading, path) = (builder.heading, builder.path);
+    builder.outline.close(text, heading, path, text.len());
+    builder.outline
 }
 
 /// Where a heading stands: its first byte, and the byte behind its last line.
@@ -121,7 +121,7 @@ enum Inside {
     },
 }
 
-struct Reader<'a> {
+struct OutlineBuilder<'a> {
     text: &'a str,
     outline: Outline,
     path: Path,
@@ -129,7 +129,7 @@ struct Reader<'a> {
     inside: Inside,
 }
 
-impl Reader<'_> {
+impl OutlineBuilder<'_> {
     fn read(&mut self, range: Range<usize>, next: usize) -> Inside {
         let (inside, from) = (self.inside, range.start);
         let line = slice(self.text, &range);

@@ -12,32 +12,17 @@ mod boundaries;
 mod gather;
 pub mod markdown;
 pub mod offsets;
+mod options;
 mod split;
 pub mod tokens;
 pub mod words;
 
 use std::ops::Range;
 
+use boundaries::lies_in_fence;
 use markdown::{Outline, Path, Section};
+pub use options::{MIN_MAX_BYTES, Options};
 use tokens::Tokens;
-
-/// The bytes of the longest character in UTF-8: a smaller byte bound could not hold one character.
-pub const MIN_MAX_BYTES: usize = 4;
-
-/// How to cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Most tokens of a chunk, from 1.
-    pub max_tokens: usize,
-    /// Most tokens that two neighbours share; 0 for none.
-    pub overlap_tokens: usize,
-    /// Smaller sections are joined with the next one when the result fits.
-    pub min_tokens: usize,
-    /// Most bytes of a chunk, from `MIN_MAX_BYTES`.
-    pub max_bytes: usize,
-    /// Whether headings, fences and comments of Markdown are recognised; without, the text is one section.
-    pub markdown: bool,
-}
 
 /// One chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,14 +105,6 @@ fn path(range: &Range<usize>, outline: &Outline) -> Path {
     with_body
         .or_else(|| touched().map(|section| section.path).reduce(common))
         .unwrap_or_default()
-}
-
-fn lies_in_fence(range: &Range<usize>, fences: &[Range<usize>]) -> bool {
-    let after = fences.partition_point(|fence| fence.start <= range.start);
-    after
-        .checked_sub(1)
-        .and_then(|last| fences.get(last))
-        .is_some_and(|fence| range.end <= fence.end)
 }
 
 /// Lines of ascending positions, from 1. A line ends with a line feed, a carriage return, or both.

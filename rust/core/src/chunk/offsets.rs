@@ -2,14 +2,14 @@
 
 /// Translates ascending offsets; going back is not possible.
 #[derive(Debug, Clone)]
-pub struct Ascending<'a> {
+pub struct OffsetConverter<'a> {
     text: &'a str,
     is_ascii: bool,
     bytes: usize,
     characters: usize,
 }
 
-impl<'a> Ascending<'a> {
+impl<'a> OffsetConverter<'a> {
     /// Begins at the start of the text.
     #[must_use]
     pub fn new(text: &'a str) -> Self {

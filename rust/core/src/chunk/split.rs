@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::Options;
-use super::boundaries::{Level, parts, slice, trimmed};
+use super::boundaries::{Level, lies_in_fence, parts, slice, trimmed};
+use super::options::Options;
 use super::tokens::Tokens;
 
 // What is repeated has at most this share of the bytes that a chunk may hold, so that each one moves on even where one
@@ -73,7 +73,7 @@ impl Packer<'_> {
         let fits_alone = part.end <= self.last_end(part.start);
         let may_close = level >= Level::Words
             || self.open_is_large_enough()
-            || (level == Level::Blocks && super::lies_in_fence(&part, self.fences));
+            || (level == Level::Blocks && lies_in_fence(&part, self.fences));
         if fits_alone && may_close {
             let start = self.overlap_start(&part).unwrap_or(part.start);
             self.begin(start, part);

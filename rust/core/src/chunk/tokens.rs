@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::offsets::Ascending;
+use super::offsets::OffsetConverter;
 
 /// Tokens as two ascending lists of byte offsets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,7 +14,7 @@ pub struct Tokens {
 
 /// Why token offsets are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OffsetFault {
+pub struct OffsetError {
     /// The row that is wrong, from 0.
     pub row: usize,
     /// What is wrong with it.
@@ -32,7 +32,7 @@ pub enum OffsetProblem {
     NotAscending,
 }
 
-impl fmt::Display for OffsetFault {
+impl fmt::Display for OffsetError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let problem = match self.problem {
             OffsetProblem::OutsideText => "lies outside the text",
@@ -49,30 +49,31 @@ impl Tokens {
     /// # Errors
     ///
     /// The first row that lies outside the text, ends before it starts, or is not in ascending order.
-    pub fn from_characters(text: &str, pairs: &[(i64, i64)]) -> Result<Self, OffsetFault> {
+    pub fn from_characters(text: &str, pairs: &[(i64, i64)]) -> Result<Self, OffsetError> {
         let mut tokens = Self {
             starts: Vec::with_capacity(pairs.len()),
             ends: Vec::with_capacity(pairs.len()),
         };
-        let (mut start_cursor, mut end_cursor) = (Ascending::new(text), Ascending::new(text));
+        let (mut start_cursor, mut end_cursor) =
+            (OffsetConverter::new(text), OffsetConverter::new(text));
         let mut above = (0, 0);
         for (row, &(start, end)) in pairs.iter().enumerate() {
-            let fault = |problem| OffsetFault { row, problem };
+            let error = |problem| OffsetError { row, problem };
             if start < 0 || end < 0 {
-                return Err(fault(OffsetProblem::OutsideText));
+                return Err(error(OffsetProblem::OutsideText));
             }
             if end < start {
-                return Err(fault(OffsetProblem::EndBeforeStart));
+                return Err(error(OffsetProblem::EndBeforeStart));
             }
             if start < above.0 || end < above.1 {
-                return Err(fault(OffsetProblem::NotAscending));
+                return Err(error(OffsetProblem::NotAscending));
             }
             above = (start, end);
-            let byte = |cursor: &mut Ascending<'_>, character: i64| {
+            let byte = |cursor: &mut OffsetConverter<'_>, character: i64| {
                 usize::try_from(character)
                     .ok()
                     .and_then(|character| cursor.byte(character))
-                    .ok_or_else(|| fault(OffsetProblem::OutsideText))
+                    .ok_or_else(|| error(OffsetProblem::OutsideText))
             };
             tokens.starts.push(byte(&mut start_cursor, start)?);
             tokens.ends.push(byte(&mut end_cursor, end)?);

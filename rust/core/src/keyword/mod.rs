@@ -6,12 +6,12 @@ pub mod segment;
 /// Cuts text into tokens, and tokens into terms. A token's terms depend on the token alone, so callers may remember them.
 pub trait TermSource {
     /// Calls `token` with the bytes at which each token of the text begins and ends, in order.
-    fn places(&self, text: &str, token: impl FnMut(usize, usize));
+    fn offsets(&self, text: &str, token: impl FnMut(usize, usize));
     /// Calls `term` with every term that a token stands for, in order; none for a stop word.
     fn terms(&self, token: &str, term: impl FnMut(&str));
     /// Calls `token` with every token of the text, in order.
     fn tokens<'t>(&self, text: &'t str, mut token: impl FnMut(&'t str)) {
-        self.places(text, |start, end| {
+        self.offsets(text, |start, end| {
             if let Some(found) = text.get(start..end) {
                 token(found);
             }

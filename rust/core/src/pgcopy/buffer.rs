@@ -1,7 +1,7 @@
 //! The caller's buffer: what is written into it goes behind what stands there.
 
 use super::MAX_VALUE_BYTES;
-use crate::fault::{Code, Fault};
+use crate::field_error::{Code, RuleError};
 
 /// Why a value was not written.
 #[derive(Debug)]
@@ -9,12 +9,12 @@ pub(super) enum Refusal {
     /// The buffer is full.
     Space,
     /// The value is not allowed.
-    Fault(Fault),
+    Rule(RuleError),
 }
 
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl From<RuleError> for Refusal {
+    fn from(error: RuleError) -> Self {
+        Self::Rule(error)
     }
 }
 
@@ -60,12 +60,12 @@ impl<'b> Buffer<'b> {
     }
 }
 
-fn to_i32(length: usize) -> Result<i32, Fault> {
+fn to_i32(length: usize) -> Result<i32, RuleError> {
     i32::try_from(length).map_err(|_| too_long(MAX_VALUE_BYTES, length, "bytes"))
 }
 
-pub(super) fn too_long(limit: usize, actual: usize, unit: &str) -> Fault {
-    Fault::new(Code::TooLong)
+pub(super) fn too_long(limit: usize, actual: usize, unit: &str) -> RuleError {
+    RuleError::new(Code::TooLong)
         .limit(format!("{limit} {unit}"))
         .actual(format!("{actual} {unit}"))
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::fault::{Code, Fault};
+use crate::field_error::{Code, RuleError};
 
 /// One value a row, with an optional mask of NULLs.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ impl<T: Copy> Cells<'_, T> {
     ///
     /// # Errors
     /// `length_differs` when there is no such row.
-    pub fn get(&self, row: usize) -> Result<Option<T>, Fault> {
+    pub fn get(&self, row: usize) -> Result<Option<T>, RuleError> {
         let null = self
             .nulls
             .is_some_and(|nulls| nulls.get(row).copied().unwrap_or(false));
@@ -51,7 +51,7 @@ impl Rows<'_> {
         }
     }
 
-    pub(super) fn get(&self, row: usize) -> Result<Option<Range<usize>>, Fault> {
+    pub(super) fn get(&self, row: usize) -> Result<Option<Range<usize>>, RuleError> {
         match self {
             Self::Dense { width, count } if row < *count => {
                 let start = row.checked_mul(*width);
@@ -81,7 +81,7 @@ impl<'a, T> Lists<'a, T> {
     ///
     /// # Errors
     /// `length_differs` when there is no such row.
-    pub fn get(&self, row: usize) -> Result<Option<&'a [T]>, Fault> {
+    pub fn get(&self, row: usize) -> Result<Option<&'a [T]>, RuleError> {
         match self.rows.get(row)? {
             None => Ok(None),
             Some(range) => self.values.get(range).map(Some).ok_or_else(row_missing),
@@ -176,6 +176,6 @@ impl Column<'_> {
     }
 }
 
-fn row_missing() -> Fault {
-    Fault::new(Code::LengthDiffers)
+fn row_missing() -> RuleError {
+    RuleError::new(Code::LengthDiffers)
 }

@@ -7,7 +7,7 @@ use super::vectors::{
     write_sparse, write_vector,
 };
 use super::{EPOCH_MICROSECONDS, FIRST_MICROSECOND, LAST_MICROSECOND, MAX_VALUE_BYTES};
-use crate::fault::{Code, Fault};
+use crate::field_error::{Code, RuleError};
 
 /// Bytes of an array before its elements: dimensions, null flag, element type, then length and lower bound.
 const ARRAY_HEADER_BYTES: usize = 20;
@@ -18,7 +18,7 @@ const JSONB_VERSION: u8 = 1;
 
 impl ScalarColumn<'_> {
     /// Bytes of the value; `None` is NULL.
-    fn size(&self, row: usize) -> Result<Option<usize>, Fault> {
+    fn size(&self, row: usize) -> Result<Option<usize>, RuleError> {
         Ok(match self {
             Self::Int2(cells) => cells.get(row)?.map(|_| 2),
             Self::Int4(cells) => cells.get(row)?.map(|_| 4),
@@ -31,7 +31,7 @@ impl ScalarColumn<'_> {
         })
     }
 
-    fn check(&self, row: usize) -> Result<(), Fault> {
+    fn check(&self, row: usize) -> Result<(), RuleError> {
         match self {
             Self::Int2(cells) => cells
                 .get(row)?
@@ -109,7 +109,7 @@ impl ScalarColumn<'_> {
 
 impl Column<'_> {
     /// Bytes of the value without its length; 0 for NULL.
-    pub(super) fn size(&self, row: usize) -> Result<usize, Fault> {
+    pub(super) fn size(&self, row: usize) -> Result<usize, RuleError> {
         let size = match self {
             Self::Scalar(scalar) => scalar.size(row)?.unwrap_or(0),
             Self::Array(elements, rows) => array_size(elements, *rows, row)?,
@@ -135,14 +135,14 @@ impl Column<'_> {
     }
 
     /// Every rule of the type, but for the components of dense vectors: `write` checks those while it copies them.
-    pub(super) fn check(&self, row: usize) -> Result<(), Fault> {
+    pub(super) fn check(&self, row: usize) -> Result<(), RuleError> {
         match self {
             Self::Scalar(scalar) => scalar.check(row),
             Self::Array(elements, rows) => rows.get(row)?.map_or(Ok(()), |range| {
                 range.enumerate().try_for_each(|(place, index)| {
                     elements
                         .check(index)
-                        .map_err(|fault| fault.in_element(place))
+                        .map_err(|error| error.in_element(place))
                 })
             }),
             Self::Jsonb(lists) => lists.get(row)?.map_or(Ok(()), no_nul),
@@ -186,7 +186,7 @@ impl Column<'_> {
     }
 }
 
-fn array_size(elements: &ScalarColumn<'_>, rows: Rows<'_>, row: usize) -> Result<usize, Fault> {
+fn array_size(elements: &ScalarColumn<'_>, rows: Rows<'_>, row: usize) -> Result<usize, RuleError> {
     let Some(range) = rows.get(row)? else {
         return Ok(0);
     };
@@ -229,32 +229,32 @@ fn write_array(
     Ok(())
 }
 
-fn int2(value: i64) -> Result<i16, Fault> {
-    i16::try_from(value).map_err(|_| Fault::new(Code::OutOfRange).limit("-32768 to 32767"))
+fn int2(value: i64) -> Result<i16, RuleError> {
+    i16::try_from(value).map_err(|_| RuleError::new(Code::OutOfRange).limit("-32768 to 32767"))
 }
 
-fn int4(value: i64) -> Result<i32, Fault> {
+fn int4(value: i64) -> Result<i32, RuleError> {
     i32::try_from(value)
-        .map_err(|_| Fault::new(Code::OutOfRange).limit("-2147483648 to 2147483647"))
+        .map_err(|_| RuleError::new(Code::OutOfRange).limit("-2147483648 to 2147483647"))
 }
 
 /// Microseconds as Postgres counts them.
-pub(crate) fn timestamp(value: i64) -> Result<i64, Fault> {
+pub(crate) fn timestamp(value: i64) -> Result<i64, RuleError> {
     if !(FIRST_MICROSECOND..=LAST_MICROSECOND).contains(&value) {
-        return Err(Fault::new(Code::OutOfRange).limit("years 0001 to 9999"));
+        return Err(RuleError::new(Code::OutOfRange).limit("years 0001 to 9999"));
     }
     Ok(value.saturating_sub(EPOCH_MICROSECONDS))
 }
 
-fn truth(value: u8) -> Result<u8, Fault> {
+fn truth(value: u8) -> Result<u8, RuleError> {
     if value > 1 {
-        Err(Fault::new(Code::NotBinary))
+        Err(RuleError::new(Code::NotBinary))
     } else {
         Ok(value)
     }
 }
 
-fn no_nul(text: &[u8]) -> Result<(), Fault> {
+fn no_nul(text: &[u8]) -> Result<(), RuleError> {
     // `contains` looks at many bytes at once; the place matters only when there is one.
     if !text.contains(&0) {
         return Ok(());
@@ -264,5 +264,5 @@ fn no_nul(text: &[u8]) -> Result<(), Fault> {
         .iter()
         .take_while(|&&byte| byte != 0)
         .filter(|&&byte| byte & 0xc0 != 0x80);
-    Err(Fault::new(Code::Nul).actual(format!("character {}", begins.count())))
+    Err(RuleError::new(Code::Nul).actual(format!("character {}", begins.count())))
 }

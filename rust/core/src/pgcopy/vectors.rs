@@ -6,7 +6,7 @@ use half::slice::HalfFloatSliceExt;
 use super::buffer::{Buffer, Refusal, too_long};
 use super::column::{Lists, SparseVectors};
 use super::{MAX_DIMENSIONS, MAX_SPARSE_DIMENSIONS};
-use crate::fault::{Code, Fault};
+use crate::field_error::{Code, RuleError};
 
 /// Dimension and an unused field.
 const VECTOR_HEADER_BYTES: usize = 4;
@@ -75,12 +75,12 @@ pub(super) fn write_halfvec(values: &[f32], out: &mut Buffer<'_>) -> Result<(), 
 }
 
 /// The first component that is NaN, infinite or rounds to an infinite float16.
-pub(crate) fn half_refused(values: &[f32]) -> Fault {
+pub(crate) fn half_refused(values: &[f32]) -> RuleError {
     let place = values
         .iter()
         .position(|value| !f16::from_f32(*value).is_finite());
     match place.and_then(|place| values.get(place)) {
-        Some(value) if value.is_finite() => Fault::new(Code::OutOfRange)
+        Some(value) if value.is_finite() => RuleError::new(Code::OutOfRange)
             .limit("below 65520")
             .actual(component(place)),
         _ => not_finite(values),
@@ -88,8 +88,8 @@ pub(crate) fn half_refused(values: &[f32]) -> Fault {
 }
 
 /// The first component that is NaN or infinite.
-pub(crate) fn not_finite(values: &[f32]) -> Fault {
-    Fault::new(Code::NotFinite).actual(component(
+pub(crate) fn not_finite(values: &[f32]) -> RuleError {
+    RuleError::new(Code::NotFinite).actual(component(
         values.iter().position(|value| !value.is_finite()),
     ))
 }
@@ -164,7 +164,7 @@ pub(super) type SparseRow<'a> = (i32, &'a [i32], &'a [f32]);
 pub(super) fn sparse_row<'a>(
     sparse: &SparseVectors<'a>,
     row: usize,
-) -> Result<Option<SparseRow<'a>>, Fault> {
+) -> Result<Option<SparseRow<'a>>, RuleError> {
     let (Some(indices), Some(values)) = (sparse.indices.get(row)?, sparse.values.get(row)?) else {
         return Ok(None);
     };
@@ -172,17 +172,17 @@ pub(super) fn sparse_row<'a>(
         .dimensions
         .get(row)
         .copied()
-        .ok_or_else(|| Fault::new(Code::LengthDiffers))?;
+        .ok_or_else(|| RuleError::new(Code::LengthDiffers))?;
     if !usize::try_from(dimension)
         .is_ok_and(|dimension| (1..=MAX_SPARSE_DIMENSIONS).contains(&dimension))
     {
-        return Err(Fault::new(Code::WrongDimension)
+        return Err(RuleError::new(Code::WrongDimension)
             .limit("1 to 1000000000")
             .actual(dimension.to_string()));
     }
     if indices.len() != values.len() {
         let actual = format!("{} indices, {} values", indices.len(), values.len());
-        return Err(Fault::new(Code::WrongDimension)
+        return Err(RuleError::new(Code::WrongDimension)
             .limit("as many values as indices")
             .actual(actual));
     }
@@ -194,7 +194,7 @@ pub(super) fn sparse_row<'a>(
         .position(|index| !(0..dimension).contains(index))
     {
         let limit = format!("0 to {}", dimension.saturating_sub(1));
-        return Err(Fault::new(Code::OutOfRange)
+        return Err(RuleError::new(Code::OutOfRange)
             .limit(limit)
             .actual(format!("index {place}")));
     }
@@ -203,19 +203,19 @@ pub(super) fn sparse_row<'a>(
         .position(|pair| matches!(pair, [left, right] if left >= right))
     {
         return Err(
-            Fault::new(Code::NotAscending).actual(format!("index {}", place.saturating_add(1)))
+            RuleError::new(Code::NotAscending).actual(format!("index {}", place.saturating_add(1)))
         );
     }
     if values.iter().any(|value| !value.is_finite()) {
         return Err(not_finite(values));
     }
     if let Some(place) = values.iter().position(|value| *value == 0.0) {
-        return Err(Fault::new(Code::ZeroValue).actual(format!("component {place}")));
+        return Err(RuleError::new(Code::ZeroValue).actual(format!("component {place}")));
     }
     Ok(Some((dimension, indices, values)))
 }
 
-pub(super) fn all_binary(bits: &[u8]) -> Result<(), Fault> {
+pub(super) fn all_binary(bits: &[u8]) -> Result<(), RuleError> {
     if bits.iter().any(|&bit| bit > 1) {
         Err(not_binary(bits))
     } else {
@@ -223,16 +223,16 @@ pub(super) fn all_binary(bits: &[u8]) -> Result<(), Fault> {
     }
 }
 
-fn not_binary(bits: &[u8]) -> Fault {
+fn not_binary(bits: &[u8]) -> RuleError {
     let place = bits.iter().position(|&bit| bit > 1).unwrap_or(0);
-    Fault::new(Code::NotBinary).actual(format!("bit {place}"))
+    RuleError::new(Code::NotBinary).actual(format!("bit {place}"))
 }
 
-pub(super) fn dimension(values: &[f32]) -> Result<u16, Fault> {
+pub(super) fn dimension(values: &[f32]) -> Result<u16, RuleError> {
     let actual = values.len();
     match u16::try_from(actual) {
         Ok(dimension) if (1..=MAX_DIMENSIONS).contains(&actual) => Ok(dimension),
-        _ => Err(Fault::new(Code::WrongDimension)
+        _ => Err(RuleError::new(Code::WrongDimension)
             .limit("1 to 16000")
             .actual(actual.to_string())),
     }

@@ -3,7 +3,7 @@
 use super::buffer::{Buffer, Refusal};
 use super::column::Column;
 use super::{HEADER_BYTES, MAX_COLUMNS, SIGNATURE, TRAILER_BYTES};
-use crate::fault::{Code, Fault, FieldFault, sort_by_row};
+use crate::field_error::{Code, FieldError, RuleError, sort_by_row};
 
 /// Why a block was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +21,12 @@ pub enum EncodeError {
         last: usize,
     },
     /// A value is not allowed.
-    Value(FieldFault),
+    Value(FieldError),
 }
 
-impl From<FieldFault> for EncodeError {
-    fn from(fault: FieldFault) -> Self {
-        Self::Value(fault)
+impl From<FieldError> for EncodeError {
+    fn from(error: FieldError) -> Self {
+        Self::Value(error)
     }
 }
 
@@ -43,14 +43,14 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// `length_differs` when the columns have unequal numbers of rows, `too_long` for more than 1,600 columns.
-    pub fn new(columns: Vec<(&'a str, Column<'a>)>) -> Result<Self, FieldFault> {
+    pub fn new(columns: Vec<(&'a str, Column<'a>)>) -> Result<Self, FieldError> {
         let rows = columns.first().map_or(0, |(_, column)| column.count());
         for (name, column) in &columns {
             if column.count() != rows {
-                let fault = Fault::new(Code::LengthDiffers)
+                let error = RuleError::new(Code::LengthDiffers)
                     .limit(rows.to_string())
                     .actual(column.count().to_string());
-                return Err(fault.at(None, name));
+                return Err(error.at(None, name));
             }
         }
         match i16::try_from(columns.len()) {
@@ -60,10 +60,10 @@ impl<'a> Batch<'a> {
                 rows,
             }),
             _ => {
-                let fault = Fault::new(Code::TooLong)
+                let error = RuleError::new(Code::TooLong)
                     .limit("1600 columns")
                     .actual(format!("{} columns", columns.len()));
-                Err(fault.at(None, "columns"))
+                Err(error.at(None, "columns"))
             }
         }
     }
@@ -77,26 +77,26 @@ impl<'a> Batch<'a> {
     /// Every broken rule of every row, by row. The components of `vector` and `halfvec` are not read here: that would
     /// cost as much as encoding them, which checks them anyway.
     #[must_use]
-    pub fn check(&self) -> Vec<FieldFault> {
-        let mut faults = Vec::new();
+    pub fn check(&self) -> Vec<FieldError> {
+        let mut errors = Vec::new();
         for (name, column) in &self.columns {
             for row in 0..self.rows {
-                if let Err(fault) = column.check(row).and_then(|()| column.size(row).map(drop)) {
-                    faults.push(fault.at(Some(row), name));
+                if let Err(error) = column.check(row).and_then(|()| column.size(row).map(drop)) {
+                    errors.push(error.at(Some(row), name));
                 }
             }
         }
-        sort_by_row(&mut faults);
-        faults
+        sort_by_row(&mut errors);
+        errors
     }
 
-    fn row_size(&self, row: usize) -> Result<usize, FieldFault> {
+    fn row_size(&self, row: usize) -> Result<usize, FieldError> {
         self.columns
             .iter()
             .try_fold(2_usize, |sum, (name, column)| {
                 let size = column
                     .size(row)
-                    .map_err(|fault| fault.at(Some(row), name))?;
+                    .map_err(|error| error.at(Some(row), name))?;
                 Ok(sum.saturating_add(4).saturating_add(size))
             })
     }
@@ -105,7 +105,7 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// `too_long` for a value of 1 GiB or more.
-    pub fn largest_row(&self) -> Result<usize, FieldFault> {
+    pub fn largest_row(&self) -> Result<usize, FieldError> {
         let mut largest = 0;
         for row in 0..self.rows {
             largest = largest.max(self.row_size(row)?);
@@ -151,7 +151,7 @@ impl<'a> Batch<'a> {
             self.write_row(next, head > 0, &mut out)
                 .map_err(|(name, refusal)| match refusal {
                     Refusal::Space => EncodeError::BufferTooSmall { needed, available },
-                    Refusal::Fault(fault) => EncodeError::Value(fault.at(Some(next), name)),
+                    Refusal::Rule(error) => EncodeError::Value(error.at(Some(next), name)),
                 })?;
             next = next.saturating_add(1);
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::file::ReadFault;
+use super::file::ReadError;
 
 /// A token that is found as it is spelt.
 #[derive(Clone, Debug)]
@@ -36,17 +36,17 @@ pub(super) struct AddedTokens {
 }
 
 impl AddedTokens {
-    pub(super) fn new(tokens: Vec<AddedToken>) -> Result<Self, ReadFault> {
+    pub(super) fn new(tokens: Vec<AddedToken>) -> Result<Self, ReadError> {
         let spellings: HashSet<&str> = tokens.iter().map(|token| &*token.spelling).collect();
         if spellings.len() < tokens.len() {
-            return Err(ReadFault::Unsupported(
+            return Err(ReadError::Unsupported(
                 "two added tokens with one spelling".into(),
             ));
         }
         let begins_blank = |token: &AddedToken| token.spelling.starts_with(char::is_whitespace);
         if tokens.iter().any(|token| token.takes_blanks_behind) && tokens.iter().any(begins_blank) {
             // The blanks behind the one could be the other.
-            return Err(ReadFault::Unsupported(
+            return Err(ReadError::Unsupported(
                 "an added token that takes the white space behind it, beside one that begins with white space".into(),
             ));
         }
@@ -56,7 +56,7 @@ impl AddedTokens {
             let built = AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
                 .build(tokens.iter().map(|token| &token.spelling));
-            Some(built.map_err(|error| ReadFault::Unsupported(format!("added tokens: {error}")))?)
+            Some(built.map_err(|error| ReadError::Unsupported(format!("added tokens: {error}")))?)
         };
         Ok(Self { search, tokens })
     }

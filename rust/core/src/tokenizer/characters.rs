@@ -27,34 +27,35 @@ pub(super) enum Class {
 
 /// What is known of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind {
+pub(super) struct Properties {
     /// Its class.
     pub(super) class: Class,
     /// Whether NFC leaves it as it is, and where it is, beside any neighbour of which this holds as well.
     pub(super) is_inert: bool,
 }
 
-/// Kinds of all characters: pages of 256 code points, equal ones stored once.
-pub(super) struct Characters {
+/// Properties of all characters: pages of 256 code points, equal ones stored once.
+pub(super) struct CharacterProperties {
     pages: Vec<u16>,
-    kinds: Vec<Kind>,
+    properties: Vec<Properties>,
 }
 
-static CHARACTERS: LazyLock<Option<Characters>> = LazyLock::new(Characters::build);
+static PROPERTIES: LazyLock<Option<CharacterProperties>> =
+    LazyLock::new(CharacterProperties::build);
 
-impl Characters {
+impl CharacterProperties {
     /// The one table; nothing where the tables of Unicode are not to be had.
     pub(super) fn shared() -> Option<&'static Self> {
-        CHARACTERS.as_ref()
+        PROPERTIES.as_ref()
     }
 
     /// What is known of a character.
     #[inline]
-    pub(super) fn kind(&self, character: char) -> Kind {
+    pub(super) fn properties(&self, character: char) -> Properties {
         let code = character as usize;
         let page = self.pages.get(code / PAGE).copied().unwrap_or_default();
         let place = usize::from(page) * PAGE + code % PAGE;
-        self.kinds.get(place).copied().unwrap_or(Kind {
+        self.properties.get(place).copied().unwrap_or(Properties {
             class: Class::Other,
             is_inert: false,
         })
@@ -63,7 +64,7 @@ impl Characters {
     /// Its class.
     #[inline]
     pub(super) fn class(&self, character: char) -> Class {
-        self.kind(character).class
+        self.properties(character).class
     }
 
     fn build() -> Option<Self> {
@@ -85,24 +86,24 @@ impl Characters {
                     .fill(class);
             }
         }
-        let mut known: HashMap<Vec<Kind>, u16> = HashMap::new();
-        let (mut pages, mut kinds) = (Vec::new(), Vec::new());
+        let mut known: HashMap<Vec<Properties>, u16> = HashMap::new();
+        let (mut pages, mut properties) = (Vec::new(), Vec::new());
         for (codes, page) in (0_u32..).step_by(PAGE).zip(classes.chunks(PAGE)) {
-            let page: Vec<Kind> = (codes..)
+            let page: Vec<Properties> = (codes..)
                 .zip(page)
-                .map(|(code, &class)| Kind {
+                .map(|(code, &class)| Properties {
                     class,
                     is_inert: char::from_u32(code).is_some_and(is_inert),
                 })
                 .collect();
             let number = u16::try_from(known.len()).ok()?;
             let number = *known.entry(page.clone()).or_insert(number);
-            if usize::from(number) * PAGE == kinds.len() {
-                kinds.extend(page);
+            if usize::from(number) * PAGE == properties.len() {
+                properties.extend(page);
             }
             pages.push(number);
         }
-        Some(Self { pages, kinds })
+        Some(Self { pages, properties })
     }
 }
 

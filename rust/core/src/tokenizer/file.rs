@@ -17,14 +17,14 @@ const MAX_IDS: u32 = 1 << 24;
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReadFault {
+pub enum ReadError {
     /// No program can read it.
     Malformed(String),
     /// It asks for something that is not done here.
     Unsupported(String),
 }
 
-impl fmt::Display for ReadFault {
+impl fmt::Display for ReadError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(what) => write!(out, "malformed: {what}"),
@@ -49,12 +49,12 @@ pub(super) struct File {
     pub(super) normalises: bool,
     /// The added tokens and their ids.
     pub(super) added: Vec<(Added, u32)>,
-    /// Ids that the file's own post-processor puts around a text.
-    pub(super) around: (Vec<i64>, Vec<i64>),
+    /// Ids that the file's own post-processor puts before and behind a text.
+    pub(super) special_prefix_suffix: (Vec<i64>, Vec<i64>),
 }
 
 #[derive(Deserialize)]
-struct Top<'a> {
+struct TokenizerJson<'a> {
     #[serde(default)]
     version: Option<String>,
     #[serde(default)]
@@ -144,27 +144,28 @@ impl<'de> Deserialize<'de> for Pair {
     }
 }
 
-fn malformed(error: &serde_json::Error) -> ReadFault {
-    ReadFault::Malformed(error.to_string())
+fn malformed(error: &serde_json::Error) -> ReadError {
+    ReadError::Malformed(error.to_string())
 }
 
-fn unsupported<T>(what: impl Into<String>) -> Result<T, ReadFault> {
-    Err(ReadFault::Unsupported(what.into()))
+fn unsupported<T>(what: impl Into<String>) -> Result<T, ReadError> {
+    Err(ReadError::Unsupported(what.into()))
 }
 
 impl File {
     /// Reads the bytes of a `tokenizer.json`.
-    pub(super) fn read(content: &[u8]) -> Result<Self, ReadFault> {
+    pub(super) fn read(content: &[u8]) -> Result<Self, ReadError> {
         if content.len() > MAX_BYTES {
             return unsupported(format!("a file of more than {MAX_BYTES} bytes"));
         }
-        let top: Top<'_> = serde_json::from_slice(content).map_err(|error| malformed(&error))?;
+        let top: TokenizerJson<'_> =
+            serde_json::from_slice(content).map_err(|error| malformed(&error))?;
         if top.version.is_some_and(|version| version != "1.0") {
             return unsupported("another version of the format than 1.0");
         }
         let normalises = check_normaliser(&top.normalizer)?;
         check_splitting(&top.pre_tokenizer)?;
-        let around = around(&top.post_processor)?;
+        let special_prefix_suffix = special_prefix_suffix(&top.post_processor)?;
         let settings: Settings =
             serde_json::from_str(top.model.get()).map_err(|error| malformed(&error))?;
         check_settings(&settings)?;
@@ -186,7 +187,7 @@ impl File {
             ignores_merges: settings.ignore_merges == Some(true),
             normalises,
             added: added_ids(top.added_tokens, &vocabulary)?,
-            around,
+            special_prefix_suffix,
             vocabulary,
         })
     }
@@ -202,7 +203,7 @@ fn is(part: &Value, name: &str, wanted: bool) -> bool {
     part.get(name).and_then(Value::as_bool) == Some(wanted)
 }
 
-fn check_normaliser(part: &Value) -> Result<bool, ReadFault> {
+fn check_normaliser(part: &Value) -> Result<bool, ReadError> {
     match (part.is_null(), kind(part)) {
         (true, _) => Ok(false),
         (_, "NFC") => Ok(true),
@@ -210,7 +211,7 @@ fn check_normaliser(part: &Value) -> Result<bool, ReadFault> {
     }
 }
 
-fn check_splitting(part: &Value) -> Result<(), ReadFault> {
+fn check_splitting(part: &Value) -> Result<(), ReadError> {
     let steps = part.get("pretokenizers").and_then(Value::as_array);
     let (Some(steps), "Sequence") = (steps, kind(part)) else {
         return unsupported(format!("pre_tokenizer {}", kind(part)));
@@ -236,7 +237,7 @@ fn check_splitting(part: &Value) -> Result<(), ReadFault> {
 }
 
 /// Ids before and behind a text.
-fn around(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadFault> {
+fn special_prefix_suffix(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadError> {
     match kind(part) {
         _ if part.is_null() => Ok((vec![], vec![])),
         "ByteLevel" if is(part, "trim_offsets", false) => Ok((vec![], vec![])),
@@ -253,7 +254,7 @@ fn around(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadFault> {
                 if kind(step) == "Sequence" {
                     return unsupported("post_processor Sequence in a Sequence");
                 }
-                around(step)?;
+                special_prefix_suffix(step)?;
             }
             steps()
                 .find(is_template)
@@ -263,8 +264,8 @@ fn around(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadFault> {
     }
 }
 
-fn template(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadFault> {
-    let (mut front, mut back, mut texts) = (vec![], vec![], 0);
+fn template(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadError> {
+    let (mut prefix, mut suffix, mut texts) = (vec![], vec![], 0);
     for piece in part
         .get("single")
         .and_then(Value::as_array)
@@ -290,19 +291,19 @@ fn template(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadFault> {
             })
             .and_then(|ids| ids.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());
         match ids {
-            Some(ids) if texts == 0 => front.extend(ids),
-            Some(ids) => back.extend(ids),
+            Some(ids) if texts == 0 => prefix.extend(ids),
+            Some(ids) => suffix.extend(ids),
             None => return unsupported("post_processor with a token without ids"),
         }
     }
     if texts == 1 {
-        Ok((front, back))
+        Ok((prefix, suffix))
     } else {
         unsupported(format!("post_processor that repeats a text {texts} times"))
     }
 }
 
-fn check_settings(settings: &Settings) -> Result<(), ReadFault> {
+fn check_settings(settings: &Settings) -> Result<(), ReadError> {
     let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     match settings.kind.as_deref() {
         Some("BPE") => {}
@@ -335,7 +336,7 @@ fn byte_entries(vocabulary: &FxHashMap<String, u32>) -> Vec<(Vec<u8>, u32)> {
     vocabulary.iter().filter_map(entry).collect()
 }
 
-fn single_bytes(entries: &[(Vec<u8>, u32)]) -> Result<[u32; 256], ReadFault> {
+fn single_bytes(entries: &[(Vec<u8>, u32)]) -> Result<[u32; 256], ReadError> {
     let mut ids = [u32::MAX; 256];
     for (bytes, id) in entries {
         if let [byte] = bytes.as_slice()
@@ -353,7 +354,7 @@ fn single_bytes(entries: &[(Vec<u8>, u32)]) -> Result<[u32; 256], ReadFault> {
 fn merges(
     pairs: Vec<Pair>,
     vocabulary: &FxHashMap<String, u32>,
-) -> Result<Vec<(u32, u32, u32)>, ReadFault> {
+) -> Result<Vec<(u32, u32, u32)>, ReadError> {
     let mut found = Vec::with_capacity(pairs.len());
     for (left, right) in pairs.into_iter().filter_map(|pair| pair.0) {
         let ids = (vocabulary.get(&left), vocabulary.get(&right));
@@ -370,7 +371,7 @@ fn merges(
 fn added_ids(
     tokens: Vec<Added>,
     vocabulary: &FxHashMap<String, u32>,
-) -> Result<Vec<(Added, u32)>, ReadFault> {
+) -> Result<Vec<(Added, u32)>, ReadError> {
     let mut next = u32::try_from(vocabulary.len()).unwrap_or(MAX_IDS);
     let mut found = Vec::with_capacity(tokens.len());
     for token in tokens {

@@ -1,4 +1,4 @@
-//! Byte-level byte pair encoding as Qwen's models use it: token ids, counts and places of whole batches of texts.
+//! Byte-level byte pair encoding as Qwen's models use it: token ids, counts and offsets of whole batches of texts.
 //!
 //! A text passes five steps: added tokens are taken out; the rest is brought into normal form C; those added tokens that
 //! are searched for there are taken out; Qwen's pattern cuts what remains into pieces; and the bytes of each piece are
@@ -7,11 +7,12 @@
 mod added;
 mod characters;
 mod file;
+mod known_pieces;
 mod merges;
 mod normal;
+mod offsets;
 mod pieces;
-mod places;
-mod words;
+mod sink;
 
 use std::borrow::Cow;
 use std::sync::Mutex;
@@ -19,21 +20,22 @@ use std::sync::Mutex;
 use rustc_hash::FxHashMap;
 
 use added::{AddedToken, AddedTokens};
-use characters::Characters;
-pub use file::ReadFault;
+use characters::CharacterProperties;
+pub use file::ReadError;
 use file::{Added, File};
+use known_pieces::{KnownPieces, RecentPieces};
 use merges::{Merges, Workspace};
+use offsets::Offsets;
 pub use pieces::PATTERN;
 use pieces::Splitter;
-use places::Places;
-use words::{Recent, Words};
+use sink::{Count, Ids, Sink, signed};
 
 /// An encoder of texts; safe for several threads.
 pub struct Tokenizer {
-    characters: &'static Characters,
+    characters: &'static CharacterProperties,
     splitter: Splitter,
     merges: Merges,
-    words: Words,
+    known: KnownPieces,
     normalises: bool,
     /// Searched for in texts as they are.
     added: AddedTokens,
@@ -42,7 +44,7 @@ pub struct Tokenizer {
     vocabulary: FxHashMap<String, u32>,
     /// Bytes of every token of the vocabulary, by id.
     lengths: Vec<usize>,
-    around: (Vec<i64>, Vec<i64>),
+    special_prefix_suffix: (Vec<i64>, Vec<i64>),
     /// What one call leaves to the next.
     memory: Mutex<Option<Box<Memory>>>,
 }
@@ -59,26 +61,9 @@ pub struct Rows {
 }
 
 struct Memory {
-    recent: Recent,
+    recent: RecentPieces,
     workspace: Workspace,
     ids: Vec<u32>,
-}
-
-/// What is done with the tokens of a text, which arrive in its order.
-trait Sink<'a> {
-    /// A stretch of the text begins: as it was given, and whether its normal form follows instead.
-    fn stretch(&mut self, _given: &'a str, _is_changed: bool) {}
-
-    /// Tokens of the vocabulary follow.
-    fn tokens(&mut self, ids: &[u32]);
-
-    /// An added token follows, which takes this many bytes.
-    fn added(&mut self, id: u32, bytes: usize);
-
-    /// Whether the rest of the text does not matter.
-    fn is_full(&self) -> bool {
-        false
-    }
 }
 
 impl Tokenizer {
@@ -87,13 +72,14 @@ impl Tokenizer {
     /// # Errors
     ///
     /// The file is malformed, or asks for something else than what this module does.
-    pub fn read(content: &[u8]) -> Result<Self, ReadFault> {
-        let unsupported = |what: &str| ReadFault::Unsupported(what.to_owned());
-        let characters = Characters::shared().ok_or_else(|| unsupported("tables of Unicode"))?;
+    pub fn read(content: &[u8]) -> Result<Self, ReadError> {
+        let unsupported = |what: &str| ReadError::Unsupported(what.to_owned());
+        let characters =
+            CharacterProperties::shared().ok_or_else(|| unsupported("tables of Unicode"))?;
         let file = File::read(content)?;
         let merges = Merges::new(file.bytes, file.merges.into_iter())
             .ok_or_else(|| unsupported("more merges than 32 bits can count"))?;
-        let (mut lengths, mut words) = (Vec::new(), Words::default());
+        let (mut lengths, mut known) = (Vec::new(), KnownPieces::default());
         let (mut workspace, mut ids) = (Workspace::default(), Vec::new());
         for (bytes, id) in &file.entries {
             let place = *id as usize;
@@ -107,7 +93,7 @@ impl Tokenizer {
             ids.clear();
             merges.encode(bytes, &mut workspace, &mut ids);
             if file.ignores_merges || ids == [*id] {
-                words.insert(bytes, *id);
+                known.insert(bytes, *id);
             }
         }
         let mut vocabulary = file.vocabulary;
@@ -130,13 +116,13 @@ impl Tokenizer {
             characters,
             splitter: Splitter::new(characters),
             merges,
-            words,
+            known,
             normalises: file.normalises,
             added: AddedTokens::new(added)?,
             added_to_normal: AddedTokens::new(added_to_normal)?,
             vocabulary,
             lengths,
-            around: file.around,
+            special_prefix_suffix: file.special_prefix_suffix,
             memory: Mutex::new(None),
         })
     }
@@ -149,8 +135,8 @@ impl Tokenizer {
 
     /// The ids that the file's own post-processor puts before and behind a text.
     #[must_use]
-    pub fn around(&self) -> (&[i64], &[i64]) {
-        (&self.around.0, &self.around.1)
+    pub fn special_prefix_suffix(&self) -> (&[i64], &[i64]) {
+        (&self.special_prefix_suffix.0, &self.special_prefix_suffix.1)
     }
 
     /// The tokens of each text between `head` and `tail`; of a text with more than `most` tokens, the first ones.
@@ -204,10 +190,10 @@ impl Tokenizer {
 
     /// Start and end of every token in characters of the text as given; both ascend.
     #[must_use]
-    pub fn places(&self, text: &str, special_as_text: bool) -> Vec<(i64, i64)> {
-        let mut places = Places::new(&self.lengths);
-        self.with_memory(|memory| self.walk(text, special_as_text, memory, &mut places));
-        places.into_pairs()
+    pub fn offsets(&self, text: &str, special_as_text: bool) -> Vec<(i64, i64)> {
+        let mut offsets = Offsets::new(&self.lengths);
+        self.with_memory(|memory| self.walk(text, special_as_text, memory, &mut offsets));
+        offsets.into_pairs()
     }
 
     /// Lends the memory of the call before, or new one where another thread has it.
@@ -215,7 +201,7 @@ impl Tokenizer {
         let kept = self.memory.lock().ok().and_then(|mut kept| kept.take());
         let mut memory = kept.unwrap_or_else(|| {
             Box::new(Memory {
-                recent: Recent::new(),
+                recent: RecentPieces::new(),
                 workspace: Workspace::default(),
                 ids: Vec::new(),
             })
@@ -292,7 +278,7 @@ impl Tokenizer {
         memory: &mut Memory,
         sink: &mut impl Sink<'a>,
     ) {
-        let key = words::short(text, start, end);
+        let key = known_pieces::short(text, start, end);
         if let Some(found) = key.and_then(|key| memory.recent.get(key)) {
             sink.tokens(found.ids());
             return;
@@ -305,8 +291,8 @@ impl Tokenizer {
         } = memory;
         ids.clear();
         let word = match key {
-            Some(key) => self.words.short(key),
-            None => self.words.long(piece),
+            Some(key) => self.known.short(key),
+            None => self.known.long(piece),
         };
         match word {
             Some(id) => ids.push(id),
@@ -319,11 +305,6 @@ impl Tokenizer {
     }
 }
 
-/// No length passes 63 bits.
-fn signed(length: usize) -> i64 {
-    i64::try_from(length).unwrap_or(i64::MAX)
-}
-
 fn added_token(token: &Added, id: u32, spelling: String) -> AddedToken {
     AddedToken {
         id,
@@ -332,44 +313,5 @@ fn added_token(token: &Added, id: u32, spelling: String) -> AddedToken {
         is_whole_word: token.single_word,
         takes_blanks_before: token.lstrip,
         takes_blanks_behind: token.rstrip,
-    }
-}
-
-/// Writes the tokens down, and needs no more than one behind `end`.
-struct Ids<'a> {
-    ids: &'a mut Vec<i64>,
-    end: usize,
-}
-
-impl Sink<'_> for Ids<'_> {
-    #[inline]
-    fn tokens(&mut self, ids: &[u32]) {
-        if let &[id] = ids {
-            self.ids.push(i64::from(id));
-        } else {
-            self.ids.extend(ids.iter().map(|&id| i64::from(id)));
-        }
-    }
-
-    fn added(&mut self, id: u32, _bytes: usize) {
-        self.ids.push(i64::from(id));
-    }
-
-    #[inline]
-    fn is_full(&self) -> bool {
-        self.ids.len() > self.end
-    }
-}
-
-struct Count(i64);
-
-impl Sink<'_> for Count {
-    #[inline]
-    fn tokens(&mut self, ids: &[u32]) {
-        self.0 += signed(ids.len());
-    }
-
-    fn added(&mut self, _id: u32, _bytes: usize) {
-        self.0 += 1;
     }
 }

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use super::characters::Characters;
+use super::characters::CharacterProperties;
 
 /// Characters below this one are inert.
 const FIRST_MARK: char = '\u{300}';
 
 /// The text in normal form C; borrowed where it surely is already.
-pub(super) fn normalised<'a>(text: &'a str, characters: &Characters) -> Cow<'a, str> {
-    let is_inert = |character: char| character < FIRST_MARK || characters.kind(character).is_inert;
+pub(super) fn normalised<'a>(text: &'a str, characters: &CharacterProperties) -> Cow<'a, str> {
+    let is_inert =
+        |character: char| character < FIRST_MARK || characters.properties(character).is_inert;
     if text.is_ascii()
         || text.chars().all(is_inert)
         || is_nfc_quick(text.chars()) == IsNormalized::Yes

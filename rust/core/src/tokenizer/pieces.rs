@@ -3,7 +3,7 @@
 //! Tokens never reach over the edge of a piece. The pattern is tried alternative by alternative, as a backtracking
 //! engine does; each of the functions below is one of them.
 
-use super::characters::{Characters, Class};
+use super::characters::{CharacterProperties, Class};
 
 /// The pattern, as `tokenizer.json` states it.
 pub const PATTERN: &str = concat!(
@@ -14,12 +14,12 @@ pub const PATTERN: &str = concat!(
 /// Finds where pieces end.
 #[derive(Clone)]
 pub(super) struct Splitter {
-    characters: &'static Characters,
+    characters: &'static CharacterProperties,
     ascii: [Class; 128],
 }
 
 impl Splitter {
-    pub(super) fn new(characters: &'static Characters) -> Self {
+    pub(super) fn new(characters: &'static CharacterProperties) -> Self {
         let mut ascii = [Class::Other; 128];
         for (code, class) in (0_u8..).zip(&mut ascii) {
             *class = characters.class(char::from(code));
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn pieces(text: &str) -> Vec<&str> {
-        let splitter = Splitter::new(Characters::shared().expect("tables of Unicode"));
+        let splitter = Splitter::new(CharacterProperties::shared().expect("tables of Unicode"));
         let (mut found, mut start) = (Vec::new(), 0);
         while start < text.len() {
             let end = splitter.piece_end(text, start);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn tables_are_those_of_unicode_16() {
-        let characters = Characters::shared().expect("tables of Unicode");
+        let characters = CharacterProperties::shared().expect("tables of Unicode");
         let count = |wanted| {
             let all = ('\0'..=char::MAX).filter(|&character| characters.class(character) == wanted);
             all.count()

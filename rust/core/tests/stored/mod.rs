@@ -21,7 +21,11 @@ pub struct Tables {
 
 impl Tables {
     /// What the SQL brings for a plan.
-    pub fn snapshot(&self, cache: &PostingCache, plan: &Plan) -> Result<Snapshot, SegmentError> {
+    pub fn snapshot(
+        &self,
+        cache: &PostingCache,
+        plan: &PostingPlan,
+    ) -> Result<Snapshot, SegmentError> {
         let known: BTreeSet<_> = plan.known_segments().copied().collect();
         let buried: BTreeSet<_> = plan.known_tombstones().copied().collect();
         let segments: Vec<GivenSegment<'_>> = self
@@ -67,10 +71,10 @@ impl Tables {
         k: usize,
         parameters: Parameters,
         allowed: Option<&[i64]>,
-        also: &[i64],
+        score_ids: &[i64],
     ) -> Found {
         let plan = cache.plan(queries).unwrap();
         let snapshot = self.snapshot(cache, &plan).unwrap();
-        snapshot.search(k, parameters, allowed, also).unwrap()
+        snapshot.search(k, parameters, allowed, score_ids).unwrap()
     }
 }

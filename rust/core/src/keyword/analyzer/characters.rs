@@ -8,7 +8,7 @@ const CODE_POINTS: usize = 0x11_0000;
 
 /// What a character is to the analyzer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) enum Kind {
+pub(super) enum CharacterKind {
     /// Stands between words.
     #[default]
     Break,
@@ -31,59 +31,59 @@ pub(super) enum Kind {
 }
 
 /// Later rules win.
-const RULES: [(&str, Kind); 10] = [
-    (r"[\p{L}\p{N}]", Kind::Letter),
+const RULES: [(&str, CharacterKind); 10] = [
+    (r"[\p{L}\p{N}]", CharacterKind::Letter),
     // Common holds the digits. Vowel points of Hebrew, Arabic and Syriac are left out in most writing.
     (
         r"(?x)[[\p{L}\p{N}]&&[
             \p{Latin}\p{Greek}\p{Coptic}\p{Cyrillic}\p{Armenian}\p{Georgian}
             \p{Hebrew}\p{Arabic}\p{Syriac}\p{Common}\p{Nd}
         ]]",
-        Kind::Accented,
+        CharacterKind::Accented,
     ),
-    (r"[\p{L}&&\p{Hangul}]", Kind::Hangul),
+    (r"[\p{L}&&\p{Hangul}]", CharacterKind::Hangul),
     (
         r"[[\p{L}\p{Nl}]&&[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Tangut}\p{Nushu}]]",
-        Kind::Pair,
+        CharacterKind::Pair,
     ),
     // The sign of a long vowel, and the like, belong to both kana; half-width voicing marks combine but are letters.
-    (r"[\x{3006}\x{30FC}\x{FF70}]", Kind::Pair),
-    (r"[\p{Mn}\p{Mc}\p{Me}\x{FF9E}\x{FF9F}]", Kind::Mark),
+    (r"[\x{3006}\x{30FC}\x{FF70}]", CharacterKind::Pair),
+    (r"[\p{Mn}\p{Mc}\p{Me}\x{FF9E}\x{FF9F}]", CharacterKind::Mark),
     (
         r"[[\p{L}\p{M}]&&[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}]]",
-        Kind::Triple,
+        CharacterKind::Triple,
     ),
     (
         r"[\p{Cf}\x{FE00}-\x{FE0F}\x{180B}-\x{180D}\x{E0100}-\x{E01EF}]",
-        Kind::Format,
+        CharacterKind::Format,
     ),
     // Letters by category, punctuation by use: apostrophes, hyphens, the dot inside of Catalan words, Hebrew geresh.
     (
         r"[\x{2019}\x{2BC}\x{2BB}\x{FF07}\x{2010}\x{2011}\x{B7}\x{5F3}\x{5F4}]",
-        Kind::Joiner,
+        CharacterKind::Joiner,
     ),
     // The zero-width space marks words in Thai and Khmer.
-    (r"\x{200B}", Kind::Break),
+    (r"\x{200B}", CharacterKind::Break),
 ];
 
 /// The kinds of all characters.
-pub(super) struct Characters {
-    kinds: Vec<Kind>,
+pub(super) struct CharacterKinds {
+    kinds: Vec<CharacterKind>,
     /// First and last of each run of decimal digits; runs are whole tens.
     digits: Vec<(char, char)>,
 }
 
-static CHARACTERS: LazyLock<Option<Characters>> = LazyLock::new(Characters::build);
+static KINDS: LazyLock<Option<CharacterKinds>> = LazyLock::new(CharacterKinds::build);
 
-impl Characters {
+impl CharacterKinds {
     /// The one table; nothing where the tables of Unicode are not to be had.
     pub(super) fn shared() -> Option<&'static Self> {
-        CHARACTERS.as_ref()
+        KINDS.as_ref()
     }
 
     /// What a character is.
     #[inline]
-    pub(super) fn kind(&self, character: char) -> Kind {
+    pub(super) fn kind(&self, character: char) -> CharacterKind {
         let kind = self.kinds.get(character as usize);
         kind.copied().unwrap_or_default()
     }
@@ -91,14 +91,20 @@ impl Characters {
     /// Whether words are made of it that end at spaces.
     #[inline]
     pub(super) fn is_word(&self, character: char) -> bool {
-        matches!(self.kind(character), Kind::Accented | Kind::Letter)
+        matches!(
+            self.kind(character),
+            CharacterKind::Accented | CharacterKind::Letter
+        )
     }
 
     /// Whether it is a letter or number of any script; marks are none.
     pub(super) fn is_letter(&self, character: char) -> bool {
         !matches!(
             self.kind(character),
-            Kind::Break | Kind::Mark | Kind::Format | Kind::Joiner
+            CharacterKind::Break
+                | CharacterKind::Mark
+                | CharacterKind::Format
+                | CharacterKind::Joiner
         )
     }
 
@@ -118,7 +124,7 @@ impl Characters {
     }
 
     fn build() -> Option<Self> {
-        let mut kinds = vec![Kind::Break; CODE_POINTS];
+        let mut kinds = vec![CharacterKind::Break; CODE_POINTS];
         for (pattern, kind) in RULES {
             for (first, last) in ranges(pattern)? {
                 kinds.get_mut(first as usize..=last as usize)?.fill(kind);
@@ -155,24 +161,27 @@ fn ranges(pattern: &str) -> Option<Vec<(char, char)>> {
 mod tests {
     #![allow(clippy::expect_used)] // a test fails by panicking
 
-    use super::{Characters, Kind};
+    use super::{CharacterKind, CharacterKinds};
 
     #[test]
     fn kinds_of_characters() {
-        let characters = Characters::shared().expect("the features of regex-syntax");
+        let characters = CharacterKinds::shared().expect("the features of regex-syntax");
         for (text, kind) in [
-            ("aß1é²АёΩאبܐ", Kind::Accented),
-            ("कத", Kind::Letter),
-            ("한ᄀ", Kind::Hangul),
-            ("漢々〇ひカｶー", Kind::Pair),
-            ("กำ่ກខက", Kind::Triple),
-            ("\u{301}\u{5b0}\u{64b}\u{93f}\u{3099}ﾞ", Kind::Mark),
+            ("aß1é²АёΩאبܐ", CharacterKind::Accented),
+            ("कத", CharacterKind::Letter),
+            ("한ᄀ", CharacterKind::Hangul),
+            ("漢々〇ひカｶー", CharacterKind::Pair),
+            ("กำ่ກខက", CharacterKind::Triple),
+            ("\u{301}\u{5b0}\u{64b}\u{93f}\u{3099}ﾞ", CharacterKind::Mark),
             (
                 "\u{200d}\u{200c}\u{ad}\u{feff}\u{fe0f}\u{202a}",
-                Kind::Format,
+                CharacterKind::Format,
             ),
-            ("’‐·״", Kind::Joiner),
-            ("\u{200b} \u{fffd}。・「😀™\u{3000}\u{a0}", Kind::Break),
+            ("’‐·״", CharacterKind::Joiner),
+            (
+                "\u{200b} \u{fffd}。・「😀™\u{3000}\u{a0}",
+                CharacterKind::Break,
+            ),
         ] {
             for character in text.chars() {
                 assert_eq!(characters.kind(character), kind, "{character:?}");

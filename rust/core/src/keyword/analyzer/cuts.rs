@@ -1,6 +1,6 @@
 //! Where a word is put together from others: `getHTTPUrl2`.
 
-use super::characters::{Characters, is_upper};
+use super::characters::{CharacterKinds, is_upper};
 use super::classes::{Classes, DIGIT, LOWER, UPPER};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -14,7 +14,7 @@ enum Shape {
 pub(super) fn each_cut(
     text: &str,
     classes: Classes,
-    characters: &Characters,
+    characters: &CharacterKinds,
     mut cut: impl FnMut(usize),
 ) {
     if classes.is(LOWER) || classes.is(UPPER) || classes.is(DIGIT) {
@@ -84,10 +84,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Characters, Classes, each_cut};
+    use super::{CharacterKinds, Classes, each_cut};
 
     fn cuts(text: &str, classes: Classes) -> Vec<usize> {
-        let characters = Characters::shared().expect("the features of regex-syntax");
+        let characters = CharacterKinds::shared().expect("the features of regex-syntax");
         let mut cuts = Vec::new();
         each_cut(text, classes, characters, |cut| cuts.push(cut));
         cuts

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::Analyzer;
 use super::matching::{MAX_KNOWN, leads_only};
+use super::token_terms::TokenTerms;
 use super::tokens::scan;
-use super::words::Words;
 use crate::hashing::WordMap;
 
 /// Around a matched word, and between two parts.
@@ -111,7 +111,7 @@ impl<'t> Passage<'t> {
             }
             let terms = *known.entry(token).or_insert_with(|| {
                 let leads_only = leads_only(analyzer, token, ignores_single);
-                Words::of(analyzer, token)
+                TokenTerms::of(analyzer, token)
                     .terms()
                     .filter(|term| term.leads || !leads_only)
                     .filter_map(|term| wanted.iter().position(|it| *it == term.text))

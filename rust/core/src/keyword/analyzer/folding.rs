@@ -14,7 +14,7 @@
 
 use unicode_normalization_alignments::UnicodeNormalization;
 
-use super::characters::{Characters, Kind};
+use super::characters::{CharacterKind, CharacterKinds};
 
 const ZERO_WIDTH_NON_JOINER: char = '\u{200C}';
 
@@ -24,7 +24,7 @@ const ZERO_WIDTH_NON_JOINER: char = '\u{200C}';
 pub(super) fn fold_onto(
     folded: &mut String,
     text: &str,
-    characters: &Characters,
+    characters: &CharacterKinds,
     keeps_non_joiner: bool,
 ) {
     if text.is_ascii() {
@@ -46,17 +46,17 @@ pub(super) fn fold_onto(
         .flat_map(|(character, _)| character.to_lowercase());
     for character in lower {
         match characters.kind(character) {
-            Kind::Mark => {
+            CharacterKind::Mark => {
                 if keeps_mark(base, character, characters) {
                     kept.push(character);
                 }
             }
-            Kind::Format => {
+            CharacterKind::Format => {
                 if keeps_non_joiner && character == ZERO_WIDTH_NON_JOINER {
                     kept.push(character);
                 }
             }
-            Kind::Break | Kind::Joiner => {
+            CharacterKind::Break | CharacterKind::Joiner => {
                 // A fraction such as ½ decomposes with a slash of its own.
                 if character == '\u{2044}' {
                     kept.push('/');
@@ -71,17 +71,20 @@ pub(super) fn fold_onto(
 }
 
 /// The folded form of a part of a word.
-pub(super) fn fold(text: &str, characters: &Characters) -> String {
+pub(super) fn fold(text: &str, characters: &CharacterKinds) -> String {
     let mut folded = String::with_capacity(text.len());
     fold_onto(&mut folded, text, characters, false);
     folded
 }
 
-fn keeps_mark(base: char, mark: char, characters: &Characters) -> bool {
+fn keeps_mark(base: char, mark: char, characters: &CharacterKinds) -> bool {
     match (base, mark) {
         // й, ў, ї, ؤ, ئ
         ('и' | 'у', '\u{306}') | ('і', '\u{308}') | ('و' | 'ي', '\u{654}') => true,
-        _ => !matches!(characters.kind(base), Kind::Accented | Kind::Break),
+        _ => !matches!(
+            characters.kind(base),
+            CharacterKind::Accented | CharacterKind::Break
+        ),
     }
 }
 

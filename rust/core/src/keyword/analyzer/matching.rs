@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::characters::Kind;
-use super::words::Words;
+use super::characters::CharacterKind;
+use super::token_terms::TokenTerms;
 use super::{Analyzer, TermSource};
 use crate::hashing::WordMap;
 
@@ -13,9 +13,9 @@ pub(super) const MAX_KNOWN: usize = 1 << 16;
 impl Analyzer {
     /// For each text, whether it holds every phrase and none that is excluded.
     ///
-    /// Phrases are those of [`super::QueryTerms`]: terms that stand one behind the other. Stop words take no place,
+    /// Phrases are those of [`super::QueryTerms`]: terms that stand one behind the other. Stop words take no position,
     /// neither in the text nor in the phrase; a word takes one, whichever of its terms is asked for; a whole (`e-mail`
-    /// as `email`) takes the places of its words. A phrase without terms is in every text.
+    /// as `email`) takes the positions of its words. A phrase without terms is in every text.
     pub fn matches<'t>(
         &self,
         texts: impl IntoIterator<Item = &'t str>,
@@ -44,12 +44,12 @@ impl Analyzer {
                     known.clear();
                 }
                 let meaning = known.entry(token).or_insert_with(|| {
-                    let words = Words::of(self, token);
+                    let words = TokenTerms::of(self, token);
                     let terms = words.terms().filter_map(|term| {
                         let number = numbers.get(term.text)?;
-                        Some((*number, term.places))
+                        Some((*number, term.positions))
                     });
-                    (terms.collect(), words.places())
+                    (terms.collect(), words.positions())
                 });
                 occurrences.add(&meaning.0, meaning.1);
             });
@@ -71,7 +71,7 @@ impl Analyzer {
         let mut known: WordMap<&str, bool> = WordMap::default();
         let first = texts.into_iter().map(|text| {
             let mut first = None;
-            self.places(text, |start, end| {
+            self.offsets(text, |start, end| {
                 let (None, Some(token)) = (first, text.get(start..end)) else {
                     return;
                 };
@@ -80,7 +80,7 @@ impl Analyzer {
                 }
                 let is_match = *known.entry(token).or_insert_with(|| {
                     let leads_only = leads_only(self, token, ignores_single);
-                    Words::of(self, token)
+                    TokenTerms::of(self, token)
                         .terms()
                         .any(|term| (term.leads || !leads_only) && terms.contains_key(term.text))
                 });
@@ -95,7 +95,7 @@ impl Analyzer {
 
     /// Where pairs of characters are wanted, one of the two alone says little.
     pub(super) fn ignores_single(&self, wanted: &[String]) -> bool {
-        let of_pairs = |&it: &char| self.characters.kind(it) == Kind::Pair;
+        let of_pairs = |&it: &char| self.characters.kind(it) == CharacterKind::Pair;
         wanted
             .iter()
             .any(|term| term.chars().filter(of_pairs).count() == 2)
@@ -104,18 +104,18 @@ impl Analyzer {
 
 /// Whether of a token only those terms count that a phrase would ask for.
 pub(super) fn leads_only(analyzer: &Analyzer, token: &str, ignores_single: bool) -> bool {
-    ignores_single && token.starts_with(|it| analyzer.characters.kind(it) == Kind::Pair)
+    ignores_single && token.starts_with(|it| analyzer.characters.kind(it) == CharacterKind::Pair)
 }
 
-/// Of a token: numbers and places of the terms that are looked for, and the places that it takes.
+/// Of a token: numbers and positions of the terms that are looked for, and the positions that it takes.
 type Known<'t> = WordMap<&'t str, (Box<[(usize, Range<usize>)]>, usize)>;
 
 /// Where the terms of phrases stand in one text.
 struct Occurrences {
     /// For each term, ascending by start.
     terms: Vec<Vec<(usize, usize)>>,
-    places: usize,
-    /// For each place, the step that came to it last: of even steps, of odd ones.
+    positions: usize,
+    /// For each position, the step that came to it last: of even steps, of odd ones.
     reached: [Vec<u32>; 2],
     step: u32,
 }
@@ -124,7 +124,7 @@ impl Occurrences {
     fn new(terms: usize) -> Self {
         Self {
             terms: vec![Vec::new(); terms],
-            places: 0,
+            positions: 0,
             reached: Default::default(),
             step: 0,
         }
@@ -132,24 +132,24 @@ impl Occurrences {
 
     fn clear(&mut self) {
         self.terms.iter_mut().for_each(Vec::clear);
-        self.places = 0;
+        self.positions = 0;
         self.reached.iter_mut().for_each(Vec::clear);
         self.step = 0;
     }
 
-    fn add(&mut self, terms: &[(usize, Range<usize>)], places: usize) {
+    fn add(&mut self, terms: &[(usize, Range<usize>)], positions: usize) {
         for (number, within) in terms {
             if let Some(found) = self.terms.get_mut(*number) {
-                found.push((self.places + within.start, self.places + within.end));
+                found.push((self.positions + within.start, self.positions + within.end));
             }
         }
-        self.places += places;
+        self.positions += positions;
     }
 
     /// Whether the terms stand one behind the other.
     fn hold(&mut self, phrase: &[usize]) -> bool {
         for steps in &mut self.reached {
-            steps.resize(self.places + 1, 0);
+            steps.resize(self.positions + 1, 0);
         }
         for (number, term) in phrase.iter().enumerate() {
             let [even, odd] = &mut self.reached;
@@ -160,8 +160,8 @@ impl Occurrences {
             let mut found = false;
             for (start, end) in self.terms.get(*term).into_iter().flatten() {
                 let follows = number == 0 || before.get(*start) == Some(&self.step);
-                if follows && let Some(place) = now.get_mut(*end) {
-                    *place = self.step + 1;
+                if follows && let Some(position) = now.get_mut(*end) {
+                    *position = self.step + 1;
                     found = true;
                 }
             }

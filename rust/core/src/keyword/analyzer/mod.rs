@@ -1,6 +1,6 @@
 //! Cuts text into terms, documents and queries alike.
 //!
-//! [`tokens`] says where tokens stand, [`words`] what they stand for, [`folding`] what is one word, [`language`] how it
+//! [`tokens`] says where tokens stand, [`token_terms`] what they stand for, [`folding`] what is one word, [`language`] how it
 //! is stemmed and what is left out; [`cuts`] says what words are put together from, [`classes`] what need not be looked for, and
 //! [`stems`] remembers stems. A change of any term of any text needs another [`ANALYZER_VERSION`].
 
@@ -15,24 +15,22 @@ mod language;
 mod matching;
 mod query;
 mod stems;
+mod token_terms;
 mod tokens;
-mod words;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::ops::Range;
 
 use frostem::Stemmer;
 
 use super::TermSource;
 use crate::hashing::WordState;
-use characters::Characters;
+use characters::CharacterKinds;
 use folding::{fold, fold_onto};
 pub use language::{LANGUAGES, UnknownLanguage, language_named};
 pub use query::{ParsedQuery, QueryTerms, parse_query};
+pub use token_terms::MAX_TERM_BYTES;
 pub use tokens::MAX_TOKEN_BYTES;
-pub use words::MAX_TERM_BYTES;
-use words::Words;
 
 /// Goes up with every change of the terms of any text, the versions of stemmers and of stop words included.
 pub const ANALYZER_VERSION: u32 = 1;
@@ -42,6 +40,8 @@ pub const ANALYZER_VERSION: u32 = 1;
 #[cfg(test)]
 const FINGERPRINT: &str = "bff2e5b6107ee4978d02b8d90bfc6bb58196cacec51df9eb80d8077724340714";
 
+const APOSTROPHES: [char; 5] = ['\'', '\u{2019}', '\u{2BC}', '\u{2BB}', '\u{FF07}'];
+
 /// Makes terms of text in one language.
 #[derive(Clone)]
 pub struct Analyzer {
@@ -50,19 +50,19 @@ pub struct Analyzer {
     number: u8,
     stemmer: Option<Stemmer>,
     stop_words: HashSet<String, WordState>,
-    characters: &'static Characters,
+    characters: &'static CharacterKinds,
 }
 
 /// What an analyzer cannot be made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AnalyzerFault {
+pub enum AnalyzerError {
     /// No such language.
     Language(UnknownLanguage),
     /// The tables of Unicode are not to be had: a defect of the build.
     Tables,
 }
 
-impl fmt::Display for AnalyzerFault {
+impl fmt::Display for AnalyzerError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Language(unknown) => unknown.fmt(formatter),
@@ -71,19 +71,7 @@ impl fmt::Display for AnalyzerFault {
     }
 }
 
-impl std::error::Error for AnalyzerFault {}
-
-/// A term of a token, and which places of a phrase it takes there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Term<'t> {
-    text: &'t str,
-    /// Its number in the token, stop words counted, so that another language gives the same word the same number.
-    number: u32,
-    /// From 0 in each token; stop words have none.
-    places: Range<usize>,
-    /// Whether a phrase asks for this one, of those that take the place.
-    leads: bool,
-}
+impl std::error::Error for AnalyzerError {}
 
 impl Analyzer {
     /// The analyzer of a language, by name or ISO 639-1 code.
@@ -91,14 +79,13 @@ impl Analyzer {
     /// # Errors
     ///
     /// The language is unknown; the message lists what there is.
-    pub fn new(language: &str, stop_words: bool) -> Result<Self, AnalyzerFault> {
-        let language = language::find(language).map_err(AnalyzerFault::Language)?;
-        let characters = Characters::shared().ok_or(AnalyzerFault::Tables)?;
+    pub fn new(language: &str, stop_words: bool) -> Result<Self, AnalyzerError> {
+        let language = language::find(language).map_err(AnalyzerError::Language)?;
+        let characters = CharacterKinds::shared().ok_or(AnalyzerError::Tables)?;
         let stop_words = if stop_words {
             // An apostrophe at the end of a word is not in its token.
-            language.stop_words(|word| {
-                with_apostrophes(word.trim_end_matches(words::APOSTROPHES), characters)
-            })
+            language
+                .stop_words(|word| with_apostrophes(word.trim_end_matches(APOSTROPHES), characters))
         } else {
             HashSet::default()
         };
@@ -159,22 +146,10 @@ impl Analyzer {
     }
 }
 
-impl TermSource for Analyzer {
-    fn places(&self, text: &str, token: impl FnMut(usize, usize)) {
-        tokens::scan(text, self.characters, token);
-    }
-
-    fn terms(&self, token: &str, mut term: impl FnMut(&str)) {
-        for found in Words::of(self, token).terms() {
-            term(found.text);
-        }
-    }
-}
-
 /// Folded, but for apostrophes, which tell `we'll` from `well`.
-fn with_apostrophes(word: &str, characters: &Characters) -> String {
+fn with_apostrophes(word: &str, characters: &CharacterKinds) -> String {
     let mut folded = String::with_capacity(word.len());
-    for (number, part) in word.split(words::APOSTROPHES).enumerate() {
+    for (number, part) in word.split(APOSTROPHES).enumerate() {
         if number > 0 {
             folded.push('\'');
         }

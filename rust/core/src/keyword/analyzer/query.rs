@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::words::Words;
+use super::token_terms::TokenTerms;
 use super::{Analyzer, TermSource};
 
 /// Opening quotes with what closes each.
@@ -15,7 +15,7 @@ const QUOTES: [(char, &[char]); 6] = [
     ('\u{BB}', &['\u{AB}', '\u{BB}']),            // » «
 ];
 
-/// The unit of a query's term is the number of its token, then these bits for the number of the term in the token.
+/// The slot of a query's term is the number of its token, then these bits for the number of the term in the token.
 const TERM_BITS: u32 = 32;
 
 /// A query, cut into what it asks for; all parts are slices of it.
@@ -32,9 +32,9 @@ pub struct ParsedQuery<'q> {
 /// The terms of a query in one language.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct QueryTerms {
-    /// (unit, term): each term once, in order. The unit is that of the word in the query: in every language the same.
+    /// (slot, term): each term once, in order. The slot is that of the word in the query: in every language the same.
     pub wanted: Vec<(u64, String)>,
-    /// The terms of each phrase, one for every place that [`Analyzer::matches`] counts; none is empty.
+    /// The terms of each phrase, one for every position that [`Analyzer::matches`] counts; none is empty.
     pub phrases: Vec<Vec<String>>,
     /// Likewise.
     pub excluded: Vec<Vec<String>>,
@@ -148,13 +148,13 @@ impl Analyzer {
         let mut tokens = 0_u64;
         for piece in &parsed.wanted {
             self.tokens(piece, |token| {
-                for term in Words::of(self, token).terms() {
+                for term in TokenTerms::of(self, token).terms() {
                     if known.contains(term.text) {
                         continue;
                     }
                     if terms.wanted.len() < max_terms {
-                        let unit = tokens << TERM_BITS | u64::from(term.number);
-                        terms.wanted.push((unit, term.text.to_owned()));
+                        let slot = tokens << TERM_BITS | u64::from(term.number);
+                        terms.wanted.push((slot, term.text.to_owned()));
                     }
                     known.insert(term.text.to_owned());
                 }
@@ -177,7 +177,7 @@ impl Analyzer {
         let phrases = texts.iter().map(|text| {
             let mut phrase = Vec::new();
             self.tokens(text, |token| {
-                let words = Words::of(self, token);
+                let words = TokenTerms::of(self, token);
                 let leading = words.terms().filter(|it| it.leads);
                 phrase.extend(leading.map(|term| term.text.to_owned()));
             });

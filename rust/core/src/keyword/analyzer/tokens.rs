@@ -14,13 +14,13 @@
 //! character of the run; Thai and its like overlapping threes, or the run where it is shorter. A token longer than
 //! [`MAX_TOKEN_BYTES`] is cut.
 
-use super::characters::{Characters, Kind, is_upper};
+use super::characters::{CharacterKind, CharacterKinds, is_upper};
 
 /// Longer tokens are cut into pieces.
 pub const MAX_TOKEN_BYTES: usize = 512;
 
 /// Calls `token` with the start and end of every token, in order of their starts.
-pub(super) fn scan(text: &str, characters: &Characters, mut token: impl FnMut(usize, usize)) {
+pub(super) fn scan(text: &str, characters: &CharacterKinds, mut token: impl FnMut(usize, usize)) {
     let scanner = Scanner { text, characters };
     let bytes = text.as_bytes();
     let mut place = 0;
@@ -39,19 +39,22 @@ pub(super) fn scan(text: &str, characters: &Characters, mut token: impl FnMut(us
             return;
         };
         match characters.kind(character) {
-            Kind::Accented | Kind::Letter => {
+            CharacterKind::Accented | CharacterKind::Letter => {
                 let end = scanner.word_end(place);
                 cut(text, place, end, &mut token);
                 place = end;
             }
-            Kind::Hangul => {
-                let end = scanner.run_end(place, Kind::Hangul);
+            CharacterKind::Hangul => {
+                let end = scanner.run_end(place, CharacterKind::Hangul);
                 cut(text, place, end, &mut token);
                 place = end;
             }
-            Kind::Pair => place = scanner.pairs(place, &mut token),
-            Kind::Triple => place = scanner.triples(place, &mut token),
-            Kind::Break | Kind::Mark | Kind::Format | Kind::Joiner => place += character.len_utf8(),
+            CharacterKind::Pair => place = scanner.pairs(place, &mut token),
+            CharacterKind::Triple => place = scanner.triples(place, &mut token),
+            CharacterKind::Break
+            | CharacterKind::Mark
+            | CharacterKind::Format
+            | CharacterKind::Joiner => place += character.len_utf8(),
         }
     }
 }
@@ -77,7 +80,7 @@ pub(super) fn character_start(text: &str, byte: usize) -> usize {
 
 struct Scanner<'a> {
     text: &'a str,
-    characters: &'a Characters,
+    characters: &'a CharacterKinds,
 }
 
 impl Scanner<'_> {
@@ -87,7 +90,12 @@ impl Scanner<'_> {
 
     /// What stands before a place, marks left out.
     fn before(&self, place: usize) -> Option<char> {
-        let is_mark = |it: &char| matches!(self.characters.kind(*it), Kind::Mark | Kind::Format);
+        let is_mark = |it: &char| {
+            matches!(
+                self.characters.kind(*it),
+                CharacterKind::Mark | CharacterKind::Format
+            )
+        };
         self.text.get(..place)?.chars().rfind(|it| !is_mark(it))
     }
 
@@ -132,8 +140,11 @@ impl Scanner<'_> {
             };
             let behind = place + character.len_utf8();
             match self.characters.kind(character) {
-                Kind::Accented | Kind::Letter | Kind::Mark | Kind::Format => place = behind,
-                Kind::Joiner if self.is_word(behind) => place = behind,
+                CharacterKind::Accented
+                | CharacterKind::Letter
+                | CharacterKind::Mark
+                | CharacterKind::Format => place = behind,
+                CharacterKind::Joiner if self.is_word(behind) => place = behind,
                 _ => return place,
             }
         }
@@ -197,11 +208,11 @@ impl Scanner<'_> {
         self.before(place).is_some_and(char::is_alphabetic)
     }
 
-    fn run_end(&self, start: usize, kind: Kind) -> usize {
+    fn run_end(&self, start: usize, kind: CharacterKind) -> usize {
         let mut end = start;
         while let Some(character) = self.at(end) {
             let found = self.characters.kind(character);
-            if found != kind && !matches!(found, Kind::Mark | Kind::Format) {
+            if found != kind && !matches!(found, CharacterKind::Mark | CharacterKind::Format) {
                 break;
             }
             end += character.len_utf8();
@@ -210,10 +221,13 @@ impl Scanner<'_> {
     }
 
     /// The end of the character at `start` with the marks behind it.
-    fn unit_end(&self, start: usize) -> usize {
+    fn character_end(&self, start: usize) -> usize {
         let mut end = start + self.at(start).map_or(0, char::len_utf8);
         while let Some(character) = self.at(end) {
-            if !matches!(self.characters.kind(character), Kind::Mark | Kind::Format) {
+            if !matches!(
+                self.characters.kind(character),
+                CharacterKind::Mark | CharacterKind::Format
+            ) {
                 break;
             }
             end += character.len_utf8();
@@ -221,16 +235,16 @@ impl Scanner<'_> {
         end
     }
 
-    fn is_kind(&self, place: usize, kind: Kind) -> bool {
+    fn is_kind(&self, place: usize, kind: CharacterKind) -> bool {
         self.at(place)
             .is_some_and(|it| self.characters.kind(it) == kind)
     }
 
     /// Hands out the pairs of a run and its last character; returns the end of the run.
     fn pairs(&self, start: usize, token: &mut impl FnMut(usize, usize)) -> usize {
-        let (mut first, mut second) = (start, self.unit_end(start));
-        while self.is_kind(second, Kind::Pair) {
-            let end = self.unit_end(second);
+        let (mut first, mut second) = (start, self.character_end(start));
+        while self.is_kind(second, CharacterKind::Pair) {
+            let end = self.character_end(second);
             cut(self.text, first, end, token);
             (first, second) = (second, end);
         }
@@ -244,8 +258,8 @@ impl Scanner<'_> {
         let (mut first, mut second) = (start, start);
         let mut end = start;
         let mut characters = 0_usize;
-        while self.is_kind(end, Kind::Triple) {
-            let next = self.unit_end(end);
+        while self.is_kind(end, CharacterKind::Triple) {
+            let next = self.character_end(end);
             characters += 1;
             if characters >= 3 {
                 cut(self.text, first, next, token);
@@ -276,9 +290,9 @@ fn leading_alphanumeric(bytes: [u8; 8]) -> usize {
 }
 
 /// The end of the first of a pair's two characters; the length of the text where it is one character.
-pub(super) fn first_unit_end(text: &str, characters: &Characters) -> usize {
+pub(super) fn first_character_end(text: &str, characters: &CharacterKinds) -> usize {
     let scanner = Scanner { text, characters };
-    scanner.unit_end(0)
+    scanner.character_end(0)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ascending numbers, stored for reading many at once: R. F. Rice's codes (1979) of their gaps, taken apart.
+//! AscendingReader numbers, stored for reading many at once: R. F. Rice's codes (1979) of their gaps, taken apart.
 //!
 //! The lowest bits of all gaps stand together, full blocks bit-packed; behind them what is left of each gap, in unary: so
 //! many zeros, and a one. Blocks are unpacked several numbers at a time, and the ones of a byte found in a table: nothing
@@ -7,7 +7,7 @@
 use bitpacking::{BitPacker, BitPacker4x};
 
 use super::bits::{BitReader, BitWriter};
-use super::sealed::{Read, Reader};
+use super::sealed::{ByteReader, Read};
 
 /// Numbers that are read at once.
 pub(crate) const BLOCK: usize = BitPacker4x::BLOCK_LEN;
@@ -53,9 +53,9 @@ pub(crate) fn write_ascending(numbers: &[u32], limit: u32, out: &mut Vec<u8>) {
 }
 
 /// Reads what [`write_ascending`] wrote, block by block.
-pub(crate) struct Ascending<'a> {
+pub(crate) struct AscendingReader<'a> {
     packer: BitPacker4x,
-    low: Reader<'a>,
+    low: ByteReader<'a>,
     high: &'a [u8],
     bits: u8,
     limit: u32,
@@ -74,9 +74,9 @@ pub(crate) struct Ascending<'a> {
 
 const ENDS_EARLY: &str = "numbers end early";
 
-impl<'a> Ascending<'a> {
+impl<'a> AscendingReader<'a> {
     /// Begins at the reader's place, with the count and the limit of the writer.
-    pub(crate) fn open(mut reader: Reader<'a>, count: u32, limit: u32) -> Read<Self> {
+    pub(crate) fn open(mut reader: ByteReader<'a>, count: u32, limit: u32) -> Read<Self> {
         if limit > MAX_LIMIT || count > limit {
             return Err("more numbers than there can be");
         }
@@ -87,7 +87,7 @@ impl<'a> Ascending<'a> {
         let high = reader.rest();
         Ok(Self {
             packer: BitPacker4x::new(),
-            low: Reader::new(low),
+            low: ByteReader::new(low),
             high,
             bits,
             limit,
@@ -170,11 +170,13 @@ impl<'a> Ascending<'a> {
     }
 
     /// What stands behind the numbers, once all were read.
-    pub(crate) fn behind(&self) -> Read<Reader<'a>> {
+    pub(crate) fn behind(&self) -> Read<ByteReader<'a>> {
         if self.left > 0 || self.found > 0 {
             return Err("numbers go on after their end");
         }
-        Ok(Reader::new(self.high.get(self.next..).ok_or(ENDS_EARLY)?))
+        Ok(ByteReader::new(
+            self.high.get(self.next..).ok_or(ENDS_EARLY)?,
+        ))
     }
 }
 
@@ -204,10 +206,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Ascending, BLOCK, Read, Reader, write_ascending};
+    use super::{AscendingReader, BLOCK, ByteReader, Read, write_ascending};
 
     fn read(bytes: &[u8], count: u32, limit: u32) -> Read<(Vec<u32>, usize)> {
-        let mut ascending = Ascending::open(Reader::new(bytes), count, limit)?;
+        let mut ascending = AscendingReader::open(ByteReader::new(bytes), count, limit)?;
         let (mut block, mut numbers) = ([0; BLOCK], Vec::new());
         loop {
             let filled = ascending.block(&mut block)?;

@@ -4,7 +4,7 @@ use std::hint::select_unpredictable;
 
 use super::encoding::EncodedSegment;
 use super::rows::RowWriter;
-use super::vocabulary::{NOTHING, TooMuch, Vocabulary};
+use super::vocabulary::{NO_TERM, Overflow, Vocabulary};
 use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId};
 use crate::keyword::TermSource;
 
@@ -53,14 +53,14 @@ impl Counts {
     ///
     /// Whether a chunk has had a term before cannot be guessed, so that this is done without a branch.
     #[inline]
-    fn add(&mut self, term: u32) -> Result<(), TooMuch> {
+    fn add(&mut self, term: u32) -> Result<(), Overflow> {
         if self.end >= self.counts.len() || term as usize >= self.known.len() {
             self.make_room(term)?;
         }
-        let known = self.known.get_mut(term as usize).ok_or(TooMuch)?;
+        let known = self.known.get_mut(term as usize).ok_or(Overflow)?;
         let is_new = known.behind as usize <= self.start;
         let behind = select_unpredictable(is_new, self.end + 1, known.behind as usize);
-        let count = self.counts.get_mut(behind - 1).ok_or(TooMuch)?;
+        let count = self.counts.get_mut(behind - 1).ok_or(Overflow)?;
         *count = (
             term,
             select_unpredictable(is_new, 0, count.1).wrapping_add(1),
@@ -73,11 +73,11 @@ impl Counts {
     }
 
     #[inline(never)]
-    fn make_room(&mut self, term: u32) -> Result<(), TooMuch> {
+    fn make_room(&mut self, term: u32) -> Result<(), Overflow> {
         if self.end >= self.counts.len() {
             let room = (2 * self.end).max(MIN_ROOM);
-            u32::try_from(room).map_err(|_| TooMuch)?;
-            self.counts.resize(room, (NOTHING, 0));
+            u32::try_from(room).map_err(|_| Overflow)?;
+            self.counts.resize(room, (NO_TERM, 0));
         }
         if term as usize >= self.known.len() {
             let room = (term as usize + 1).next_power_of_two();
@@ -86,18 +86,18 @@ impl Counts {
         Ok(())
     }
 
-    fn begin(&mut self) -> Result<(), TooMuch> {
+    fn begin(&mut self) -> Result<(), Overflow> {
         self.start = self.end;
         self.length = 0;
-        self.add(NOTHING)
+        self.add(NO_TERM)
     }
 
     /// The number of terms of the chunk at hand, repeats included.
-    fn length(&self) -> Result<u32, TooMuch> {
-        let nothing = self.counts.get(self.start).map_or(0, |(_, count)| *count);
+    fn length(&self) -> Result<u32, Overflow> {
+        let no_terms = self.counts.get(self.start).map_or(0, |(_, count)| *count);
         u32::try_from(self.length)
-            .map(|length| length - nothing)
-            .map_err(|_| TooMuch)
+            .map(|length| length - no_terms)
+            .map_err(|_| Overflow)
     }
 
     /// Takes back what was counted since the beginning of the chunk at hand.
@@ -176,7 +176,7 @@ impl SegmentBuilder {
         self.chunk(id, |vocabulary, counts| {
             terms.into_iter().try_for_each(|term| {
                 let number = vocabulary.number(term)?;
-                counts.add(number).map_err(TooMuch::refused)
+                counts.add(number).map_err(Overflow::refused)
             })
         })
     }
@@ -191,10 +191,10 @@ impl SegmentBuilder {
                 "a segment holds at most 65,536 chunks",
             ));
         }
-        let begun = self.counts.begin().map_err(TooMuch::refused);
+        let begun = self.counts.begin().map_err(Overflow::refused);
         let result = begun
             .and_then(|()| fill(&mut self.vocabulary, &mut self.counts))
-            .and_then(|()| self.counts.length().map_err(TooMuch::refused));
+            .and_then(|()| self.counts.length().map_err(Overflow::refused));
         match result {
             Ok(length) => self.chunks.push(Chunk {
                 id,
@@ -226,7 +226,7 @@ impl SegmentBuilder {
         // Most terms differ in their first bytes, and these are at hand.
         let mut sorted: Vec<(u64, u32)> = (0..)
             .zip(&known)
-            .filter(|(term, known)| *term != NOTHING && known.chunks > 0)
+            .filter(|(term, known)| *term != NO_TERM && known.chunks > 0)
             .map(|(term, _)| (first_bytes(self.vocabulary.spelling(term)), term))
             .collect();
         sorted.sort_unstable_by(|(left, one), (right, other)| {

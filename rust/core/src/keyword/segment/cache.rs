@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::header::Header;
 use super::ids::IdRanges;
-use super::plan::{Held, LanguageQuery, Plan, TermLists};
+use super::plan::{Held, LanguageQuery, PostingPlan, TermLists};
 use super::rows::find_term;
 use super::score::{SegmentLists, Snapshot};
 use super::tombstone::decode_tombstone;
@@ -138,9 +138,9 @@ impl PostingCache {
     ///
     /// # Errors
     ///
-    /// Refuses a language that is named twice, and a unit with two terms in one language.
-    pub fn plan(&self, queries: &[LanguageQuery]) -> Result<Plan, SegmentError> {
-        let mut plan = Plan::new(queries)?;
+    /// Refuses a language that is named twice, and a slot with two terms in one language.
+    pub fn plan(&self, queries: &[LanguageQuery]) -> Result<PostingPlan, SegmentError> {
+        let mut plan = PostingPlan::new(queries)?;
         let mut state = self.state();
         plan.segments.clone_from(&state.segments);
         plan.tombstones.clone_from(&state.tombstones);
@@ -167,12 +167,16 @@ impl PostingCache {
     }
 
     /// Completes the plan for the tables as it knows them, and keeps what was read: `rows` has one entry for each of
-    /// [`Plan::missing`].
+    /// [`PostingPlan::missing`].
     ///
     /// # Errors
     ///
     /// Damaged blobs; whatever is needed and was not given.
-    pub fn complete(&self, plan: &Plan, rows: &[GivenRow<'_>]) -> Result<Snapshot, SegmentError> {
+    pub fn complete(
+        &self,
+        plan: &PostingPlan,
+        rows: &[GivenRow<'_>],
+    ) -> Result<Snapshot, SegmentError> {
         let listed = plan.segments.values().cloned().collect();
         let buried = plan.tombstones.iter();
         let buried = buried.map(|(id, ids)| (*id, Arc::clone(ids))).collect();
@@ -189,7 +193,7 @@ impl PostingCache {
     /// Damaged blobs; whatever is needed and was not given.
     pub fn snapshot(
         &self,
-        plan: &Plan,
+        plan: &PostingPlan,
         segments: &[GivenSegment<'_>],
         tombstones: &[GivenTombstone<'_>],
         rows: &[GivenRow<'_>],
@@ -202,7 +206,7 @@ impl PostingCache {
     /// The snapshot of these segments and tombstones, which are what others will know when they are news.
     fn assemble(
         &self,
-        plan: &Plan,
+        plan: &PostingPlan,
         mut listed: Listed,
         mut buried: Buried,
         rows: &[GivenRow<'_>],
@@ -242,13 +246,13 @@ impl PostingCache {
                 view
             }
         };
-        Ok(Snapshot::new(view, plan.units, lists, languages, missing))
+        Ok(Snapshot::new(view, plan.slots, lists, languages, missing))
     }
 }
 
 type Listed = Vec<(Arc<str>, Arc<Header>)>;
 
-fn listed_segments(plan: &Plan, given: &[GivenSegment<'_>]) -> Result<Listed, SegmentError> {
+fn listed_segments(plan: &PostingPlan, given: &[GivenSegment<'_>]) -> Result<Listed, SegmentError> {
     let listed = given.iter().map(
         |(id, language, header)| match (plan.segments.get(id), header) {
             (Some((_, header)), _) => Ok((Arc::from(*language), Arc::clone(header))),
@@ -264,7 +268,7 @@ fn listed_segments(plan: &Plan, given: &[GivenSegment<'_>]) -> Result<Listed, Se
 }
 
 /// The languages of the segments, and those of them that the plan lacks.
-fn languages_of(plan: &Plan, listed: &Listed) -> (Vec<String>, Vec<String>) {
+fn languages_of(plan: &PostingPlan, listed: &Listed) -> (Vec<String>, Vec<String>) {
     let languages = listed.iter().map(|(language, _)| (**language).to_owned());
     let mut languages: Vec<String> = languages.collect();
     languages.sort_unstable();
@@ -280,7 +284,10 @@ fn languages_of(plan: &Plan, listed: &Listed) -> (Vec<String>, Vec<String>) {
 
 type Buried = Vec<(SegmentId, Arc<IdRanges>)>;
 
-fn listed_tombstones(plan: &Plan, given: &[GivenTombstone<'_>]) -> Result<Buried, SegmentError> {
+fn listed_tombstones(
+    plan: &PostingPlan,
+    given: &[GivenTombstone<'_>],
+) -> Result<Buried, SegmentError> {
     let buried = given
         .iter()
         .map(|(id, data)| match (plan.tombstones.get(id), data) {
@@ -300,7 +307,11 @@ struct ReadRows {
 }
 
 impl ReadRows {
-    fn new(plan: &Plan, listed: &Listed, rows: &[GivenRow<'_>]) -> Result<Self, SegmentError> {
+    fn new(
+        plan: &PostingPlan,
+        listed: &Listed,
+        rows: &[GivenRow<'_>],
+    ) -> Result<Self, SegmentError> {
         let headers: FxHashMap<_, _> = listed
             .iter()
             .map(|(language, header)| (header.id, (language, header)))
@@ -354,7 +365,7 @@ impl ReadRows {
     /// The lists of each segment, and how many of them were at hand.
     fn lists(
         &self,
-        plan: &Plan,
+        plan: &PostingPlan,
         listed: &Listed,
     ) -> Result<(Vec<SegmentLists>, u64), SegmentError> {
         let mut hits = 0;

@@ -3,8 +3,8 @@
 //! chunks that others brought up are looked up in them.
 
 use super::bitmap::Bitmap;
+use super::bm25::TfNormTable;
 use super::list::{Cursor, LOOK_UP, List};
-use super::saturation::Saturation;
 
 /// A list with the weight of its term.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ pub(crate) struct Weighted<'a> {
 pub(crate) struct Ground<'a> {
     /// Number of the length of each chunk.
     pub(crate) lengths: &'a [u16],
-    pub(crate) saturation: &'a Saturation,
+    pub(crate) tf_norms: &'a TfNormTable,
     /// The chunks that may be found; nothing for all.
     pub(crate) eligible: Option<&'a Bitmap>,
 }
@@ -172,7 +172,7 @@ fn add(weighted: &Weighted<'_>, ground: &Ground<'_>, scores: &mut [f32], mut new
                 if *sum == 0.0 {
                     new(*ordinal);
                 }
-                *sum += weighted.idf * ground.saturation.part(*length, *above);
+                *sum += weighted.idf * ground.tf_norms.tf_norm(*length, *above);
             }
         }
     });
@@ -263,7 +263,7 @@ impl<'a> Search<'a> {
                     .get(*ordinal as usize)
                     .copied()
                     .unwrap_or(0);
-                *sum += weighted.idf * self.ground.saturation.part(length, above);
+                *sum += weighted.idf * self.ground.tf_norms.tf_norm(length, above);
             }
         }
         self.tighten();

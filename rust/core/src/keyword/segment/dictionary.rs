@@ -7,8 +7,8 @@ use hashbrown::HashTable;
 use crate::hashing::WordState;
 use crate::short_string::{Seed, ShortString, process_seed};
 
-/// No number of a word.
-pub(crate) const UNSEEN: u32 = u32::MAX;
+/// Stands for a word that was not found; no word has this number.
+pub(crate) const NOT_FOUND: u32 = u32::MAX;
 
 /// Fewest places of a table that has any.
 const MIN_PLACES: usize = 256;
@@ -54,20 +54,20 @@ impl Dictionary {
         }
     }
 
-    /// The number of the word from `start` to `end` of a text, or [`UNSEEN`] where it does not stand at its first place.
+    /// The number of the word from `start` to `end` of a text, or [`NOT_FOUND`] where it does not stand at its first place.
     ///
     /// Nothing that follows in the caller has to wait for memory, so that it can ask for several words at once.
     #[inline]
     pub(crate) fn glance(&self, text: &[u8], start: usize, end: usize) -> u32 {
         let Some(short) = ShortString::inside(text, start, end) else {
-            return UNSEEN;
+            return NOT_FOUND;
         };
         let place = short.place(self.seed, self.short.len());
         match self.short.get(place) {
             Some((found, number)) => {
-                std::hint::select_unpredictable(found.equals(short), *number, UNSEEN)
+                std::hint::select_unpredictable(found.equals(short), *number, NOT_FOUND)
             }
-            None => UNSEEN,
+            None => NOT_FOUND,
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Dictionary, UNSEEN};
+    use super::{Dictionary, NOT_FOUND};
 
     proptest! {
         #[test]
@@ -183,7 +183,7 @@ mod tests {
             for word in &words {
                 let end = start + word.len();
                 let found = dictionary.glance(text.as_bytes(), start, end);
-                prop_assert!(found == UNSEEN || map.get(word) == Some(&found));
+                prop_assert!(found == NOT_FOUND || map.get(word) == Some(&found));
                 start = end;
             }
         }

@@ -2,17 +2,8 @@
 
 use super::header::Header;
 use super::ids::IdRanges;
-use super::rows::{FinishedRows, RowWriter};
+use super::rows::{EncodedRow, FinishedRows, RowWriter};
 use super::{SegmentError, SegmentId};
-
-/// One row of posting lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EncodedRow {
-    /// The row's key within the segment: its first term, or a beginning of it that is above all terms before.
-    pub first_term: Vec<u8>,
-    /// The lists.
-    pub data: Vec<u8>,
-}
 
 /// A segment in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]

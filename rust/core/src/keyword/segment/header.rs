@@ -2,7 +2,7 @@
 
 use super::ids::IdRanges;
 use super::prefix_code::{PrefixCode, TermCodes};
-use super::sealed::{Kind, Reader, open, seal, write_varint};
+use super::sealed::{BlobKind, ByteReader, open, seal, write_varint};
 use super::{MAX_CHUNKS, SegmentError, SegmentId};
 
 /// Lengths below this are numbered through a table, longer ones (rare) by search, as are those of few chunks.
@@ -47,7 +47,7 @@ impl Header {
         }
         codes.text.save(&mut content);
         codes.shared.save(&mut content);
-        seal(Kind::Header, id, &[], &content)
+        seal(BlobKind::Header, id, &[], &content)
     }
 
     /// Reads a blob.
@@ -56,7 +56,7 @@ impl Header {
     ///
     /// A damaged blob.
     pub fn decode(id: &SegmentId, blob: &[u8]) -> Result<Self, SegmentError> {
-        let mut reader = Reader::new(open(Kind::Header, id, &[], blob)?);
+        let mut reader = ByteReader::new(open(BlobKind::Header, id, &[], blob)?);
         let mut read = || {
             let most = u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX);
             let ids = IdRanges::read(&mut reader, most)?;

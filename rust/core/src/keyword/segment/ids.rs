@@ -1,6 +1,6 @@
 //! Ascending ids as ranges: they are reserved in blocks, so a segment has few ranges.
 
-use super::sealed::{Read, Reader, write_varint};
+use super::sealed::{ByteReader, Read, write_varint};
 
 /// Ids that follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl IdRanges {
     }
 
     /// Reads what [`Self::write`] wrote, at most `most` ids.
-    pub(crate) fn read(reader: &mut Reader<'_>, most: u32) -> Read<Self> {
+    pub(crate) fn read(reader: &mut ByteReader<'_>, most: u32) -> Read<Self> {
         let ranges = reader.varint_usize()?;
         // A range takes two bytes at least: nothing is reserved that the content cannot hold.
         if ranges > reader.left() / 2 {

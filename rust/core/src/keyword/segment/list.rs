@@ -11,10 +11,10 @@ use bitpacking::{BitPacker, BitPacker4x};
 use super::Posting;
 use super::ascending::{BLOCK, packed_bytes};
 use super::bits::BitReader;
-use super::extremes::{Extreme, read_extremes};
+use super::impacts::{Impact, read_impacts};
 use super::long_postings::each_block;
 use super::postings::each_posting;
-use super::sealed::{Read, Reader};
+use super::sealed::{ByteReader, Read};
 
 /// Looking one chunk up costs about as much as reading this many postings.
 pub(crate) const LOOK_UP: usize = 8;
@@ -23,7 +23,7 @@ pub(crate) const LOOK_UP: usize = 8;
 const SKIP_BYTES: usize = 4;
 
 /// Packs a list, posting after posting or block after block.
-struct Packing {
+struct BlockEncoder {
     packer: BitPacker4x,
     skips: Vec<u8>,
     blocks: Vec<u8>,
@@ -34,7 +34,7 @@ struct Packing {
     filled: usize,
 }
 
-impl Packing {
+impl BlockEncoder {
     /// With room for so many bytes.
     fn new(bytes: usize) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Packing {
         self.before = Some(last);
     }
 
-    fn finish(mut self, count: u32, extremes: Option<Box<[Extreme]>>) -> List {
+    fn finish(mut self, count: u32, impacts: Option<Box<[Impact]>>) -> List {
         let rest = self.ordinals.iter().zip(&self.above).take(self.filled);
         let most = rest.clone().fold(0, |most, (_, above)| most.max(*above));
         let width = match most {
@@ -100,7 +100,7 @@ impl Packing {
             bytes: [self.skips, self.blocks].concat().into(),
             count,
             width,
-            extremes,
+            impacts,
             dead: AtomicU64::new(0),
         }
     }
@@ -114,7 +114,7 @@ pub(crate) struct List {
     /// Bytes of a frequency in the rest.
     width: usize,
     /// Of a list with a row of its own.
-    extremes: Option<Box<[Extreme]>>,
+    impacts: Option<Box<[Impact]>>,
     /// Number of a view, and how many of the postings are dead in it.
     dead: AtomicU64,
 }
@@ -125,25 +125,25 @@ const DEAD_BITS: u32 = 17;
 impl List {
     /// Takes the list at the reader's place, in a segment of so many chunks, and checks all of it.
     pub(crate) fn read(reader: &mut BitReader<'_>, chunks: u32) -> Read<Self> {
-        let mut packing = Packing::new(0);
-        let count = each_posting(reader, chunks, |posting| packing.push(posting))?;
-        Ok(packing.finish(count, None))
+        let mut encoder = BlockEncoder::new(0);
+        let count = each_posting(reader, chunks, |posting| encoder.push(posting))?;
+        Ok(encoder.finish(count, None))
     }
 
     /// Takes the list of a row of its own, and checks all of it.
-    pub(crate) fn read_long(mut content: Reader<'_>, chunks: u32) -> Read<Self> {
-        let extremes = read_extremes(&mut content)?;
-        let mut packing = Packing::new(content.left() * 2);
+    pub(crate) fn read_long(mut content: ByteReader<'_>, chunks: u32) -> Read<Self> {
+        let impacts = read_impacts(&mut content)?;
+        let mut encoder = BlockEncoder::new(content.left() * 2);
         let count = each_block(content, chunks, |block| {
             if block.filled == BLOCK {
-                packing.block(block.ordinals, block.above);
+                encoder.block(block.ordinals, block.above);
             } else {
-                packing.ordinals = *block.ordinals;
-                packing.above = *block.above;
-                packing.filled = block.filled;
+                encoder.ordinals = *block.ordinals;
+                encoder.above = *block.above;
+                encoder.filled = block.filled;
             }
         })?;
-        Ok(packing.finish(count, Some(extremes)))
+        Ok(encoder.finish(count, Some(impacts)))
     }
 
     /// The number of postings.
@@ -165,13 +165,13 @@ impl List {
 
     /// Bytes in memory.
     pub(crate) fn memory(&self) -> usize {
-        let extremes = self.extremes.as_deref().map_or(0, size_of_val);
-        size_of::<Self>() + self.bytes.len() + extremes
+        let impacts = self.impacts.as_deref().map_or(0, size_of_val);
+        size_of::<Self>() + self.bytes.len() + impacts
     }
 
     /// What bounds the scores of a long list; nothing for a short one.
-    pub(crate) fn extremes(&self) -> Option<&[Extreme]> {
-        self.extremes.as_deref()
+    pub(crate) fn impacts(&self) -> Option<&[Impact]> {
+        self.impacts.as_deref()
     }
 
     fn blocks(&self) -> usize {
@@ -288,7 +288,7 @@ impl<'a> Cursor<'a> {
         self.place = 0;
         let bytes = self.list.bytes.get(self.at..).unwrap_or_default();
         if let Some((last, gap_bits, frequency_bits)) = self.entry(self.next) {
-            let mut reader = Reader::new(bytes);
+            let mut reader = ByteReader::new(bytes);
             let widths = (gap_bits, frequency_bits);
             // The list was packed here: nothing can be wrong with it any more.
             if unpack(
@@ -350,7 +350,7 @@ fn number(bytes: &[u8]) -> u32 {
 
 /// Unpacks a block of full size.
 fn unpack(
-    reader: &mut Reader<'_>,
+    reader: &mut ByteReader<'_>,
     before: Option<u32>,
     (gap_bits, frequency_bits): (u8, u8),
     ordinals: &mut [u32; BLOCK],

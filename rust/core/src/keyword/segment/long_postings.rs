@@ -5,8 +5,8 @@
 //! how far a frequency is above 1 is a step of a sum; behind the sums stands what steps are beyond the longest one.
 
 use super::Posting;
-use super::ascending::{Ascending, BLOCK, write_ascending};
-use super::sealed::{Read, Reader, write_varint};
+use super::ascending::{AscendingReader, BLOCK, write_ascending};
+use super::sealed::{ByteReader, Read, write_varint};
 
 /// Frequencies whose steps are longer are rare.
 const MAX_STEP: u32 = 24;
@@ -60,7 +60,7 @@ pub(crate) fn write_long_list(postings: &[Posting], chunks: u32, out: &mut Vec<u
 /// Reads a list, checks it, and calls `visit` with block after block; gives the number of postings.
 #[inline]
 pub(crate) fn each_block(
-    mut reader: Reader<'_>,
+    mut reader: ByteReader<'_>,
     chunks: u32,
     mut visit: impl FnMut(&Block<'_>),
 ) -> Read<u32> {
@@ -72,7 +72,7 @@ pub(crate) fn each_block(
     let mut ordinals = [0; BLOCK];
     let mut above = [0; BLOCK];
     let mut repeating = 0;
-    let mut numbers = Ascending::open(reader, count, chunks)?;
+    let mut numbers = AscendingReader::open(reader, count, chunks)?;
     let (mut places, mut more) = (repeats.places.as_slice(), repeats.above.as_slice());
     let mut end = 0;
     loop {
@@ -113,7 +113,7 @@ struct Repeats {
 }
 
 impl Repeats {
-    fn read(reader: &mut Reader<'_>, count: u32) -> Read<Self> {
+    fn read(reader: &mut ByteReader<'_>, count: u32) -> Read<Self> {
         let mut repeats = Self::default();
         let number = reader.varint_u32()?;
         if number == 0 {
@@ -121,7 +121,7 @@ impl Repeats {
         }
         let most = reader.varint_u32()?;
         let mut block = [0; BLOCK];
-        let mut places = Ascending::open(*reader, number, count)?;
+        let mut places = AscendingReader::open(*reader, number, count)?;
         repeats.places.reserve_exact(number as usize);
         loop {
             let filled = places.block(&mut block)?;
@@ -131,7 +131,7 @@ impl Repeats {
             let own = block.get(..filled).unwrap_or_default();
             repeats.places.extend_from_slice(own);
         }
-        let mut sums = Ascending::open(places.behind()?, number, most)?;
+        let mut sums = AscendingReader::open(places.behind()?, number, most)?;
         repeats.above.reserve_exact(number as usize);
         // Sums are stored less 1.
         let mut before = u32::MAX;
@@ -153,7 +153,7 @@ impl Repeats {
     }
 
     /// Reads what is beyond the longest step.
-    fn read_beyond(&mut self, reader: &mut Reader<'_>) -> Read<()> {
+    fn read_beyond(&mut self, reader: &mut ByteReader<'_>) -> Read<()> {
         let mut next = self.above.iter_mut();
         for _ in 0..reader.varint_usize()? {
             let place = next.nth(reader.varint_usize()?);
@@ -171,11 +171,11 @@ impl Repeats {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Posting, Reader, each_block, write_long_list};
+    use super::{ByteReader, Posting, each_block, write_long_list};
 
     fn read(bytes: &[u8], chunks: u32) -> Result<Vec<Posting>, &'static str> {
         let mut postings = Vec::new();
-        let count = each_block(Reader::new(bytes), chunks, |block| {
+        let count = each_block(ByteReader::new(bytes), chunks, |block| {
             for (ordinal, above) in block.ordinals.iter().zip(block.above).take(block.filled) {
                 postings.push(Posting {
                     ordinal: u16::try_from(*ordinal).unwrap_or(u16::MAX),

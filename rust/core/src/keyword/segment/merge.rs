@@ -21,7 +21,7 @@ pub struct Source<'a> {
 }
 
 /// Where a source stands: its rows one after the other, and in the row at hand the term at hand.
-struct Walk<'a> {
+struct SegmentCursor<'a> {
     header: Header,
     /// The new ordinal of each chunk; nothing for the dead.
     moved: Vec<Option<u16>>,
@@ -31,7 +31,7 @@ struct Walk<'a> {
     postings: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SegmentCursor<'a> {
     /// Steps to the next term and writes it into `term`; false behind the last.
     fn next(&mut self, term: &mut Vec<u8>) -> Result<bool, SegmentError> {
         let damaged = SegmentError::damaged(&self.header.id);
@@ -88,7 +88,7 @@ pub fn merge(
     sources: Vec<Source<'_>>,
     dead: &IdSet,
 ) -> Result<EncodedSegment, SegmentError> {
-    let mut walks = Vec::with_capacity(sources.len());
+    let mut cursors = Vec::with_capacity(sources.len());
     let mut living = Vec::new();
     for (number, source) in sources.into_iter().enumerate() {
         let header = Header::decode(&source.id, source.header)?;
@@ -97,7 +97,7 @@ pub fn merge(
                 living.push((chunk, number, ordinal));
             }
         }
-        walks.push(Walk {
+        cursors.push(SegmentCursor {
             moved: vec![None; header.chunks() as usize],
             header,
             rows: source.rows.into_iter(),
@@ -114,15 +114,15 @@ pub fn merge(
     living.sort_unstable();
     let mut lengths = Vec::with_capacity(living.len());
     for ((_, number, ordinal), new) in living.iter().zip(0..=u16::MAX) {
-        let Some(walk) = walks.get_mut(*number) else {
+        let Some(cursor) = cursors.get_mut(*number) else {
             continue;
         };
-        lengths.push(u32::try_from(*ordinal).map_or(0, |ordinal| walk.header.length(ordinal)));
-        if let Some(moved) = walk.moved.get_mut(*ordinal) {
+        lengths.push(u32::try_from(*ordinal).map_or(0, |ordinal| cursor.header.length(ordinal)));
+        if let Some(moved) = cursor.moved.get_mut(*ordinal) {
             *moved = Some(new);
         }
     }
-    let rows = merge_terms(id, &lengths, &mut walks)?;
+    let rows = merge_terms(id, &lengths, &mut cursors)?;
     EncodedSegment::new(
         id,
         living.iter().map(|(chunk, _, _)| *chunk),
@@ -134,12 +134,12 @@ pub fn merge(
 fn merge_terms<'l>(
     id: &SegmentId,
     lengths: &'l [u32],
-    walks: &mut [Walk<'_>],
+    cursors: &mut [SegmentCursor<'_>],
 ) -> Result<RowWriter<'l>, SegmentError> {
-    let mut heads = BinaryHeap::with_capacity(walks.len());
-    for (number, walk) in walks.iter_mut().enumerate() {
+    let mut heads = BinaryHeap::with_capacity(cursors.len());
+    for (number, cursor) in cursors.iter_mut().enumerate() {
         let mut term = Vec::new();
-        if walk.next(&mut term)? {
+        if cursor.next(&mut term)? {
             heads.push(Reverse((term, number)));
         }
     }
@@ -151,11 +151,11 @@ fn merge_terms<'l>(
             push(&mut rows, &at_hand, &mut postings);
             at_hand.clone_from(&term);
         }
-        let Some(walk) = walks.get_mut(number) else {
+        let Some(cursor) = cursors.get_mut(number) else {
             continue;
         };
-        walk.postings(&mut postings)?;
-        if walk.next(&mut term)? {
+        cursor.postings(&mut postings)?;
+        if cursor.next(&mut term)? {
             heads.push(Reverse((term, number)));
         }
     }

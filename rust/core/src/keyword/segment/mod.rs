@@ -8,15 +8,16 @@
 mod ascending;
 mod bitmap;
 mod bits;
+mod bm25;
 mod builder;
 mod cache;
 mod candidates;
 mod dictionary;
 mod encoding;
-mod extremes;
 mod header;
 mod id_set;
 mod ids;
+mod impacts;
 mod list;
 mod long_postings;
 mod merge;
@@ -26,7 +27,6 @@ mod prefix_code;
 #[cfg(test)]
 mod resealed;
 mod rows;
-mod saturation;
 mod score;
 mod sealed;
 mod tombstone;
@@ -37,19 +37,22 @@ mod vocabulary;
 use std::borrow::Cow;
 use std::fmt;
 
+pub use bm25::Parameters;
 pub use builder::SegmentBuilder;
 pub use cache::{Counters, GivenRow, GivenSegment, GivenTombstone, PostingCache};
-pub use encoding::{EncodedRow, EncodedSegment};
+pub use encoding::EncodedSegment;
 pub use header::Header;
 pub use id_set::IdSet;
 pub use ids::IdRanges;
 pub use merge::{Source, merge};
-pub use plan::{LanguageQuery, Plan};
-pub use saturation::Parameters;
+pub use plan::{LanguageQuery, PostingPlan};
+pub use rows::EncodedRow;
 pub use score::{Found, Snapshot};
-pub use sealed::FORMAT_VERSION;
 pub use tombstone::{decode_tombstone, encode_tombstone};
 pub use vocabulary::{Vocabularies, Vocabulary};
+
+/// Version of the format of every blob.
+pub const FORMAT_VERSION: u8 = 2;
 
 /// Identity of a segment or tombstone: 128 random bits, never used again.
 pub type SegmentId = [u8; 16];

@@ -22,7 +22,7 @@ pub(crate) type TermLists = FxHashMap<SegmentId, Held>;
 pub struct LanguageQuery {
     /// The language, as the segments name it.
     pub language: String,
-    /// (unit, term): a unit is one word of the query, numbered alike in all languages.
+    /// (slot, term): a slot is one word of the query, numbered alike in all languages.
     pub wanted: Vec<(u64, String)>,
     /// Groups of terms of which every chunk must hold all.
     pub phrases: Vec<Vec<String>>,
@@ -39,9 +39,9 @@ pub(crate) struct PlannedLanguage {
     pub(crate) held: Vec<TermLists>,
     /// For each term, whether a known segment of the language lacks it in the cache.
     pub(crate) cold: Vec<bool>,
-    /// (place of the unit, place of the term), by unit.
+    /// (place of the slot, place of the term), by slot.
     wanted: Vec<(usize, usize)>,
-    /// The places of the units alone.
+    /// The places of the slots alone.
     asked: Arc<[usize]>,
     required: Vec<usize>,
     excluded: Vec<usize>,
@@ -49,32 +49,32 @@ pub(crate) struct PlannedLanguage {
 
 /// What a query needs, and what of it is at hand. A plan keeps what it found, whatever happens to the cache.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PostingPlan {
     pub(crate) languages: Vec<PlannedLanguage>,
-    pub(crate) units: usize,
+    pub(crate) slots: usize,
     pub(crate) segments: FxHashMap<SegmentId, (Arc<str>, Arc<Header>)>,
     pub(crate) tombstones: FxHashMap<SegmentId, Arc<IdRanges>>,
 }
 
-impl Plan {
+impl PostingPlan {
     /// Sorts out the terms of each language.
     pub(crate) fn new(queries: &[LanguageQuery]) -> Result<Self, SegmentError> {
-        let mut units: Vec<u64> = queries
+        let mut slots: Vec<u64> = queries
             .iter()
-            .flat_map(|query| query.wanted.iter().map(|(unit, _)| *unit))
+            .flat_map(|query| query.wanted.iter().map(|(slot, _)| *slot))
             .collect();
-        units.sort_unstable();
-        units.dedup();
+        slots.sort_unstable();
+        slots.dedup();
         let mut names = FxHashSet::default();
         if !queries.iter().all(|query| names.insert(&query.language)) {
             return Err(SegmentError::refused("languages: one is named twice"));
         }
         let languages = queries
             .iter()
-            .map(|query| PlannedLanguage::new(query, &units));
+            .map(|query| PlannedLanguage::new(query, &slots));
         Ok(Self {
             languages: languages.collect::<Result<_, _>>()?,
-            units: units.len(),
+            slots: slots.len(),
             segments: FxHashMap::default(),
             tombstones: FxHashMap::default(),
         })
@@ -115,7 +115,7 @@ impl Plan {
 }
 
 impl PlannedLanguage {
-    fn new(query: &LanguageQuery, units: &[u64]) -> Result<Self, SegmentError> {
+    fn new(query: &LanguageQuery, slots: &[u64]) -> Result<Self, SegmentError> {
         let mut planned = Self {
             language: query.language.clone(),
             terms: Vec::new(),
@@ -127,23 +127,23 @@ impl PlannedLanguage {
             excluded: Vec::new(),
         };
         let mut places = WordMap::default();
-        for (unit, term) in &query.wanted {
+        for (slot, term) in &query.wanted {
             let place = planned.place(&mut places, term);
             planned
                 .wanted
-                .push((units.partition_point(|other| other < unit), place));
+                .push((slots.partition_point(|other| other < slot), place));
         }
         planned.wanted.sort_unstable();
         let repeated = planned.wanted.iter().zip(planned.wanted.iter().skip(1));
         if repeated
             .into_iter()
-            .any(|((unit, _), (next, _))| unit == next)
+            .any(|((slot, _), (next, _))| slot == next)
         {
             return Err(SegmentError::refused(
-                "wanted: a unit has two terms in one language",
+                "wanted: a slot has two terms in one language",
             ));
         }
-        planned.asked = planned.wanted.iter().map(|(unit, _)| *unit).collect();
+        planned.asked = planned.wanted.iter().map(|(slot, _)| *slot).collect();
         for term in query.phrases.iter().flatten() {
             let place = planned.place(&mut places, term);
             planned.required.push(place);
@@ -178,7 +178,7 @@ impl PlannedLanguage {
             wanted: self
                 .wanted
                 .iter()
-                .filter_map(|(unit, place)| Some((*unit, list(place)?)))
+                .filter_map(|(slot, place)| Some((*slot, list(place)?)))
                 .collect(),
             asked: Arc::clone(&self.asked),
             unsatisfiable: required.len() < self.required.len(),

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::bits::{BitReader, BitWriter};
-use super::sealed::{Read, Reader, write_varint};
+use super::sealed::{ByteReader, Read, write_varint};
 
 /// Bits of a symbol at most: a table of all that may follow is then small.
 const MAX_BITS: usize = 12;
@@ -135,7 +135,7 @@ impl PrefixCode {
     }
 
     /// Reads what [`Self::save`] wrote.
-    pub(crate) fn load(reader: &mut Reader<'_>) -> Read<Self> {
+    pub(crate) fn load(reader: &mut ByteReader<'_>) -> Read<Self> {
         const WRONG: &str = "a code has impossible lengths";
         let mut lengths = [0; SYMBOLS];
         let mut places = lengths.iter_mut();
@@ -197,7 +197,7 @@ fn lengthen(lengths: &mut [u8; SYMBOLS], members: &[u8]) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{BitReader, BitWriter, Counts, MAX_BITS, PrefixCode, Reader};
+    use super::{BitReader, BitWriter, ByteReader, Counts, MAX_BITS, PrefixCode};
 
     proptest! {
         #[test]
@@ -212,7 +212,7 @@ mod tests {
             prop_assert!(code.lengths.iter().all(|length| usize::from(*length) <= MAX_BITS));
             let mut saved = Vec::new();
             code.save(&mut saved);
-            let mut reader = Reader::new(&saved);
+            let mut reader = ByteReader::new(&saved);
             prop_assert_eq!(PrefixCode::load(&mut reader), Ok(code.clone()));
             prop_assert!(reader.end().is_ok());
             let mut writer = BitWriter::default();
@@ -227,7 +227,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_code_or_an_error(saved in prop::collection::vec(any::<u8>(), 0..80), bytes in prop::collection::vec(any::<u8>(), 0..20)) {
-            if let Ok(code) = PrefixCode::load(&mut Reader::new(&saved)) {
+            if let Ok(code) = PrefixCode::load(&mut ByteReader::new(&saved)) {
                 let mut reader = BitReader::new(&bytes);
                 while code.read(&mut reader).is_ok() {}
             }

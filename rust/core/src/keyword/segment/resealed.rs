@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use super::sealed::{FRONT_BYTES, Kind, seal};
+use super::sealed::{BlobKind, FRONT_BYTES, seal};
 use super::*;
 
 const ID: SegmentId = [3; 16];
@@ -12,7 +12,7 @@ const ID: SegmentId = [3; 16];
 /// How a content is changed: the place, how, and with which byte.
 type Change = (prop::sample::Index, u8, u8);
 
-fn changed(kind: Kind, key: &[u8], blob: &[u8], changes: &[Change]) -> Vec<u8> {
+fn changed(kind: BlobKind, key: &[u8], blob: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut content = blob[FRONT_BYTES..].to_vec();
     for (place, how, value) in changes {
         let place = place.index(content.len() + 1);
@@ -123,15 +123,15 @@ proptest! {
             let key = segment.rows[row].first_term.clone();
             let mut bytes = segment.clone();
             if which & 1 > 0 {
-                bytes.header = changed(Kind::Header, &[], &segment.header, &of_header);
+                bytes.header = changed(BlobKind::Header, &[], &segment.header, &of_header);
             }
             if which & 2 > 0 {
-                bytes.rows[row].data = changed(Kind::Row, &key, &segment.rows[row].data, &of_row);
+                bytes.rows[row].data = changed(BlobKind::Row, &key, &segment.rows[row].data, &of_row);
             }
             let dead = encode_tombstone(&[9; 16], &IdSet::new(vec![1, 2, 3, 900])).unwrap();
             let dead = if which & 4 > 0 {
-                let content = changed(Kind::Tombstone, &[], &dead, &of_tombstone);
-                seal(Kind::Tombstone, &[9; 16], &[], &content[FRONT_BYTES..])
+                let content = changed(BlobKind::Tombstone, &[], &dead, &of_tombstone);
+                seal(BlobKind::Tombstone, &[9; 16], &[], &content[FRONT_BYTES..])
             } else {
                 dead
             };

@@ -6,14 +6,14 @@
 //! its first term that is above the last term of the row before.
 
 use super::bits::{BitReader, BitWriter};
-use super::extremes::{read_extremes, write_extremes};
 use super::header::Header;
+use super::impacts::{read_impacts, write_impacts};
 use super::list::List;
 use super::long_postings::{Block, each_block, write_long_list};
 use super::postings::{each_posting, write_list};
 use super::prefix_code::{Counts, PrefixCode, TermCodes};
-use super::sealed::{FRONT_BYTES, Kind, Read, Reader, open, seal, write_varint};
-use super::{EncodedRow, MAX_TERM, Posting, SegmentError, SegmentId};
+use super::sealed::{BlobKind, ByteReader, FRONT_BYTES, Read, open, seal, write_varint};
+use super::{MAX_TERM, Posting, SegmentError, SegmentId};
 
 /// A list of more postings has a row of its own.
 const LONG_LIST: usize = 512;
@@ -27,6 +27,15 @@ const SHARED: u8 = 1;
 
 /// Stands behind each term; no byte of UTF-8.
 const END: u8 = 0xff;
+
+/// One row of posting lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedRow {
+    /// The row's key within the segment: its first term, or a beginning of it that is above all terms before.
+    pub first_term: Vec<u8>,
+    /// The lists.
+    pub data: Vec<u8>,
+}
 
 /// The rows of a segment, and what belongs into its header.
 pub(crate) struct FinishedRows {
@@ -105,7 +114,7 @@ impl<'l> RowWriter<'l> {
             text: PrefixCode::new(&self.text),
             shared: PrefixCode::new(&self.shared),
         };
-        let mut cutter = Cutter {
+        let mut packer = RowPacker {
             id: &self.id,
             lengths: self.lengths,
             codes: &codes,
@@ -119,16 +128,16 @@ impl<'l> RowWriter<'l> {
         for entry in self.entries {
             let term = self.terms.get(term_start..entry.term_end);
             let postings = self.postings.get(postings_start..entry.postings_end);
-            cutter.add(
+            packer.add(
                 term.unwrap_or_default(),
                 postings.unwrap_or_default(),
                 entry.alone,
             );
             (term_start, postings_start) = (entry.term_end, entry.postings_end);
         }
-        cutter.flush();
+        packer.flush();
         FinishedRows {
-            rows: cutter.rows,
+            rows: packer.rows,
             postings: self.count,
             codes,
         }
@@ -138,7 +147,7 @@ impl<'l> RowWriter<'l> {
 /// The content of a row with one list.
 fn alone(postings: &[Posting], lengths: &[u32]) -> Vec<u8> {
     let mut content = vec![ALONE];
-    write_extremes(postings, lengths, &mut content);
+    write_impacts(postings, lengths, &mut content);
     write_long_list(postings, chunks_of(lengths), &mut content);
     content
 }
@@ -153,7 +162,7 @@ fn shared_bytes(before: &[u8], term: &[u8]) -> usize {
 }
 
 /// Puts entries into rows.
-struct Cutter<'a> {
+struct RowPacker<'a> {
     id: &'a SegmentId,
     lengths: &'a [u32],
     codes: &'a TermCodes,
@@ -166,7 +175,7 @@ struct Cutter<'a> {
     before: &'a [u8],
 }
 
-impl<'a> Cutter<'a> {
+impl<'a> RowPacker<'a> {
     fn add(&mut self, term: &'a [u8], postings: &[Posting], mut alone_content: Option<Vec<u8>>) {
         let shared = shared_bytes(self.before, term);
         if alone_content.is_none() && !(self.terms > 0 && self.fits(term, shared, postings)) {
@@ -224,7 +233,7 @@ impl<'a> Cutter<'a> {
     fn row(&mut self, key: &[u8], content: &[u8]) {
         self.rows.push(EncodedRow {
             first_term: key.to_vec(),
-            data: seal(Kind::Row, self.id, key, content),
+            data: seal(BlobKind::Row, self.id, key, content),
         });
     }
 }
@@ -234,7 +243,7 @@ pub(crate) struct RowReader<'a> {
     /// Of a row of several terms.
     bits: BitReader<'a>,
     /// The list of a row of one term.
-    alone: Option<Reader<'a>>,
+    alone: Option<ByteReader<'a>>,
     /// What the first term begins with, or all of it.
     key: &'a [u8],
     begun: bool,
@@ -249,7 +258,7 @@ impl<'a> RowReader<'a> {
         key: &'a [u8],
         data: &'a [u8],
     ) -> Result<Self, SegmentError> {
-        let mut content = Reader::new(open(Kind::Row, id, key, data)?);
+        let mut content = ByteReader::new(open(BlobKind::Row, id, key, data)?);
         let mut read = || {
             if key.is_empty() || key.len() > MAX_TERM || key.contains(&END) {
                 return Err("a row's key is no beginning of a term");
@@ -320,7 +329,7 @@ impl<'a> RowReader<'a> {
         let Some(mut content) = self.alone else {
             return each_posting(&mut self.bits, chunks, visit).map(|_| ());
         };
-        read_extremes(&mut content)?;
+        read_impacts(&mut content)?;
         let visit_block = |block: &Block<'_>| {
             let postings = block.ordinals.iter().zip(block.above);
             for (ordinal, above) in postings.take(block.filled) {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::SegmentError;
 use super::bitmap::Bitmap;
+use super::bm25::{Parameters, idf};
 use super::candidates::{Accumulator, Ground, Weighted};
 use super::list::{Cursor, List};
-use super::saturation::{Parameters, idf};
 use super::top::Top;
 use super::view::{Living, View};
 
@@ -18,9 +18,9 @@ const FEW: u32 = 64;
 /// The lists of one segment that a query needs.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentLists {
-    /// By number of the unit.
+    /// By number of the slot.
     pub(crate) wanted: Vec<(usize, Arc<List>)>,
-    /// The units that have a term in the segment's language, whether it is in the segment or not.
+    /// The slots that have a term in the segment's language, whether it is in the segment or not.
     pub(crate) asked: Arc<[usize]>,
     /// Each must hold the chunk.
     pub(crate) required: Vec<Arc<List>>,
@@ -36,7 +36,7 @@ pub struct Snapshot {
     view: Arc<View>,
     /// For each segment of the view.
     lists: Vec<SegmentLists>,
-    /// For each unit, in how many living chunks it occurs.
+    /// For each slot, in how many living chunks it occurs.
     frequencies: Vec<u64>,
     languages: Vec<String>,
     missing_languages: Vec<String>,
@@ -47,23 +47,23 @@ pub struct Snapshot {
 pub struct Found {
     /// (score, id) of the best, by score descending, then by id.
     pub best: Vec<(f64, i64)>,
-    /// Scores of the chunks that were asked for besides; NaN for those that cannot be found.
-    pub also: Vec<f64>,
+    /// Scores of `score_ids`; NaN for the chunks that cannot be found.
+    pub scores: Vec<f64>,
 }
 
 impl Snapshot {
     pub(crate) fn new(
         view: Arc<View>,
-        units: usize,
+        slots: usize,
         lists: Vec<SegmentLists>,
         languages: Vec<String>,
         missing_languages: Vec<String>,
     ) -> Self {
-        let mut frequencies = vec![0_u64; units];
+        let mut frequencies = vec![0_u64; slots];
         for (segment, lists) in view.segments.iter().zip(&lists) {
-            for (unit, list) in &lists.wanted {
+            for (slot, list) in &lists.wanted {
                 let dead = list.dead(view.number, || segment.dead_postings(list));
-                if let Some(frequency) = frequencies.get_mut(*unit) {
+                if let Some(frequency) = frequencies.get_mut(*slot) {
                     *frequency += u64::from(list.count() - dead);
                 }
             }
@@ -104,7 +104,7 @@ impl Snapshot {
 
     /// The best `k` chunks with a wanted term, and up to 1,000 more that tie with the last of them.
     ///
-    /// `allowed` restricts the best to these ids. `also` are ids whose scores are wanted in any case.
+    /// `allowed` restricts the best to these ids. The chunks of `score_ids` are scored in any case.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Snapshot {
         k: usize,
         parameters: Parameters,
         allowed: Option<&[i64]>,
-        also: &[i64],
+        score_ids: &[i64],
     ) -> Result<Found, SegmentError> {
         let Parameters { k1, b } = parameters;
         if !(0.0..=1_000.0).contains(&k1) || !(0.0..=1.0).contains(&b) {
@@ -123,11 +123,11 @@ impl Snapshot {
             ));
         }
         let weights = self.weights()?;
-        let saturation = self.view.saturation(parameters);
+        let tf_norms = self.view.tf_norms(parameters);
         let allowed = allowed.map(|ids| self.allowed(ids));
-        let also = self.also(also);
-        let mut scores = vec![f64::NAN; also.len()];
-        let mut also = also.iter().peekable();
+        let located = self.located(score_ids);
+        let mut scores = vec![f64::NAN; located.len()];
+        let mut located = located.iter().peekable();
         let mut top = Top::new(k);
         let mut accumulator = Accumulator::default();
 
@@ -136,8 +136,8 @@ impl Snapshot {
             .segments
             .iter()
             .zip(&self.lists)
-            .zip(saturation.iter());
-        for (number, ((segment, lists), saturation)) in segments.enumerate() {
+            .zip(tf_norms.iter());
+        for (number, ((segment, lists), tf_norms)) in segments.enumerate() {
             let scorer = Scorer {
                 segment,
                 lists,
@@ -145,13 +145,14 @@ impl Snapshot {
                 parameters,
                 average: self.view.average_length,
             };
-            let is_asked = also.peek().is_some_and(|(of, ..)| *of == Some(number));
+            let is_asked = located.peek().is_some_and(|(of, ..)| *of == Some(number));
             if k == 0 && !is_asked {
                 continue;
             }
             let mut eligible = lists.eligible(segment);
             let mut asked = Vec::new();
-            while let Some((_, ordinal, place)) = also.next_if(|(of, _, _)| *of == Some(number)) {
+            while let Some((_, ordinal, place)) = located.next_if(|(of, _, _)| *of == Some(number))
+            {
                 if eligible
                     .as_deref()
                     .is_none_or(|eligible| eligible.contains(*ordinal))
@@ -189,7 +190,7 @@ impl Snapshot {
             }
             let ground = Ground {
                 lengths: &segment.header.length_numbers,
-                saturation,
+                tf_norms,
                 eligible: eligible.as_deref(),
             };
             let mut weighted = lists.weighted(&weights, &ground);
@@ -203,7 +204,7 @@ impl Snapshot {
         }
         Ok(Found {
             best: top.finish(),
-            also: scores,
+            scores,
         })
     }
 
@@ -216,9 +217,9 @@ impl Snapshot {
     /// Refuses a snapshot with missing languages.
     pub fn coverage(&self, ids: &[i64]) -> Result<Vec<f64>, SegmentError> {
         let weights = self.weights()?;
-        let weight = |unit: &usize| weights.get(*unit).copied().unwrap_or(0.0);
+        let weight = |slot: &usize| weights.get(*slot).copied().unwrap_or(0.0);
         let mut coverage = vec![f64::NAN; ids.len()];
-        let located = self.also(ids);
+        let located = self.located(ids);
         for of_segment in located.chunk_by(|(one, ..), (other, ..)| one == other) {
             let number = of_segment.first().and_then(|(number, ..)| *number);
             let Some((segment, lists)) = number.and_then(|number| {
@@ -237,7 +238,7 @@ impl Snapshot {
             }
             let cursors = lists.wanted.iter();
             let mut cursors: Vec<_> = cursors
-                .map(|(unit, list)| (weight(unit), Cursor::new(list)))
+                .map(|(slot, list)| (weight(slot), Cursor::new(list)))
                 .collect();
             for (_, ordinal, place) in of_segment {
                 let alive = segment.alive.as_ref();
@@ -259,7 +260,7 @@ impl Snapshot {
         Ok(coverage)
     }
 
-    /// The idf of each unit.
+    /// The idf of each slot.
     fn weights(&self) -> Result<Vec<f64>, SegmentError> {
         if !self.missing_languages.is_empty() {
             return Err(SegmentError::refused(
@@ -290,7 +291,7 @@ impl Snapshot {
     }
 
     /// (segment, ordinal, place in the call), by segment and ordinal; those in no segment last.
-    fn also(&self, ids: &[i64]) -> Vec<(Option<usize>, u32, usize)> {
+    fn located(&self, ids: &[i64]) -> Vec<(Option<usize>, u32, usize)> {
         let mut hint = 0;
         let located =
             ids.iter()
@@ -335,12 +336,12 @@ impl SegmentLists {
         reason = "the margin covers the rounding"
     )]
     fn weighted(&self, weights: &[f64], ground: &Ground<'_>) -> Vec<Weighted<'_>> {
-        let weighted = self.wanted.iter().map(|(unit, list)| {
-            let idf = weights.get(*unit).copied().unwrap_or(0.0) as f32;
+        let weighted = self.wanted.iter().map(|(slot, list)| {
+            let idf = weights.get(*slot).copied().unwrap_or(0.0) as f32;
             Weighted {
                 list,
                 idf,
-                bound: idf * ground.saturation.bound(list),
+                bound: idf * ground.tf_norms.bound(list),
             }
         });
         weighted.collect()
@@ -372,9 +373,9 @@ impl Scorer<'_> {
 
     /// Calls `give` with the place and the score of each of the ascending ordinals.
     fn each_score(&self, ordinals: impl Iterator<Item = u32>, mut give: impl FnMut(usize, f64)) {
-        let cursors = self.lists.wanted.iter().map(|(unit, list)| {
+        let cursors = self.lists.wanted.iter().map(|(slot, list)| {
             (
-                self.weights.get(*unit).copied().unwrap_or(0.0),
+                self.weights.get(*slot).copied().unwrap_or(0.0),
                 Cursor::new(list),
             )
         });
@@ -387,16 +388,16 @@ impl Scorer<'_> {
             let norm = self
                 .parameters
                 .norm(self.segment.header.length(ordinal), self.average);
-            let parts = cursors.iter_mut().map(|(weight, cursor)| {
+            let scores = cursors.iter_mut().map(|(weight, cursor)| {
                 let frequency = cursor.frequency(ordinal);
                 if frequency == 0 {
                     0.0
                 } else {
-                    *weight * self.parameters.saturated(frequency, norm)
+                    *weight * self.parameters.tf_norm(frequency, norm)
                 }
             });
             // Not `sum`, which makes -0.0 of nothing.
-            give(place, parts.fold(0.0, |sum, part| sum + part));
+            give(place, scores.fold(0.0, |sum, score| sum + score));
         }
     }
 }

@@ -1,16 +1,13 @@
 //! Blobs: version, checksum, content. And the reading of their parts, each step within bounds.
 
-use super::{SegmentError, SegmentId};
-
-/// Version of the format of every blob.
-pub const FORMAT_VERSION: u8 = 2;
+use super::{FORMAT_VERSION, SegmentError, SegmentId};
 
 /// Version and checksum.
 pub(crate) const FRONT_BYTES: usize = 5;
 
 /// What a blob holds; part of what its checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum BlobKind {
     /// Ids, lengths and totals of a segment.
     Header = 1,
     /// Posting lists.
@@ -20,7 +17,7 @@ pub(crate) enum Kind {
 }
 
 /// The checksum covers where a blob belongs as well, so that a row under another's key is found out.
-fn checksum(version: u8, kind: Kind, id: &SegmentId, key: &[u8], content: &[u8]) -> [u8; 4] {
+fn checksum(version: u8, kind: BlobKind, id: &SegmentId, key: &[u8], content: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[version, kind as u8]);
     hasher.update(id);
@@ -31,7 +28,7 @@ fn checksum(version: u8, kind: Kind, id: &SegmentId, key: &[u8], content: &[u8])
 }
 
 /// The blob that holds `content`.
-pub(crate) fn seal(kind: Kind, id: &SegmentId, key: &[u8], content: &[u8]) -> Vec<u8> {
+pub(crate) fn seal(kind: BlobKind, id: &SegmentId, key: &[u8], content: &[u8]) -> Vec<u8> {
     let mut blob = Vec::with_capacity(FRONT_BYTES + content.len());
     blob.push(FORMAT_VERSION);
     blob.extend_from_slice(&checksum(FORMAT_VERSION, kind, id, key, content));
@@ -41,7 +38,7 @@ pub(crate) fn seal(kind: Kind, id: &SegmentId, key: &[u8], content: &[u8]) -> Ve
 
 /// The content of a blob, when it is whole and belongs here.
 pub(crate) fn open<'a>(
-    kind: Kind,
+    kind: BlobKind,
     id: &SegmentId,
     key: &[u8],
     blob: &'a [u8],
@@ -71,11 +68,11 @@ const TOO_LARGE: &str = "a number is too large";
 
 /// Reads a content from front to back.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ByteReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(crate) fn new(content: &'a [u8]) -> Self {
         Self { rest: content }
     }
@@ -148,7 +145,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes what [`Reader::varint`] reads.
+/// Writes what [`ByteReader::varint`] reads.
 pub(crate) fn write_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
@@ -161,7 +158,7 @@ pub(crate) fn write_varint(mut value: u64, out: &mut Vec<u8>) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{FORMAT_VERSION, Kind, Reader, checksum, open, seal, write_varint};
+    use super::{BlobKind, ByteReader, FORMAT_VERSION, checksum, open, seal, write_varint};
     use crate::keyword::segment::SegmentError;
 
     proptest! {
@@ -170,14 +167,14 @@ mod tests {
             let value = value >> bits;
             let mut bytes = Vec::new();
             write_varint(value, &mut bytes);
-            let mut reader = Reader::new(&bytes);
+            let mut reader = ByteReader::new(&bytes);
             prop_assert_eq!(reader.varint(), Ok(value));
             prop_assert!(reader.end().is_ok());
         }
 
         #[test]
         fn a_number_has_one_form(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
-            let mut reader = Reader::new(&bytes);
+            let mut reader = ByteReader::new(&bytes);
             if let Ok(value) = reader.varint() {
                 let mut again = Vec::new();
                 write_varint(value, &mut again);
@@ -189,14 +186,14 @@ mod tests {
     #[test]
     fn another_version_of_the_format_is_told_from_damage() {
         let (id, key, content) = ([7; 16], b"key", b"content");
-        let mut blob = seal(Kind::Row, &id, key, content);
-        assert_eq!(open(Kind::Row, &id, key, &blob), Ok(&content[..]));
+        let mut blob = seal(BlobKind::Row, &id, key, content);
+        assert_eq!(open(BlobKind::Row, &id, key, &blob), Ok(&content[..]));
         let found = FORMAT_VERSION + 1;
         blob[0] = found;
-        let damaged = open(Kind::Row, &id, key, &blob);
+        let damaged = open(BlobKind::Row, &id, key, &blob);
         assert!(matches!(damaged, Err(SegmentError::Damaged { .. })));
-        blob[1..5].copy_from_slice(&checksum(found, Kind::Row, &id, key, content));
-        let other = open(Kind::Row, &id, key, &blob);
+        blob[1..5].copy_from_slice(&checksum(found, BlobKind::Row, &id, key, content));
+        let other = open(BlobKind::Row, &id, key, &blob);
         assert_eq!(other, Err(SegmentError::OtherVersion { id, found }));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::id_set::IdSet;
 use super::ids::IdRanges;
-use super::sealed::{Kind, Reader, open, seal};
+use super::sealed::{BlobKind, ByteReader, open, seal};
 use super::{SegmentError, SegmentId};
 
 /// The blob that holds the ids.
@@ -18,7 +18,7 @@ pub fn encode_tombstone(id: &SegmentId, ids: &IdSet) -> Result<Vec<u8>, SegmentE
     let ranges = IdRanges::new(ids.iter()).ok_or_else(too_many)?;
     let mut content = Vec::new();
     ranges.write(&mut content);
-    Ok(seal(Kind::Tombstone, id, &[], &content))
+    Ok(seal(BlobKind::Tombstone, id, &[], &content))
 }
 
 /// The ids in a blob, as ranges: a few bytes may name many.
@@ -27,7 +27,7 @@ pub fn encode_tombstone(id: &SegmentId, ids: &IdSet) -> Result<Vec<u8>, SegmentE
 ///
 /// A damaged blob.
 pub fn decode_tombstone(id: &SegmentId, blob: &[u8]) -> Result<IdRanges, SegmentError> {
-    let mut reader = Reader::new(open(Kind::Tombstone, id, &[], blob)?);
+    let mut reader = ByteReader::new(open(BlobKind::Tombstone, id, &[], blob)?);
     let read = IdRanges::read(&mut reader, u32::MAX);
     read.and_then(|ids| reader.end().map(|()| ids))
         .map_err(SegmentError::damaged(id))

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bitmap::Bitmap;
+use super::bm25::{Parameters, TfNormTable};
 use super::header::Header;
 use super::ids::{IdRange, IdRanges};
 use super::list::{Cursor, LOOK_UP, List};
-use super::saturation::{Parameters, Saturation};
 use super::{SegmentError, SegmentId};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -52,7 +52,7 @@ pub(crate) struct View {
     pub(crate) chunks: u64,
     /// Average length of a living chunk.
     pub(crate) average_length: f64,
-    saturation: Mutex<Option<(Parameters, Arc<Vec<Saturation>>)>>,
+    tf_norms: Mutex<Option<(Parameters, Arc<Vec<TfNormTable>>)>>,
 }
 
 impl View {
@@ -98,7 +98,7 @@ impl View {
             places,
             chunks: 0,
             average_length: 0.0,
-            saturation: Mutex::new(None),
+            tf_norms: Mutex::new(None),
         };
         for (_, ids) in tombstones {
             ids.ranges().iter().for_each(|range| view.bury(range));
@@ -178,12 +178,9 @@ impl View {
         holds(*hint)
     }
 
-    /// The saturation tables of all segments, kept for the next search with the same parameters.
-    pub(crate) fn saturation(&self, parameters: Parameters) -> Arc<Vec<Saturation>> {
-        let mut kept = self
-            .saturation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    /// The tables of all segments, kept for the next search with the same parameters.
+    pub(crate) fn tf_norms(&self, parameters: Parameters) -> Arc<Vec<TfNormTable>> {
+        let mut kept = self.tf_norms.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, tables)) = kept.as_ref()
             && *known == parameters
         {
@@ -192,7 +189,7 @@ impl View {
         let tables = self
             .segments
             .iter()
-            .map(|segment| Saturation::new(parameters, self.average_length, &segment.header));
+            .map(|segment| TfNormTable::new(parameters, self.average_length, &segment.header));
         let tables = Arc::new(tables.collect());
         *kept = Some((parameters, Arc::clone(&tables)));
         tables

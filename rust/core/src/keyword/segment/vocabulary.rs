@@ -1,17 +1,43 @@
 //! What a builder learns of the words that it sees: terms of tokens, and numbers of terms.
 
-use super::dictionary::{Dictionary, UNSEEN};
+use super::dictionary::{Dictionary, NOT_FOUND};
 use super::{MAX_TERM, SegmentError};
 use crate::keyword::TermSource;
 
 /// Longer tokens are not remembered: they seldom come again.
 const MAX_REMEMBERED_TOKEN: usize = 64;
 
-/// Number of tokens that stand for no term, such as stop words; numbers of terms begin behind it.
-pub(super) const NOTHING: u32 = 0;
+/// Number of what is no term, such as a stop word; terms are numbered from 1.
+pub(super) const NO_TERM: u32 = 0;
 
-/// Numbers of tokens that stand for several terms begin here.
-const SEVERAL: u32 = 1 << 31;
+/// What a token stands for: one term, [`NO_TERM`] or several terms; as the dictionary keeps it, in 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Meaning(u32);
+
+impl Meaning {
+    /// It has to be looked up.
+    const UNKNOWN: Self = Self(NOT_FOUND);
+
+    /// From here on a meaning is a place among the lists of terms, below it the number of a term.
+    const FIRST_LIST: u32 = 1 << 31;
+
+    /// Several terms, by the place of their list; nothing when there is no such number.
+    fn list(place: usize) -> Option<Self> {
+        let meaning = Self(u32::try_from(place).ok()?.checked_add(Self::FIRST_LIST)?);
+        (meaning != Self::UNKNOWN).then_some(meaning)
+    }
+
+    /// The only term, or [`NO_TERM`].
+    #[inline]
+    fn term(self) -> Option<u32> {
+        (self.0 < Self::FIRST_LIST).then_some(self.0)
+    }
+
+    /// The place of the list of several terms.
+    fn place(self) -> usize {
+        (self.0 & (Self::FIRST_LIST - 1)) as usize
+    }
+}
 
 /// Bytes of remembered tokens, above which all are forgotten: the memory of a long load stays bounded.
 const MAX_REMEMBERED_BYTES: usize = 64 << 20;
@@ -20,9 +46,9 @@ const MAX_REMEMBERED_BYTES: usize = 64 << 20;
 const MAX_KEPT_BYTES: usize = 64 << 20;
 
 /// Numbers have come to their end.
-pub(super) struct TooMuch;
+pub(super) struct Overflow;
 
-impl TooMuch {
+impl Overflow {
     pub(super) fn refused(self) -> SegmentError {
         SegmentError::refused("a segment holds more than 32 bits can count; finish it earlier")
     }
@@ -78,15 +104,15 @@ impl Vocabularies {
 /// It changes no segment, only the time that it takes to build one.
 #[derive(Default)]
 pub struct Vocabulary {
-    /// A token's number is its term's, `NOTHING`, or `SEVERAL` more than its place in `meanings`.
+    /// Its numbers are meanings.
     tokens: Dictionary,
-    /// The number of a token's terms, then the terms.
-    meanings: Vec<u32>,
+    /// Of each token with several terms their number, then the terms.
+    lists: Vec<u32>,
     terms: Dictionary,
     /// For each term its place in the dictionary's bytes, but for the first.
     spelled: Vec<(u32, u32)>,
-    /// Start, end and number of the tokens of the text at hand.
-    at_hand: Vec<(usize, usize, u32)>,
+    /// Start, end and meaning of the tokens of the text at hand.
+    at_hand: Vec<(usize, usize, Meaning)>,
 }
 
 impl Vocabulary {
@@ -95,7 +121,7 @@ impl Vocabulary {
     pub fn memory(&self) -> usize {
         self.tokens.memory()
             + self.terms.memory()
-            + self.meanings.capacity() * size_of::<u32>()
+            + self.lists.capacity() * size_of::<u32>()
             + self.spelled.capacity() * size_of::<(u32, u32)>()
     }
 
@@ -114,7 +140,7 @@ impl Vocabulary {
     /// Forgets what tokens mean, but no numbers of terms.
     pub(super) fn forget_tokens(&mut self) {
         self.tokens = Dictionary::default();
-        self.meanings = Vec::new();
+        self.lists = Vec::new();
     }
 
     /// A term's bytes.
@@ -127,26 +153,28 @@ impl Vocabulary {
         self.terms.bytes(start, end)
     }
 
-    /// Hands out the numbers of the terms of a text, and `NOTHING` for some tokens that have none.
+    /// Hands out the numbers of the terms of a text, and [`NO_TERM`] for some tokens that have none.
     pub(super) fn text<S: TermSource>(
         &mut self,
         text: &str,
         source: &S,
-        mut term: impl FnMut(u32) -> Result<(), TooMuch>,
+        mut term: impl FnMut(u32) -> Result<(), Overflow>,
     ) -> Result<(), SegmentError> {
         let mut tokens = std::mem::take(&mut self.at_hand);
         tokens.clear();
-        source.places(text, |start, end| tokens.push((start, end, UNSEEN)));
+        source.offsets(text, |start, end| {
+            tokens.push((start, end, Meaning::UNKNOWN))
+        });
         // A loop in which nothing has to be guessed waits for the memory of many tokens at once.
-        for (start, end, number) in &mut tokens {
-            *number = self.tokens.glance(text.as_bytes(), *start, *end);
+        for (start, end, meaning) in &mut tokens {
+            *meaning = Meaning(self.tokens.glance(text.as_bytes(), *start, *end));
         }
-        for (start, end, number) in &tokens {
-            if *number < SEVERAL {
-                term(*number).map_err(TooMuch::refused)?;
+        for (start, end, meaning) in &tokens {
+            if let Some(number) = meaning.term() {
+                term(number).map_err(Overflow::refused)?;
             } else {
                 let token = text.get(*start..*end).unwrap_or_default();
-                self.token(token, *number, source, &mut term)?;
+                self.token(token, *meaning, source, &mut term)?;
             }
         }
         self.at_hand = tokens;
@@ -156,69 +184,65 @@ impl Vocabulary {
     fn token<S: TermSource>(
         &mut self,
         token: &str,
-        mut number: u32,
+        mut meaning: Meaning,
         source: &S,
-        mut term: impl FnMut(u32) -> Result<(), TooMuch>,
+        mut term: impl FnMut(u32) -> Result<(), Overflow>,
     ) -> Result<(), SegmentError> {
-        if number == UNSEEN {
-            number = match self.tokens.find(token.as_bytes()) {
-                Some(number) => number,
+        if meaning == Meaning::UNKNOWN {
+            meaning = match self.tokens.find(token.as_bytes()) {
+                Some(known) => Meaning(known),
                 None => self.learn(token, source)?,
             };
         }
-        let Some(place) = number.checked_sub(SEVERAL) else {
-            return term(number).map_err(TooMuch::refused);
-        };
-        let (count, meaning) = self
-            .meanings
-            .get(place as usize..)
+        if let Some(number) = meaning.term() {
+            return term(number).map_err(Overflow::refused);
+        }
+        let (count, terms) = self
+            .lists
+            .get(meaning.place()..)
             .and_then(<[u32]>::split_first)
             .unwrap_or((&0, &[]));
-        let result = meaning
+        let result = terms
             .iter()
             .take(*count as usize)
             .try_for_each(|number| term(*number));
         if token.len() > MAX_REMEMBERED_TOKEN {
-            self.meanings.truncate(place as usize);
+            self.lists.truncate(meaning.place());
         }
-        result.map_err(TooMuch::refused)
+        result.map_err(Overflow::refused)
     }
 
     /// Asks the source what a token means.
     #[inline(never)]
-    fn learn<S: TermSource>(&mut self, token: &str, source: &S) -> Result<u32, SegmentError> {
-        let place = self.meanings.len();
-        self.meanings.push(0);
+    fn learn<S: TermSource>(&mut self, token: &str, source: &S) -> Result<Meaning, SegmentError> {
+        let place = self.lists.len();
+        self.lists.push(0);
         let mut result = Ok(());
         source.terms(token, |term| match self.number(term) {
-            Ok(number) => self.meanings.push(number),
+            Ok(number) => self.lists.push(number),
             Err(error) => result = Err(error),
         });
-        let count = self.meanings.len() - place - 1;
-        let number = u32::try_from(place)
-            .ok()
-            .and_then(|place| place.checked_add(SEVERAL))
-            .filter(|number| *number != UNSEEN);
-        let (Ok(count), Some(mut number)) = (u32::try_from(count), number) else {
-            self.meanings.truncate(place);
-            return Err(TooMuch.refused());
+        let count = self.lists.len() - place - 1;
+        let (Ok(count), Some(mut meaning)) = (u32::try_from(count), Meaning::list(place)) else {
+            self.lists.truncate(place);
+            return Err(Overflow.refused());
         };
-        if result.is_err() {
-            self.meanings.truncate(place);
-            return result.map(|()| 0);
+        if let Err(error) = result {
+            self.lists.truncate(place);
+            return Err(error);
         }
-        if let Some(first) = self.meanings.get_mut(place) {
+        if let Some(first) = self.lists.get_mut(place) {
             *first = count;
         }
         if token.len() > MAX_REMEMBERED_TOKEN {
-            return Ok(number);
+            return Ok(meaning);
         }
         if count <= 1 {
-            number = self.meanings.get(place + 1).copied().unwrap_or(NOTHING);
-            self.meanings.truncate(place);
+            meaning = Meaning(self.lists.get(place + 1).copied().unwrap_or(NO_TERM));
+            self.lists.truncate(place);
         }
-        let inserted = self.tokens.insert(token.as_bytes(), number);
-        inserted.map(|_| number).ok_or_else(|| TooMuch.refused())
+        let inserted = self.tokens.insert(token.as_bytes(), meaning.0);
+        inserted.map(|_| meaning).ok_or_else(|| Overflow.refused())
     }
 
     /// The number of a term.
@@ -231,12 +255,12 @@ impl Vocabulary {
         }
         let number = u32::try_from(self.spelled.len() + 1)
             .ok()
-            .filter(|number| *number < SEVERAL);
-        let number = number.ok_or_else(|| TooMuch.refused())?;
+            .filter(|number| *number < Meaning::FIRST_LIST);
+        let number = number.ok_or_else(|| Overflow.refused())?;
         let place = self
             .terms
             .insert(term.as_bytes(), number)
-            .ok_or_else(|| TooMuch.refused())?;
+            .ok_or_else(|| Overflow.refused())?;
         self.spelled.push(place);
         Ok(number)
     }

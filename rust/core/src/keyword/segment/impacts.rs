@@ -1,11 +1,11 @@
 //! What bounds the scores of a list, whatever the average length is: largest frequencies and shortest chunks.
 
 use super::Posting;
-use super::sealed::{Read, Reader, write_varint};
+use super::sealed::{ByteReader, Read, write_varint};
 
 /// Largest frequency and shortest chunk among postings of about the same frequency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extreme {
+pub(crate) struct Impact {
     pub(crate) frequency: u32,
     pub(crate) length: u32,
 }
@@ -23,55 +23,55 @@ fn class(frequency: u32) -> usize {
     }
 }
 
-/// Appends the extremes of postings in chunks of these lengths.
-pub(crate) fn write_extremes(postings: &[Posting], lengths: &[u32], out: &mut Vec<u8>) {
-    let mut extremes = [Extreme::default(); CLASSES];
+/// Appends the impacts of postings in chunks of these lengths.
+pub(crate) fn write_impacts(postings: &[Posting], lengths: &[u32], out: &mut Vec<u8>) {
+    let mut impacts = [Impact::default(); CLASSES];
     for posting in postings {
         let length = lengths.get(usize::from(posting.ordinal));
         let length = length.copied().unwrap_or(0);
-        if let Some(extreme) = extremes.get_mut(class(posting.frequency)) {
-            if extreme.frequency == 0 || length < extreme.length {
-                extreme.length = length;
+        if let Some(impact) = impacts.get_mut(class(posting.frequency)) {
+            if impact.frequency == 0 || length < impact.length {
+                impact.length = length;
             }
-            extreme.frequency = extreme.frequency.max(posting.frequency);
+            impact.frequency = impact.frequency.max(posting.frequency);
         }
     }
     // One with a larger frequency and a chunk that is not longer bounds this one, too.
     let mut shortest = u32::MAX;
     let mut kept = Vec::with_capacity(CLASSES);
-    for extreme in extremes.iter().rev() {
-        if extreme.frequency > 0 && (kept.is_empty() || extreme.length < shortest) {
-            shortest = extreme.length;
-            kept.push(extreme);
+    for impact in impacts.iter().rev() {
+        if impact.frequency > 0 && (kept.is_empty() || impact.length < shortest) {
+            shortest = impact.length;
+            kept.push(impact);
         }
     }
     write_varint(kept.len() as u64, out);
-    for extreme in kept {
-        write_varint(u64::from(extreme.frequency), out);
-        write_varint(u64::from(extreme.length), out);
+    for impact in kept {
+        write_varint(u64::from(impact.frequency), out);
+        write_varint(u64::from(impact.length), out);
     }
 }
 
-/// Reads what [`write_extremes`] wrote.
-pub(crate) fn read_extremes(reader: &mut Reader<'_>) -> Read<Box<[Extreme]>> {
+/// Reads what [`write_impacts`] wrote.
+pub(crate) fn read_impacts(reader: &mut ByteReader<'_>) -> Read<Box<[Impact]>> {
     let count = reader.varint_usize()?;
     if count == 0 || count > CLASSES {
-        return Err("a list has an impossible number of extremes");
+        return Err("a list has an impossible number of impacts");
     }
-    let extremes = (0..count).map(|_| {
-        Ok(Extreme {
+    let impacts = (0..count).map(|_| {
+        Ok(Impact {
             frequency: reader.varint_u32()?,
             length: reader.varint_u32()?,
         })
     });
-    extremes.collect()
+    impacts.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{CLASSES, Posting, Reader, read_extremes, write_extremes};
+    use super::{ByteReader, CLASSES, Posting, read_impacts, write_impacts};
 
     proptest! {
         #[test]
@@ -80,15 +80,15 @@ mod tests {
             let postings: Vec<_> = postings.collect();
             let lengths: Vec<_> = parts.iter().map(|(_, length)| *length).collect();
             let mut bytes = Vec::new();
-            write_extremes(&postings, &lengths, &mut bytes);
-            let mut reader = Reader::new(&bytes);
-            let extremes = read_extremes(&mut reader).map_err(TestCaseError::fail)?;
-            prop_assert!(reader.end().is_ok() && extremes.len() <= CLASSES);
+            write_impacts(&postings, &lengths, &mut bytes);
+            let mut reader = ByteReader::new(&bytes);
+            let impacts = read_impacts(&mut reader).map_err(TestCaseError::fail)?;
+            prop_assert!(reader.end().is_ok() && impacts.len() <= CLASSES);
             for (posting, length) in postings.iter().zip(&lengths) {
-                prop_assert!(extremes.iter().any(|extreme| extreme.frequency >= posting.frequency && extreme.length <= *length));
+                prop_assert!(impacts.iter().any(|impact| impact.frequency >= posting.frequency && impact.length <= *length));
             }
             for cut in 0..bytes.len() {
-                prop_assert!(read_extremes(&mut Reader::new(&bytes[..cut])).is_err());
+                prop_assert!(read_impacts(&mut ByteReader::new(&bytes[..cut])).is_err());
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// Why vectors cannot be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnitFault {
+pub enum NormaliseError {
     /// The rows are shorter than what is wanted of them, or nothing is wanted.
     Dimensions {
         /// Components of a row.
@@ -20,11 +20,15 @@ pub enum UnitFault {
 /// # Errors
 ///
 /// `wanted` is 0 or more than `width`.
-pub fn unit_rows(values: &[f32], width: usize, wanted: usize) -> Result<Vec<f32>, UnitFault> {
+pub fn normalise_rows(
+    values: &[f32],
+    width: usize,
+    wanted: usize,
+) -> Result<Vec<f32>, NormaliseError> {
     if wanted == 0 || wanted > width {
-        return Err(UnitFault::Dimensions { width, wanted });
+        return Err(NormaliseError::Dimensions { width, wanted });
     }
-    let mut unit = Vec::with_capacity(values.len() / width * wanted);
+    let mut normalised = Vec::with_capacity(values.len() / width * wanted);
     for row in values.chunks_exact(width) {
         let kept = row.get(..wanted).unwrap_or_default();
         let norm = sum_of_squares(kept).sqrt();
@@ -33,12 +37,12 @@ pub fn unit_rows(values: &[f32], width: usize, wanted: usize) -> Result<Vec<f32>
             clippy::cast_possible_truncation,
             reason = "rounds to the nearest float32"
         )]
-        unit.extend(
+        normalised.extend(
             kept.iter()
                 .map(|&component| (f64::from(component) / norm) as f32),
         );
     }
-    Ok(unit)
+    Ok(normalised)
 }
 
 /// Eight sums side by side: one alone would wait for each addition before the next.

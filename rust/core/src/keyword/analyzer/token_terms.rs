@@ -9,19 +9,21 @@
 //! | `state-of-the-art`, `snake_case` | joined, so `e-mail` is `email` | at `-` and `_` | |
 //! | `getHTTPUrl2`, `utf8` | | joined | `get`, `http`, `url`, `2` |
 //!
-//! Words of letters are stemmed, so are wholes that are joined; nothing else is. A word takes one place of a phrase,
-//! and a whole the places of its words. A boundary inside a word that would cut off a single letter is none (`iPhone`,
+//! Words of letters are stemmed, so are wholes that are joined; nothing else is. A word takes one position of a phrase,
+//! and a whole the positions of its words. A boundary inside a word that would cut off a single letter is none (`iPhone`,
 //! `p53`, `H2O`), nor is that before a final `s` (`PDFs`).
 
 use std::ops::Range;
 
-use super::characters::Kind;
+use super::characters::CharacterKind;
 use super::classes::{Classes, DIGIT, FOREIGN, OTHER, PLAIN, SEPARATOR};
 use super::cuts::each_cut;
 use super::folding::fold_onto;
 use super::language::Apostrophe;
-use super::tokens::{character_start, first_unit_end};
-use super::{Analyzer, Term, with_apostrophes};
+use super::tokens::{character_start, first_character_end, scan};
+use super::{APOSTROPHES, Analyzer, with_apostrophes};
+use crate::hashing::identity;
+use crate::keyword::TermSource;
 
 /// Words with more parts have none: they are no words.
 const MAX_PARTS: usize = 8;
@@ -46,10 +48,32 @@ fn is_separator(character: char) -> bool {
     (0..LEVELS).any(|level| separates(level, character))
 }
 
-pub(super) const APOSTROPHES: [char; 5] = ['\'', '\u{2019}', '\u{2BC}', '\u{2BB}', '\u{FF07}'];
+impl TermSource for Analyzer {
+    fn offsets(&self, text: &str, token: impl FnMut(usize, usize)) {
+        scan(text, self.characters, token);
+    }
+
+    fn terms(&self, token: &str, mut term: impl FnMut(&str)) {
+        for found in TokenTerms::of(self, token).terms() {
+            term(found.text);
+        }
+    }
+}
+
+/// A term of a token, and which positions of a phrase it takes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Term<'t> {
+    pub(super) text: &'t str,
+    /// Its number in the token, stop words counted, so that another language gives the same word the same number.
+    pub(super) number: u32,
+    /// From 0 in each token; stop words have none.
+    pub(super) positions: Range<usize>,
+    /// Whether a phrase asks for this one, of those that take the position.
+    pub(super) leads: bool,
+}
 
 /// The terms of one token.
-pub(super) struct Words<'a> {
+pub(super) struct TokenTerms<'a> {
     analyzer: &'a Analyzer,
     /// Terms in the order in which they were made; some share their letters.
     letters: String,
@@ -57,42 +81,42 @@ pub(super) struct Words<'a> {
     /// Terms tried so far, stop words among them.
     tried: u32,
     /// Places taken so far.
-    places: usize,
+    positions: usize,
 }
 
 /// A term, and where its letters stand.
 struct Found {
     letters: Range<usize>,
     number: u32,
-    places: Range<usize>,
+    positions: Range<usize>,
     leads: bool,
 }
 
-impl<'a> Words<'a> {
+impl<'a> TokenTerms<'a> {
     pub(super) fn of(analyzer: &'a Analyzer, token: &str) -> Self {
         let mut words = Self {
             analyzer,
             letters: String::with_capacity(4 * token.len()),
             found: Vec::with_capacity(MAX_PARTS),
             tried: 0,
-            places: 0,
+            positions: 0,
         };
         let characters = analyzer.characters;
         let kind = token.chars().next().map(|it| characters.kind(it));
         match kind {
             None => {}
-            Some(Kind::Pair) => {
-                let (first, rest) = token.split_at(first_unit_end(token, characters));
+            Some(CharacterKind::Pair) => {
+                let (first, rest) = token.split_at(first_character_end(token, characters));
                 let whole = words.fold(token, Classes::of(token));
-                words.place(whole);
+                words.at_next_position(whole);
                 if !rest.is_empty() {
                     let first = words.fold(first, Classes::of(first));
-                    words.beside(first);
+                    words.at_same_position(first);
                 }
             }
-            Some(Kind::Triple) => {
+            Some(CharacterKind::Triple) => {
                 let whole = words.fold(token, Classes::of(token));
-                words.place(whole);
+                words.at_next_position(whole);
             }
             Some(_) => words.token(token),
         }
@@ -104,14 +128,14 @@ impl<'a> Words<'a> {
         self.found.iter().map(|found| Term {
             text: self.letters.get(found.letters.clone()).unwrap_or_default(),
             number: found.number,
-            places: found.places.clone(),
+            positions: found.positions.clone(),
             leads: found.leads,
         })
     }
 
-    /// How many places of a phrase they take.
-    pub(super) fn places(&self) -> usize {
-        self.places
+    /// How many positions of a phrase they take.
+    pub(super) fn positions(&self) -> usize {
+        self.positions
     }
 
     fn token(&mut self, token: &str) {
@@ -129,15 +153,15 @@ impl<'a> Words<'a> {
         let start = self.fold(bare, classes).start;
         self.letters.push_str(suffix);
         let whole = start..self.letters.len();
-        match self.places {
-            0 => self.place(whole),
+        match self.positions {
+            0 => self.at_next_position(whole),
             1 => {
                 for found in &mut self.found {
                     found.leads = false;
                 }
                 self.push(0, whole, 0..1, true);
             }
-            _ => self.whole(0, 0, whole),
+            _ => self.over_positions(0, 0, whole),
         }
     }
 
@@ -153,7 +177,7 @@ impl<'a> Words<'a> {
         if !classes.has(SEPARATOR << level | FOREIGN) || !text.contains(|it| separates(level, it)) {
             return self.cut(text, classes, level + 1);
         }
-        let (before, places) = (self.found.len(), self.places);
+        let (before, positions) = (self.found.len(), self.positions);
         let pieces = text.split(|it| separates(level, it));
         for piece in pieces.filter(|piece| !piece.is_empty()) {
             self.cut(piece, Classes::of(piece), level + 1);
@@ -169,7 +193,7 @@ impl<'a> Words<'a> {
             let joined = self.fold(text, classes);
             self.stem(joined)
         };
-        self.whole(before, places, whole);
+        self.over_positions(before, positions, whole);
     }
 
     /// Folded, with what stands between the words.
@@ -215,13 +239,13 @@ impl<'a> Words<'a> {
         }
         start += folded.len() - digits.len();
         let mut end = self.letters.len();
-        self.place(start..end);
+        self.at_next_position(start..end);
         for _ in 0..MAX_PARTS {
             let Some(dot) = self.letters.get(start..end).and_then(|it| it.rfind('.')) else {
                 break;
             };
             end = start + dot;
-            self.beside(start..end);
+            self.at_same_position(start..end);
         }
         true
     }
@@ -236,7 +260,7 @@ impl<'a> Words<'a> {
         if is_acronym {
             let folded = self.fold(text, classes);
             let word = self.stem(folded);
-            self.place(word);
+            self.at_next_position(word);
         }
         is_acronym
     }
@@ -268,7 +292,7 @@ impl<'a> Words<'a> {
             (Some(_), Apostrophe::Letter) => {
                 let folded = self.fold(bare, classes);
                 let whole = self.stem(folded);
-                self.place(whole);
+                self.at_next_position(whole);
                 for piece in bare.split('\'') {
                     if self.letters_of(piece) > 1 {
                         self.part(piece, classes);
@@ -294,7 +318,7 @@ impl<'a> Words<'a> {
             return;
         }
         let word = self.stemmed(text, folded);
-        self.place(word);
+        self.at_next_position(word);
         if let Some(cuts @ [_, ..]) = cuts.get(..count) {
             let mut start = 0;
             for end in cuts.iter().copied().chain([text.len()]) {
@@ -310,7 +334,7 @@ impl<'a> Words<'a> {
             self.tried = self.tried.saturating_add(1);
         } else {
             let part = self.stem(folded);
-            self.beside(part);
+            self.at_same_position(part);
         }
     }
 
@@ -358,27 +382,27 @@ impl<'a> Words<'a> {
         folded.start..self.letters.len()
     }
 
-    /// A term that takes a place of its own.
-    fn place(&mut self, letters: Range<usize>) {
-        let place = self.places;
+    /// A term that takes a position of its own.
+    fn at_next_position(&mut self, letters: Range<usize>) {
+        let position = self.positions;
         if !letters.is_empty() {
-            self.places = place + 1;
+            self.positions = position + 1;
         }
-        self.push(self.found.len(), letters, place..place + 1, true);
+        self.push(self.found.len(), letters, position..position + 1, true);
     }
 
-    /// Another term for the place that was taken last.
-    fn beside(&mut self, letters: Range<usize>) {
-        let place = self.places.saturating_sub(1);
-        self.push(self.found.len(), letters, place..self.places, false);
+    /// Another term for the position that was taken last.
+    fn at_same_position(&mut self, letters: Range<usize>) {
+        let position = self.positions.saturating_sub(1);
+        self.push(self.found.len(), letters, position..self.positions, false);
     }
 
-    /// A term for all places from `start` on, in front of the terms from `before` on.
-    fn whole(&mut self, before: usize, start: usize, letters: Range<usize>) {
-        self.push(before, letters, start..self.places, false);
+    /// A term for all positions from `start` on, in front of the terms from `before` on.
+    fn over_positions(&mut self, before: usize, start: usize, letters: Range<usize>) {
+        self.push(before, letters, start..self.positions, false);
     }
 
-    fn push(&mut self, at: usize, letters: Range<usize>, places: Range<usize>, leads: bool) {
+    fn push(&mut self, at: usize, letters: Range<usize>, positions: Range<usize>, leads: bool) {
         let number = self.tried;
         self.tried = number.saturating_add(1);
         if letters.is_empty() {
@@ -387,7 +411,7 @@ impl<'a> Words<'a> {
         let found = Found {
             letters: self.bounded(letters),
             number,
-            places,
+            positions,
             leads,
         };
         self.found.insert(at.min(self.found.len()), found);
@@ -401,7 +425,7 @@ impl<'a> Words<'a> {
         let term = self.letters.get(letters).unwrap_or_default();
         let kept = term.get(..character_start(term, KEPT_BYTES));
         let mut bounded = kept.unwrap_or_default().to_owned();
-        for byte in crate::hashing::identity("term", [term]) {
+        for byte in identity("term", [term]) {
             bounded.extend(
                 [byte >> 4, byte & 15].map(|it| char::from_digit(it.into(), 16).unwrap_or('0')),
             );

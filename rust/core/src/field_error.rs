@@ -61,7 +61,7 @@ codes! {
 
 /// One broken rule, without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct RuleError {
     /// The rule.
     pub code: Code,
     /// The bound, as text.
@@ -70,8 +70,8 @@ pub struct Fault {
     pub actual: Option<String>,
 }
 
-impl Fault {
-    /// A fault with neither bound nor finding.
+impl RuleError {
+    /// An error with neither bound nor finding.
     #[must_use]
     pub fn new(code: Code) -> Self {
         Self {
@@ -105,29 +105,29 @@ impl Fault {
         self.actual(actual)
     }
 
-    /// The same fault at its place.
+    /// The same error at its place.
     #[must_use]
-    pub fn at(self, row: Option<usize>, field: &str) -> FieldFault {
-        FieldFault {
+    pub fn at(self, row: Option<usize>, field: &str) -> FieldError {
+        FieldError {
             row,
             field: field.to_owned(),
-            fault: self,
+            rule: self,
         }
     }
 }
 
 /// One broken rule at its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldFault {
-    /// Row, counted from 0; `None` when the fault concerns the whole call.
+pub struct FieldError {
+    /// Row, counted from 0; `None` when the error concerns the whole call.
     pub row: Option<usize>,
     /// Name of the field.
     pub field: String,
     /// The rule that is broken.
-    pub fault: Fault,
+    pub rule: RuleError,
 }
 
 /// Sorts by row, the whole call first; within a row the order of the fields stays.
-pub fn sort_by_row(faults: &mut [FieldFault]) {
-    faults.sort_by_key(|fault| fault.row);
+pub fn sort_by_row(errors: &mut [FieldError]) {
+    errors.sort_by_key(|error| error.row);
 }

@@ -17,12 +17,12 @@ pub(super) fn short(text: &[u8], start: usize, end: usize) -> Option<ShortString
 
 /// Pieces that are one token.
 #[derive(Default)]
-pub(super) struct Words {
+pub(super) struct KnownPieces {
     short: FxHashMap<ShortString, u32>,
     long: FxHashMap<Box<[u8]>, u32>,
 }
 
-impl Words {
+impl KnownPieces {
     /// Adds a piece.
     pub(super) fn insert(&mut self, piece: &[u8], id: u32) {
         match ShortString::new(piece) {
@@ -43,7 +43,7 @@ impl Words {
 }
 
 /// Short pieces met lately, each in the one place that its bytes choose: texts repeat their words.
-pub(super) struct Recent {
+pub(super) struct RecentPieces {
     places: Vec<Remembered>,
 }
 
@@ -63,7 +63,7 @@ impl Remembered {
     }
 }
 
-impl Recent {
+impl RecentPieces {
     pub(super) fn new() -> Self {
         Self {
             places: vec![Remembered::default(); REMEMBERED_PIECES],

@@ -17,30 +17,30 @@ VECTORS = arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2, 
 
 
 @given(VECTORS, st.data())
-def test_unit_rows_are_their_twin(vectors, data):
+def test_rows_are_those_of_the_twin(vectors, data):
     dimensions = data.draw(st.integers(1, vectors.shape[1]))
     expected = []
     for row in vectors[:, :dimensions].astype(float).tolist():
         norm = math.sqrt(math.fsum(component * component for component in row))
         expected.append([component / norm for component in row] if norm else row)
-    unit = _core.unit_rows(vectors, dimensions)
-    assert (unit.dtype, unit.shape) == (np.float32, (len(vectors), dimensions))
-    assert np.allclose(unit, np.array(expected).reshape(unit.shape), rtol=2e-7, atol=1e-44)
+    normalised = _core.normalise_rows(vectors, dimensions)
+    assert (normalised.dtype, normalised.shape) == (np.float32, (len(vectors), dimensions))
+    assert np.allclose(normalised, np.array(expected).reshape(normalised.shape), rtol=2e-7, atol=1e-44)
 
 
 @given(VECTORS)
 def test_the_layout_does_not_matter(vectors):
-    assert np.array_equal(_core.unit_rows(np.asfortranarray(vectors), 1), _core.unit_rows(vectors, 1))
-    assert np.array_equal(_core.unit_rows(vectors[::-1], 1), _core.unit_rows(vectors, 1)[::-1])
+    assert np.array_equal(_core.normalise_rows(np.asfortranarray(vectors), 1), _core.normalise_rows(vectors, 1))
+    assert np.array_equal(_core.normalise_rows(vectors[::-1], 1), _core.normalise_rows(vectors, 1)[::-1])
 
 
 def test_rows_without_direction_are_left_for_the_caller_to_name():
     vectors = np.array([[0, 0], [np.nan, 1], [np.inf, 1], [3, 4]], dtype=np.float32)
-    unit = _core.unit_rows(vectors, 2)
-    assert unit[0].tolist() == [0, 0]
-    assert not np.isfinite(unit[1:3]).all(axis=1).any()
-    assert np.allclose(unit[3], [0.6, 0.8])
-    assert _core.unit_rows(np.empty((0, 5), dtype=np.float32), 3).shape == (0, 3)
+    normalised = _core.normalise_rows(vectors, 2)
+    assert normalised[0].tolist() == [0, 0]
+    assert not np.isfinite(normalised[1:3]).all(axis=1).any()
+    assert np.allclose(normalised[3], [0.6, 0.8])
+    assert _core.normalise_rows(np.empty((0, 5), dtype=np.float32), 3).shape == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_rows_without_direction_are_left_for_the_caller_to_name():
 )
 def test_refusals_name_the_argument(vectors, dimensions, message):
     with pytest.raises(ValueError, match=message):
-        _core.unit_rows(vectors, dimensions)
+        _core.normalise_rows(vectors, dimensions)

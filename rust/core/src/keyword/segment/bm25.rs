@@ -1,4 +1,4 @@
-//! The part of BM25 that depends on a chunk: its frequency of a term, saturated, normed by its length.
+//! BM25: the weight of a term, and its frequency in a chunk, saturated and normed by the chunk's length (the tf norm).
 //!
 //! S. Robertson, H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), formula 3.15, with the idf
 //! of Lucene, which is never negative: ln(1 + (N - df + 0.5) / (df + 0.5)).
@@ -6,7 +6,7 @@
 use super::header::Header;
 use super::list::List;
 
-/// Frequencies whose saturation is looked up; larger ones are rare and computed.
+/// Frequencies whose tf norm is looked up. Larger ones are rare, and computed.
 const TABLED: u32 = 16;
 
 /// The free parameters of BM25.
@@ -24,8 +24,8 @@ impl Parameters {
         self.k1 * (1.0 - self.b + self.b * f64::from(length) / average_length)
     }
 
-    /// A frequency, saturated: from 0 to k1 + 1.
-    pub(crate) fn saturated(self, frequency: u32, norm: f64) -> f64 {
+    /// A frequency, saturated and normed: from 0 to k1 + 1.
+    pub(crate) fn tf_norm(self, frequency: u32, norm: f64) -> f64 {
         let frequency = f64::from(frequency);
         frequency * (self.k1 + 1.0) / (frequency + norm)
     }
@@ -37,13 +37,13 @@ pub(crate) fn idf(chunks: u64, frequency: u64) -> f64 {
     ((chunks - frequency + 0.5) / (frequency + 0.5)).ln_1p()
 }
 
-/// Saturated frequencies of one segment in single precision, for finding candidates.
+/// The tf norms of one segment in single precision, for finding candidates.
 #[derive(Debug)]
-pub(crate) struct Saturation {
+pub(crate) struct TfNormTable {
     parameters: Parameters,
     average_length: f64,
-    /// For each frequency that is looked up, one value for each length of the header: those of small ones stand together.
-    parts: Vec<f32>,
+    /// By frequency, then by number of the length in the header.
+    tf_norms: Vec<f32>,
     norms: Vec<f32>,
     factor: f32,
 }
@@ -52,48 +52,48 @@ pub(crate) struct Saturation {
     clippy::cast_possible_truncation,
     reason = "candidates are found in single precision, with a margin"
 )]
-impl Saturation {
+impl TfNormTable {
     pub(crate) fn new(parameters: Parameters, average_length: f64, header: &Header) -> Self {
         let norms = header
             .lengths
             .iter()
             .map(|length| parameters.norm(*length, average_length));
-        let parts = (1..=TABLED).flat_map(|frequency| {
+        let tf_norms = (1..=TABLED).flat_map(|frequency| {
             let norms = norms.clone();
-            norms.map(move |norm| parameters.saturated(frequency, norm) as f32)
+            norms.map(move |norm| parameters.tf_norm(frequency, norm) as f32)
         });
         Self {
             parameters,
             average_length,
-            parts: parts.collect(),
+            tf_norms: tf_norms.collect(),
             norms: norms.map(|norm| norm as f32).collect(),
             factor: (parameters.k1 + 1.0) as f32,
         }
     }
 
-    /// The saturation of a frequency, given less 1, in a chunk with the length of this number.
+    /// The tf norm of a frequency, given less 1, in a chunk with the length of this number.
     #[inline]
-    pub(crate) fn part(&self, number: u16, above: u32) -> f32 {
+    pub(crate) fn tf_norm(&self, number: u16, above: u32) -> f32 {
         let number = usize::from(number);
         if above < TABLED {
             let place = (above as usize).wrapping_mul(self.norms.len());
-            let part = self.parts.get(place.wrapping_add(number));
-            return part.copied().unwrap_or(0.0);
+            let tf_norm = self.tf_norms.get(place.wrapping_add(number));
+            return tf_norm.copied().unwrap_or(0.0);
         }
         let frequency = above as f32 + 1.0;
         let norm = self.norms.get(number).copied().unwrap_or(0.0);
         frequency * self.factor / (frequency + norm)
     }
 
-    /// At least the saturation of each posting of the list.
+    /// At least the tf norm of each posting of the list.
     pub(crate) fn bound(&self, list: &List) -> f32 {
-        let Some(extremes) = list.extremes() else {
+        let Some(impacts) = list.impacts() else {
             return self.factor;
         };
-        let parts = extremes.iter().map(|extreme| {
-            let norm = self.parameters.norm(extreme.length, self.average_length);
-            self.parameters.saturated(extreme.frequency, norm) as f32
+        let tf_norms = impacts.iter().map(|impact| {
+            let norm = self.parameters.norm(impact.length, self.average_length);
+            self.parameters.tf_norm(impact.frequency, norm) as f32
         });
-        parts.fold(0.0, f32::max)
+        tf_norms.fold(0.0, f32::max)
     }
 }

@@ -1,10 +1,10 @@
 //! Where tokens stand in the text as it was given.
 
 use super::normal::{Aligned, composed, unchanged};
-use super::{Sink, signed};
+use super::sink::{Sink, signed};
 
 /// Collects start and end of every token, in characters. A token that holds a part of a character covers all of it.
-pub(super) struct Places<'a> {
+pub(super) struct Offsets<'a> {
     lengths: &'a [usize],
     pairs: Vec<(i64, i64)>,
     /// Characters before the stretch.
@@ -20,7 +20,7 @@ pub(super) struct Places<'a> {
     taken: usize,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Offsets<'a> {
     /// `lengths` are the bytes of the vocabulary's tokens, by id.
     pub(super) fn new(lengths: &'a [usize]) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl<'a> Places<'a> {
     }
 }
 
-impl<'a> Sink<'a> for Places<'a> {
+impl<'a> Sink<'a> for Offsets<'a> {
     fn stretch(&mut self, given: &'a str, is_changed: bool) {
         self.before += self.given;
         self.given = given.chars().count();

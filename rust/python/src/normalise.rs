@@ -1,24 +1,24 @@
-//! `unit_rows`.
+//! `normalise_rows`.
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use semlex_core::unit::{self, UnitFault};
+use semlex_core::normalise::{self, NormaliseError};
 
 use crate::arguments::{at_least, matrix};
 use crate::errors::detached;
 
 /// The leading part of every row with norm 1; see the stub.
 #[pyfunction]
-pub(crate) fn unit_rows<'py>(
+pub(crate) fn normalise_rows<'py>(
     py: Python<'py>,
     vectors: &Bound<'py, PyAny>,
     dimensions: i64,
 ) -> PyResult<Bound<'py, PyArray2<f32>>> {
     let wanted = at_least("dimensions", dimensions, 1)?;
     let (values, rows, width) = matrix::<f32>(&|| "vectors".to_owned(), vectors)?;
-    let flat = detached(py, || unit::unit_rows(&values, width, wanted))?.map_err(
-        |UnitFault::Dimensions { width, wanted }| {
+    let flat = detached(py, || normalise::normalise_rows(&values, width, wanted))?.map_err(
+        |NormaliseError::Dimensions { width, wanted }| {
             PyValueError::new_err(format!(
                 "dimensions: must be at most {width}, found {wanted}"
             ))

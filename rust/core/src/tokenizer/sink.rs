@@ -1,0 +1,63 @@
+//! What becomes of the tokens of a text: they are written down, or counted; [`super::offsets`] notes where they stand.
+
+/// What is done with the tokens of a text, which arrive in its order.
+pub(super) trait Sink<'a> {
+    /// A stretch of the text begins: as it was given, and whether its normal form follows instead.
+    fn stretch(&mut self, _given: &'a str, _is_changed: bool) {}
+
+    /// Tokens of the vocabulary follow.
+    fn tokens(&mut self, ids: &[u32]);
+
+    /// An added token follows, which takes this many bytes.
+    fn added(&mut self, id: u32, bytes: usize);
+
+    /// Whether the rest of the text does not matter.
+    fn is_full(&self) -> bool {
+        false
+    }
+}
+
+/// Writes the tokens down, and needs no more than one behind `end`.
+pub(super) struct Ids<'a> {
+    pub(super) ids: &'a mut Vec<i64>,
+    pub(super) end: usize,
+}
+
+impl Sink<'_> for Ids<'_> {
+    #[inline]
+    fn tokens(&mut self, ids: &[u32]) {
+        if let &[id] = ids {
+            self.ids.push(i64::from(id));
+        } else {
+            self.ids.extend(ids.iter().map(|&id| i64::from(id)));
+        }
+    }
+
+    fn added(&mut self, id: u32, _bytes: usize) {
+        self.ids.push(i64::from(id));
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.ids.len() > self.end
+    }
+}
+
+/// Counts the tokens.
+pub(super) struct Count(pub(super) i64);
+
+impl Sink<'_> for Count {
+    #[inline]
+    fn tokens(&mut self, ids: &[u32]) {
+        self.0 += signed(ids.len());
+    }
+
+    fn added(&mut self, _id: u32, _bytes: usize) {
+        self.0 += 1;
+    }
+}
+
+/// No length passes 63 bits.
+pub(super) fn signed(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
