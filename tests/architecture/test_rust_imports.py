@@ -1,0 +1,71 @@
+"""No files of the Rust core import each other in a circle. Declaring a module, or naming it again, imports nothing."""
+
+from __future__ import annotations
+
+import re
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+CORE = Path(__file__).parents[2] / "rust" / "core" / "src"
+USE = re.compile(r"(\bpub(?:\(\w+\))? )?\buse ([^;]+);")
+
+
+def read_modules() -> dict[str, str]:
+    """Path of each module from the crate's root -> its code, without comments and its own tests."""
+    modules = {}
+    for file in CORE.rglob("*.rs"):
+        *folders, name = file.relative_to(CORE).with_suffix("").parts
+        code = re.sub(r"//[^\n]*", "", file.read_text(encoding="utf-8"))
+        module = "::".join(folders if name in ("mod", "lib") else [*folders, name])
+        modules[module] = code.partition("#[cfg(test)]\nmod tests {")[0]
+    return modules
+
+
+MODULES = read_modules()
+
+
+def expanded(tree: str) -> list[str]:
+    """``a::{b, c::{d, e}}`` -> ``a::b``, ``a::c::d``, ``a::c::e``; some of them twice."""
+    group = re.search(r"\{([^{}]*)\}", tree)
+    if group is None:
+        return [re.sub(r" as \w+|\s|::self\b", "", tree)]
+    names = [name for name in group[1].split(",") if name.strip()]
+    return [path for name in names for path in expanded(tree[: group.start()] + name + tree[group.end() :])]
+
+
+def defining(path: str, module: str) -> str:
+    """The module that defines what a path names in another one; that one itself for what is of no module."""
+    first, *names = path.split("::")
+    here = {"crate": "", "super": module.rpartition("::")[0]}.get(first, f"{module}::{first}".removeprefix("::"))
+    if here not in MODULES:
+        return module
+    for name in names:
+        below = f"{here}::{name}".removeprefix("::")
+        if below not in MODULES:
+            exports = (one for pub, tree in USE.findall(MODULES[here]) if pub for one in expanded(tree))
+            return next((defining(one, here) for one in exports if one.endswith(f"::{name}")), here)
+        here = below
+    return here
+
+
+def imports() -> dict[str, set[str]]:
+    found = {}
+    for module, code in MODULES.items():
+        body = re.sub(r"\bmod \w+;", "", USE.sub("", code))
+        used = [(pub, path) for pub, tree in USE.findall(code) for path in expanded(tree)]
+        # What a module only names again is not its own import.
+        paths = [path for pub, path in used if not pub or re.search(rf"\b{path.rpartition('::')[2]}\b", body)]
+        paths += re.findall(r"\b\w+(?:::\w+)+", body)
+        found[module] = {defining(path, module) for path in paths} - {module}
+    return found
+
+
+def test_no_rust_files_stand_in_a_circle() -> None:
+    graph = imports()
+    assert {"keyword::segment::top", "keyword::segment"} < graph["keyword::segment::score"]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
