@@ -6,14 +6,14 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use semlex_core::keyword::TermSource;
 use semlex_core::keyword::analyzer::{
-    Analyzer, LANGUAGES, MAX_TERM_BYTES, MAX_TOKEN_BYTES, language_named, parse_query,
+    Analyzer, LANGUAGES, MAX_TERM_BYTES, MAX_TOKEN_BYTES, language_named,
 };
 use unicode_normalization_alignments::UnicodeNormalization;
 use unicode_normalization_alignments::char::is_combining_mark;
 
-fn analyzer(language: &str) -> Analyzer {
-    Analyzer::new(language, true).expect("a language of the list")
-}
+mod texts;
+
+use texts::{analyzer, language, terms, text};
 
 fn tokens<'t>(analyzer: &Analyzer, text: &'t str) -> Vec<&'t str> {
     let mut tokens = Vec::new();
@@ -27,12 +27,6 @@ fn token_terms(analyzer: &Analyzer, token: &str) -> Vec<String> {
     terms
 }
 
-fn terms(analyzer: &Analyzer, text: &str) -> Vec<String> {
-    let mut terms = Vec::new();
-    analyzer.text_terms(text, |term| terms.push(term.to_owned()));
-    terms
-}
-
 /// The terms in one line, without a language.
 fn simple(text: &str) -> String {
     terms(&analyzer("simple"), text).join(" ")
@@ -41,29 +35,6 @@ fn simple(text: &str) -> String {
 /// The terms in one line.
 fn of(language: &str, text: &str) -> String {
     terms(&analyzer(language), text).join(" ")
-}
-
-/// Texts as hostile as they come, with what the rules look at in unusual numbers.
-fn text() -> impl Strategy<Value = String> {
-    let piece = prop_oneof![
-        "[a-zA-Z0-9._/@:,'#+_-]{0,12}",
-        "[a-cA-C]{1,9}",
-        "[À-ÿß-żЀ-ӿΆ-ώא-תء-ي]{1,8}",
-        "[\u{300}-\u{308}\u{5b0}-\u{5b9}\u{64b}-\u{655}\u{3099}\u{200b}-\u{200f}\u{ad}\u{fe0f}\u{fffd}]{1,3}",
-        "[一-丁手机的、。ぁ-んァ-ンｦ-ﾟー々]{1,6}",
-        "[ก-๛ກ-ໝក-៹က-႟]{1,6}",
-        "[가-힣ᄀ-ᇿ]{1,4}",
-        "[ऀ-ॿ஀-௿]{1,6}",
-        "[-\"“”„«»’*\\[\\](){}|`~<>…–—!?]{1,4}",
-        any::<String>(),
-    ];
-    let gap = prop_oneof![3 => Just(""), 2 => Just(" "), 1 => Just("\n")];
-    prop::collection::vec((piece, gap), 0..12)
-        .prop_map(|pieces| pieces.into_iter().map(|(piece, gap)| piece + gap).collect())
-}
-
-fn language() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(LANGUAGES.to_vec())
 }
 
 /// The tokens of ASCII text by the table of the rules, one character after the other.
@@ -207,58 +178,6 @@ proptest! {
     }
 
     #[test]
-    fn a_phrase_of_the_text_is_in_it(
-        language in language(), text in text(), range in any::<(prop::sample::Index, prop::sample::Index)>()
-    ) {
-        let analyzer = analyzer(language);
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let (first, last) = (range.0.index(words.len() + 1), range.1.index(words.len() + 1));
-        let phrase = words[first.min(last)..first.max(last)].join(" ").replace('"', " ");
-        let query = format!("\"{phrase}\"");
-        for terms in analyzer.query(&parse_query(&query), 10_000).phrases {
-            prop_assert_eq!(analyzer.matches([&*text], &[terms], &[]), [true]);
-        }
-    }
-
-    #[test]
-    fn a_phrase_of_plain_words_is_a_window(text in "([a-c] ){0,12}", phrase in "([a-c] ){1,3}") {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let wanted: Vec<&str> = phrase.split_whitespace().collect();
-        let expected = words.windows(wanted.len()).any(|window| window == wanted);
-        let wanted: Vec<String> = wanted.into_iter().map(str::to_owned).collect();
-        let simple = analyzer("simple");
-        let wanted = [wanted];
-        prop_assert_eq!(simple.matches([&*text], &wanted, &[]), [expected]);
-        prop_assert_eq!(simple.matches([&*text], &[], &wanted), [!expected]);
-    }
-
-    #[test]
-    fn a_batch_of_texts_is_matched_as_each_alone(
-        texts in prop::collection::vec("([a-c-]{1,3} ){0,9}", 0..6),
-        phrases in prop::collection::vec(prop::collection::vec("[a-c]", 0..3), 0..3),
-        excluded in prop::collection::vec(prop::collection::vec("[a-c]", 1..3), 0..2),
-    ) {
-        let simple = analyzer("simple");
-        let found = simple.matches(texts.iter().map(String::as_str), &phrases, &excluded);
-        for (text, found) in texts.iter().zip(found) {
-            let holds = |phrase: &Vec<String>| simple.matches([&**text], std::slice::from_ref(phrase), &[]) == [true];
-            prop_assert_eq!(found, phrases.iter().all(holds) && !excluded.iter().any(holds));
-        }
-    }
-
-    #[test]
-    fn the_first_match_is_the_first_mark(text in text(), wanted in text()) {
-        let text = text.replace('*', " ");
-        let analyzer = analyzer("english");
-        let wanted: Vec<String> = analyzer.query(&parse_query(&wanted), 64).wanted.into_iter().map(|it| it.1).collect();
-        let (bare, most) = (text.trim(), text.len() + 1);
-        let marked = analyzer.excerpt(bare, &wanted, most);
-        // The whole text is in the excerpt: what stands before the first mark stands there in the text.
-        let first = marked.find("**").map(|byte| marked[..byte].chars().count());
-        prop_assert_eq!(analyzer.first_matches([bare], &wanted), [first], "{:?}", marked);
-    }
-
-    #[test]
     fn forms_of_writing_are_one(text in text()) {
         // Thai and its like are cut before they are folded: there the forms of a text stay apart.
         let is_cut = |it: &char| {
@@ -305,54 +224,6 @@ proptest! {
             characters.windows(3).map(|three| three.iter().collect()).collect()
         };
         prop_assert_eq!(terms(&analyzer("english"), &text), expected);
-    }
-
-    #[test]
-    fn a_query_asks_once_for_each_term(language in language(), text in text(), most in 0_usize..9) {
-        let analyzer = analyzer(language);
-        let parsed = parse_query(&text);
-        let query = analyzer.query(&parsed, most);
-        let mut expected = Vec::new();
-        for piece in &parsed.wanted {
-            for term in terms(&analyzer, piece) {
-                if !expected.contains(&term) {
-                    expected.push(term);
-                }
-            }
-        }
-        prop_assert_eq!(query.total, expected.len());
-        expected.truncate(most);
-        let slots: Vec<u64> = query.wanted.iter().map(|&(slot, _)| slot).collect();
-        prop_assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len());
-        let found: Vec<String> = query.wanted.into_iter().map(|(_, term)| term).collect();
-        prop_assert_eq!(found, expected);
-        let conditions: Vec<_> = query.phrases.iter().chain(&query.excluded).collect();
-        prop_assert!(conditions.iter().all(|phrase| !phrase.is_empty()));
-        let given: usize = conditions.iter().map(|phrase| phrase.len()).sum();
-        prop_assert_eq!(given, if query.conditions <= most { query.conditions } else { 0 });
-    }
-
-    #[test]
-    fn an_excerpt_is_made_of_slices(text in text(), wanted in text(), most in 1_usize..60) {
-        let text = text.replace(['*', '…'], " ");
-        let analyzer = analyzer("simple");
-        let wanted = terms(&analyzer, &wanted);
-        let excerpt = analyzer.excerpt(&text, &wanted, most);
-        let plain = excerpt.replace("**", "");
-        let parts: Vec<&str> = plain.split(" … ").collect();
-        prop_assert!(parts.len() <= 2);
-        prop_assert!(parts.iter().all(|part| text.contains(part)), "{excerpt:?}");
-        prop_assert!(parts.iter().map(|part| part.chars().count()).sum::<usize>() <= most);
-    }
-
-    #[test]
-    fn an_excerpt_shows_a_wanted_word(before in "([a-m]{1,8} ){0,60}", behind in "([a-m]{1,8} ){0,60}") {
-        let text = format!("{before}xyz {behind}");
-        let excerpt = analyzer("simple").excerpt(&text, &["xyz".to_owned()], 40);
-        prop_assert!(excerpt.contains("**xyz**"), "{excerpt:?}");
-        for word in excerpt.replace("**", "").split(' ') {
-            prop_assert!(text.split_whitespace().any(|it| it == word), "{word:?} of {excerpt:?}");
-        }
     }
 }
 

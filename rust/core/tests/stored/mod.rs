@@ -1,6 +1,8 @@
 //! The tables of a keyword index in memory, and what the statements of a search bring of them.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod chunks;
+
 use std::collections::BTreeSet;
 
 use semlex_core::keyword::segment::*;

@@ -1,0 +1,112 @@
+//! What of a query stands in a text: phrases, matches and excerpts.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use semlex_core::keyword::analyzer::parse_query;
+
+mod texts;
+
+use texts::{analyzer, language, terms, text};
+
+proptest! {
+    #[test]
+    fn a_phrase_of_the_text_is_in_it(
+        language in language(), text in text(), range in any::<(prop::sample::Index, prop::sample::Index)>()
+    ) {
+        let analyzer = analyzer(language);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (first, last) = (range.0.index(words.len() + 1), range.1.index(words.len() + 1));
+        let phrase = words[first.min(last)..first.max(last)].join(" ").replace('"', " ");
+        let query = format!("\"{phrase}\"");
+        for terms in analyzer.query(&parse_query(&query), 10_000).phrases {
+            prop_assert_eq!(analyzer.matches([&*text], &[terms], &[]), [true]);
+        }
+    }
+
+    #[test]
+    fn a_phrase_of_plain_words_is_a_window(text in "([a-c] ){0,12}", phrase in "([a-c] ){1,3}") {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let wanted: Vec<&str> = phrase.split_whitespace().collect();
+        let expected = words.windows(wanted.len()).any(|window| window == wanted);
+        let wanted: Vec<String> = wanted.into_iter().map(str::to_owned).collect();
+        let simple = analyzer("simple");
+        let wanted = [wanted];
+        prop_assert_eq!(simple.matches([&*text], &wanted, &[]), [expected]);
+        prop_assert_eq!(simple.matches([&*text], &[], &wanted), [!expected]);
+    }
+
+    #[test]
+    fn a_batch_of_texts_is_matched_as_each_alone(
+        texts in prop::collection::vec("([a-c-]{1,3} ){0,9}", 0..6),
+        phrases in prop::collection::vec(prop::collection::vec("[a-c]", 0..3), 0..3),
+        excluded in prop::collection::vec(prop::collection::vec("[a-c]", 1..3), 0..2),
+    ) {
+        let simple = analyzer("simple");
+        let found = simple.matches(texts.iter().map(String::as_str), &phrases, &excluded);
+        for (text, found) in texts.iter().zip(found) {
+            let holds = |phrase: &Vec<String>| simple.matches([&**text], std::slice::from_ref(phrase), &[]) == [true];
+            prop_assert_eq!(found, phrases.iter().all(holds) && !excluded.iter().any(holds));
+        }
+    }
+
+    #[test]
+    fn the_first_match_is_the_first_mark(text in text(), wanted in text()) {
+        let text = text.replace('*', " ");
+        let analyzer = analyzer("english");
+        let wanted: Vec<String> = analyzer.query(&parse_query(&wanted), 64).wanted.into_iter().map(|it| it.1).collect();
+        let (bare, most) = (text.trim(), text.len() + 1);
+        let marked = analyzer.excerpt(bare, &wanted, most);
+        // The whole text is in the excerpt: what stands before the first mark stands there in the text.
+        let first = marked.find("**").map(|byte| marked[..byte].chars().count());
+        prop_assert_eq!(analyzer.first_matches([bare], &wanted), [first], "{:?}", marked);
+    }
+
+    #[test]
+    fn a_query_asks_once_for_each_term(language in language(), text in text(), most in 0_usize..9) {
+        let analyzer = analyzer(language);
+        let parsed = parse_query(&text);
+        let query = analyzer.query(&parsed, most);
+        let mut expected = Vec::new();
+        for piece in &parsed.wanted {
+            for term in terms(&analyzer, piece) {
+                if !expected.contains(&term) {
+                    expected.push(term);
+                }
+            }
+        }
+        prop_assert_eq!(query.total, expected.len());
+        expected.truncate(most);
+        let slots: Vec<u64> = query.wanted.iter().map(|&(slot, _)| slot).collect();
+        prop_assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len());
+        let found: Vec<String> = query.wanted.into_iter().map(|(_, term)| term).collect();
+        prop_assert_eq!(found, expected);
+        let conditions: Vec<_> = query.phrases.iter().chain(&query.excluded).collect();
+        prop_assert!(conditions.iter().all(|phrase| !phrase.is_empty()));
+        let given: usize = conditions.iter().map(|phrase| phrase.len()).sum();
+        prop_assert_eq!(given, if query.conditions <= most { query.conditions } else { 0 });
+    }
+
+    #[test]
+    fn an_excerpt_is_made_of_slices(text in text(), wanted in text(), most in 1_usize..60) {
+        let text = text.replace(['*', '…'], " ");
+        let analyzer = analyzer("simple");
+        let wanted = terms(&analyzer, &wanted);
+        let excerpt = analyzer.excerpt(&text, &wanted, most);
+        let plain = excerpt.replace("**", "");
+        let parts: Vec<&str> = plain.split(" … ").collect();
+        prop_assert!(parts.len() <= 2);
+        prop_assert!(parts.iter().all(|part| text.contains(part)), "{excerpt:?}");
+        prop_assert!(parts.iter().map(|part| part.chars().count()).sum::<usize>() <= most);
+    }
+
+    #[test]
+    fn an_excerpt_shows_a_wanted_word(before in "([a-m]{1,8} ){0,60}", behind in "([a-m]{1,8} ){0,60}") {
+        let text = format!("{before}xyz {behind}");
+        let excerpt = analyzer("simple").excerpt(&text, &["xyz".to_owned()], 40);
+        prop_assert!(excerpt.contains("**xyz**"), "{excerpt:?}");
+        for word in excerpt.replace("**", "").split(' ') {
+            prop_assert!(text.split_whitespace().any(|it| it == word), "{word:?} of {excerpt:?}");
+        }
+    }
+}
