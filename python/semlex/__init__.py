@@ -55,7 +55,7 @@ from typing import Any
 # Where each public name is; type checkers read the same from `__init__.pyi`.
 _MODULES = {
     "BaseEmbedder": "semlex.embedding.custom",
-    "Bm25Options": "semlex.store.keyword.bm25.options",
+    "Bm25Options": "semlex.parameters",
     "BulkIngestConfig": "semlex.store.write.copy",
     "ChunkMetadata": "semlex.types.chunks",
     "Client": "semlex.retriever.client",

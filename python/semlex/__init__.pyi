@@ -13,6 +13,7 @@ from semlex.errors import ValidationError as ValidationError
 from semlex.ingest.progress import DeleteReport as DeleteReport
 from semlex.ingest.progress import IndexReport as IndexReport
 from semlex.ingest.progress import Progress as Progress
+from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
 from semlex.reranking.base import Reranker as Reranker
 from semlex.reranking.cohere import CohereReranker as CohereReranker
@@ -31,7 +32,6 @@ from semlex.retriever.synchronous import SyncCollection as SyncCollection
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.retriever.synchronous import connect_sync as connect_sync
 from semlex.store.indexes.build import HnswIndex as HnswIndex
-from semlex.store.keyword.bm25.options import Bm25Options as Bm25Options
 from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
 from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument

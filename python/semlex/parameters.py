@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
-from semlex.validation import check_parameters, check_range, wrong_type
+from semlex.validation import check_parameters, check_range, number_errors, whole_number_errors, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,9 @@ DEFAULT_OVERLAP_TOKENS = 50
 # 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
 MIN_CHUNK_TOKENS = 16
 MAX_CHUNK_TOKENS = 2000
+# Memory for posting lists.
+DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
+MAX_CACHE_BYTES = 2**40
 
 KINDS: dict[str, type] = {
     "language": str,
@@ -138,6 +141,35 @@ class CollectionOptions:
 
     def __post_init__(self) -> None:
         WantedOptions.of(self, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Options:
+    """How the engine ``bm25`` scores, and how much it remembers.
+
+    Attributes:
+        k1: How soon further occurrences of a word stop to count, from 0 (Robertson and Zaragoza, "The Probabilistic
+            Relevance Framework", 2009).
+        b: How much a long text is held against it, 0 to 1.
+        cache_bytes: Most bytes of posting lists that are kept in memory.
+
+    Raises:
+        ConfigurationError: Out of range.
+    """
+
+    k1: float = 1.2
+    b: float = 0.75
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+
+    def __post_init__(self) -> None:
+        check_parameters(
+            number_errors("k1", self.k1, 0, 1000),  # beyond, it is the plain number of occurrences
+            number_errors("b", self.b, 0, 1),
+            whole_number_errors("cache_bytes", self.cache_bytes, 0, MAX_CACHE_BYTES),
+        )
+
+
+DEFAULT_BM25 = Bm25Options()
 
 
 @dataclass(frozen=True, slots=True)

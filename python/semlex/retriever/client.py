@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from semlex.diagnostics.collections import CountedCollection, count_collections
 from semlex.diagnostics.status import server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
-from semlex.parameters import CollectionOptions, ServerOptions, WantedOptions, model_defaults
+from semlex.parameters import (
+    DEFAULT_BM25,
+    DEFAULT_CACHE_BYTES,
+    Bm25Options,
+    CollectionOptions,
+    ServerOptions,
+    WantedOptions,
+    model_defaults,
+)
 from semlex.retriever.collection import Collection
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.settings.files import model_names
-from semlex.store.keyword.bm25.options import DEFAULT_BM25, DEFAULT_CACHE_BYTES, Bm25Options
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.migrating import Step, migrate, pending_steps
 from semlex.store.schema.names import Names

@@ -12,10 +12,10 @@ from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
+from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.reads import CollectionReads
 from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
-from semlex.store.keyword.bm25.options import DEFAULT_BM25, Bm25Options
 from semlex.store.postgres.database import Database
 from semlex.store.schema import registry
 from semlex.store.schema.collection import check_same_model

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.status import server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
-from semlex.parameters import CollectionOptions, ServerOptions, WantedOptions, model_defaults
+from semlex.parameters import DEFAULT_BM25, Bm25Options, CollectionOptions, ServerOptions, WantedOptions, model_defaults
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.collection import Collection
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.settings.files import model_names
-from semlex.store.keyword.bm25.options import DEFAULT_BM25, Bm25Options
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors

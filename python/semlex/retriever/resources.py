@@ -15,18 +15,17 @@ from semlex.errors import ConfigurationError
 from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.forked import torch_process
+from semlex.parameters import MAX_CACHE_BYTES
 from semlex.retriever.model_selection import open_embedder, open_reranker, runs_on_torch
-from semlex.store.keyword.bm25.options import MAX_CACHE_BYTES
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.validation import check_parameters, folder_errors, kind_errors, model_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from semlex.open_collection import OpenModels, OpenReranker
-    from semlex.parameters import ServerOptions
+    from semlex.parameters import Bm25Options, ServerOptions
     from semlex.retriever.model_selection import ModelOptions
     from semlex.store.keyword.base import KeywordIndex
-    from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.schema.collection import EmbeddingVersion
 
 ModelKey = tuple[str, str, int] | None

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.retriever.loop_thread import LoopRunner
 from semlex.embedding.query_cache import DEFAULT_QUERIES
+from semlex.parameters import DEFAULT_BM25
+from semlex.parameters import DEFAULT_CACHE_BYTES
 from semlex.retriever.client import ANY_OPTIONS
 from semlex.retriever.client import Client
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.store.keyword.bm25.options import DEFAULT_BM25
-from semlex.store.keyword.bm25.options import DEFAULT_CACHE_BYTES
 from semlex.store.write.copy import DEFAULT_BULK
 from semlex.types.queries import DEFAULT_TOP_K
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import DeleteReport
     from semlex.ingest.progress import IndexReport
     from semlex.ingest.progress import Progress
+    from semlex.parameters import Bm25Options
     from semlex.parameters import CollectionOptions
     from semlex.parameters import DistanceName
     from semlex.parameters import StorageName
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from semlex.store.indexes.build import HnswIndex
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.keyword.base import Rebuilt
-    from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.schema.collection import Collection as Info
     from semlex.store.schema.collection import ListedCollection
     from semlex.store.schema.migrating import Step

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever, _core
 from semlex.errors import AnalyzerVersionError, ConfigurationError, DamagedSegmentError, ValidationError
+from semlex.parameters import Bm25Options
 from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import search as bm25
-from semlex.store.keyword.bm25.options import Bm25Options
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
 

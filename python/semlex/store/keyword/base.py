@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex import _core
-    from semlex.store.keyword.bm25.options import Bm25Options
+    from semlex.parameters import Bm25Options
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
+from semlex.parameters import DEFAULT_BM25
 from semlex.store.keyword.bm25 import merge, rebuild, statistics, write
-from semlex.store.keyword.bm25.options import DEFAULT_BM25
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
+    from semlex.parameters import Bm25Options
     from semlex.store.keyword.base import IndexShare, Rebuilt
     from semlex.store.keyword.bm25.analyzers import Analyzers
-    from semlex.store.keyword.bm25.options import Bm25Options
     from semlex.store.keyword.bm25.read import IndexState
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
