@@ -58,6 +58,7 @@ def summary_object(results: SearchResults) -> dict[str, Any]:
         "query_cached": results.query_cached,
         "timings": {name: round(milliseconds, 3) for name, milliseconds in results.timings.items()},
         "warnings": results.warnings,
+        "next_cursor": results.next_cursor,
     }
 
 
@@ -89,6 +90,8 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in results.timings.items())
     inform(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
+    if results.next_cursor is not None:
+        inform(f"[dim]next page: semlex search --after {results.next_cursor}[/dim]")
 
 
 def location_of(result: SearchResult) -> str:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.errors import ConfigurationError
+from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.request import Request, check_ids
 from semlex.store.query import chunks
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from semlex.ingest.indexer import Indexer
+    from semlex.open_collection import OpenCollection
     from semlex.retriever.resources import Resources
     from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
@@ -61,6 +63,7 @@ class CollectionReads(ABC):
         deadline: float | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
+        max_results: int | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -85,15 +88,16 @@ class CollectionReads(ABC):
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
                 default 0.08. Of a narrower one the answer is exact.
+            max_results: Opens a list of at most so many hits, `top_k` to 1,000, of which this is the first page:
+                `SearchResults.next_cursor` leads to the next one (`search_page`). The reranker orders the best
+                4 x `top_k` of the list.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        opened = (await self._ready()).opened
-        if opened.info.embedding is None and (opened.models.embedder is not None or vector is not None):
-            await opened.refresh()  # another process may have stored the first vectors in the meantime
+        opened = await self._searched(has_vector=vector is not None)
         request = Request.checked(
             query=query,
             vector=vector,
@@ -109,11 +113,41 @@ class CollectionReads(ABC):
             rerank=rerank,
             exact_rows=exact_rows,
             index_share=index_share,
+            max_results=max_results,
         )
         reranker = None if rerank is False else (await self._resources.reranker()).reranker
         if rerank is True and reranker is None:
             raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
         return await SearchPipeline(opened, reranker).run(request)
+
+    async def search_page(self, cursor: str, *, deadline: float | None = None) -> SearchResults:
+        """The next page of a list that `search` opened with `max_results`.
+
+        It is the same search, cut elsewhere: the pages together are one list, and no hit stands on two of them. Where
+        the list has changed since the page before, because something was written, `warnings` says so. What was
+        reranked for the first page is not reranked again.
+
+        Args:
+            cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in
+                any process that opens this collection.
+            deadline: Seconds; what has answered by then is the answer.
+
+        Raises:
+            ValidationError: The cursor is damaged, or that of another collection or version of semlex.
+            SearchTimeoutError: Nothing had answered at the deadline.
+        """
+        opened = await self._searched()
+        request = read_cursor(cursor, str(opened.info.collection_id), deadline)
+        is_reranked = request.page is not None and request.page.scores is not None
+        reranker = (await self._resources.reranker()).reranker if is_reranked else None
+        return await SearchPipeline(opened, reranker).run(request)
+
+    async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
+        """The open collection, with the vectors that there are."""
+        opened = (await self._ready()).opened
+        if opened.info.embedding is None and (opened.models.embedder is not None or has_vector):
+            await opened.refresh()  # another process may have stored the first vectors in the meantime
+        return opened
 
     async def get(self, ids: Iterable[str]) -> Chunks:
         """Chunks by id, in the order of `ids`; missing ones are left out."""

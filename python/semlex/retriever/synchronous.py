@@ -198,6 +198,7 @@ class SyncCollection:
         deadline: float | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
+        max_results: int | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -222,13 +223,39 @@ class SyncCollection:
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
                 default 0.08. Of a narrower one the answer is exact.
+            max_results: Opens a list of at most so many hits, `top_k` to 1,000, of which this is the first page:
+                `SearchResults.next_cursor` leads to the next one (`search_page`). The reranker orders the best
+                4 x `top_k` of the list.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share, max_results=max_results)
+
+    def search_page(
+        self,
+        cursor: str,
+        *,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """The next page of a list that `search` opened with `max_results`.
+
+        It is the same search, cut elsewhere: the pages together are one list, and no hit stands on two of them. Where
+        the list has changed since the page before, because something was written, `warnings` says so. What was
+        reranked for the first page is not reranked again.
+
+        Args:
+            cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in
+                any process that opens this collection.
+            deadline: Seconds; what has answered by then is the answer.
+
+        Raises:
+            ValidationError: The cursor is damaged, or that of another collection or version of semlex.
+            SearchTimeoutError: Nothing had answered at the deadline.
+        """
+        return self._runner.run(self._collection.search_page, cursor, deadline=deadline)
 
     def get(
         self,

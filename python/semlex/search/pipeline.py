@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from semlex.search.pagination import next_cursor, opened_list, ranked_list
 from semlex.search.planner import choose_legs
 from semlex.search.query_vector import embed_query
-from semlex.search.rerank import rerank
 from semlex.search.results import search_results
 from semlex.search.retrieval import Retrieval
 from semlex.search.state import SearchState
@@ -35,6 +35,8 @@ class SearchPipeline:
     async def run(self, request: Request) -> SearchResults:
         """Chooses the legs, embeds the query, finds and loads hits, reranks them, and makes the results of them."""
         opened, collection = self._opened, self._opened.info
+        if request.page is not None and not request.page.offset:
+            request = opened_list(request, str(collection.collection_id), reranks=self._reranker is not None)
         legs, warnings = choose_legs(request, collection, opened.models)
         state = SearchState(request, legs, request.vector, warnings=warnings)
         retrieval = Retrieval(opened, reranks=self._reranker is not None)
@@ -45,7 +47,8 @@ class SearchPipeline:
             state.warnings += [*keyword.warnings, PHRASE_NOTE]
             state.with_phrases = False
             found = await retrieval.find_enough(state)
-        hits, reranked_by = await rerank(state, found.hits, self._reranker, opened.executor)
+        hits, reranked_by = await ranked_list(state, found.hits, self._reranker, opened.executor)
         if not hits and request.condition.fields:
             state.warnings += await retrieval.unknown_fields(request)
-        return search_results(state, found, hits, collection=collection, reranker=reranked_by)
+        cursor = next_cursor(state, found.hits, reranked_by, str(collection.collection_id))
+        return search_results(state, found, hits, collection=collection, reranker=reranked_by, next_cursor=cursor)

@@ -64,13 +64,17 @@ def candidate_depth(request: Request, *, reranks: bool) -> int:
     """How many candidates each leg finds."""
     if request.candidates is not None:
         return request.candidates
-    depth = max(MIN_CANDIDATES, OVERSAMPLING * request.top_k)
+    depth = max(MIN_CANDIDATES, OVERSAMPLING * request.most)
     return max(depth, RERANK_OVERSAMPLING * request.top_k) if reranks else depth
 
 
 def rows_wanted(request: Request, *, reranks: bool) -> int:
-    """How many hits are loaded."""
-    return request.top_k * (RERANK_OVERSAMPLING if reranks else 1)
+    """How many hits are loaded: for a page, those before it and one behind it as well."""
+    page, reranked = request.page, request.top_k * (RERANK_OVERSAMPLING if reranks else 1)
+    if page is None:
+        return reranked
+    first = reranked if reranks and not page.offset else page.reranked
+    return max(first, min(page.offset + request.top_k + 1, page.max_results))
 
 
 def vector_plan(selection: Filter, *, has_index: bool, index_share: float) -> VectorPlan:

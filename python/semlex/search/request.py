@@ -16,7 +16,7 @@ from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
-from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
+from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery
 from semlex.types.results import SearchMode
 from semlex.validation import check_parameters, check_range, check_rows, number_errors, refuse, whole_number_errors
 
@@ -84,8 +84,38 @@ def check_ids(ids: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """Which part of a list a search gives.
+
+    Attributes:
+        max_results: Most hits of the list.
+        offset: How many of its hits stand before the page.
+        fingerprint: Of what the page before has seen of the list; empty for the first page.
+        scores: The reranker's, of the first hits in the order of the fusion: float32, shape (n,); None where nothing
+            was reranked.
+        reranker: What gave them.
+    """
+
+    max_results: int
+    offset: int = 0
+    fingerprint: str = ""
+    scores: NDArray[np.float32] | None = None
+    reranker: str | None = None
+
+    @property
+    def reranked(self) -> int:
+        """How many of the first hits have the reranker's scores."""
+        return 0 if self.scores is None else len(self.scores)
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """A checked search. The fields are the arguments of `PostgreSQLRetriever.search`."""
+    """A checked search. The fields are the arguments of `PostgreSQLRetriever.search`.
+
+    Attributes:
+        filters: As given; `condition` is made of them.
+        page: Which part of a list is asked for; None for a search without pages.
+    """
 
     text: str | None
     vector: NDArray[np.float32] | None
@@ -100,6 +130,8 @@ class Request:
     deadline: float | None
     exact_rows: int = EXACT_ROWS
     index_share: float = INDEX_SHARE
+    filters: Mapping[str, Any] | None = None
+    page: Page | None = None
     started: float = field(default_factory=time.perf_counter)
 
     @classmethod
@@ -120,6 +152,7 @@ class Request:
         rerank: bool | None,
         exact_rows: int | None = None,
         index_share: float | None = None,
+        max_results: int | None = None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -140,16 +173,17 @@ class Request:
             raise ConfigurationError(f"rerank must be True, False or None; got {shown(rerank)}")
         if mode == "keyword" and query is None:
             raise ConfigurationError("mode 'keyword' needs a query text")
-        if not (candidates is None or (_is_integer(candidates) and top_k <= candidates <= MAX_CANDIDATES)):
+        least, named = top_k, "top_k"
+        if max_results is not None:
+            check_parameters(whole_number_errors("max_results", max_results, top_k, MAX_TOP_K))
+            least, named = max_results, "max_results"
+        if not (candidates is None or (_is_integer(candidates) and least <= candidates <= MAX_CANDIDATES)):
             raise ConfigurationError(
-                f"candidates must be between top_k ({top_k}) and {MAX_CANDIDATES:,}; got {shown(candidates)}"
+                f"candidates must be between {named} ({least}) and {MAX_CANDIDATES:,}; got {shown(candidates)}"
             )
         if ef_search is not None:
             check_range("ef_search", ef_search, 1, MAX_EF_SEARCH)
-        if not (deadline is None or (is_number(deadline) and 0 < deadline <= MAX_DEADLINE_SECONDS)):
-            raise ConfigurationError(
-                f"deadline must be above 0 and at most {MAX_DEADLINE_SECONDS:,} seconds; got {shown(deadline)}"
-            )
+        check_deadline(deadline)
         check_fusion(fusion, weights, rrf_k)
         exact_rows = EXACT_ROWS if exact_rows is None else exact_rows
         index_share = INDEX_SHARE if index_share is None else index_share
@@ -173,13 +207,32 @@ class Request:
             deadline,
             exact_rows,
             index_share,
+            filters,
+            None if max_results is None else Page(max_results),
         )
+
+    @property
+    def most(self) -> int:
+        """Most hits: of the search, or of the list that is read page by page."""
+        return self.top_k if self.page is None else self.page.max_results
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (at least a millisecond), or None without one."""
         if self.deadline is None:
             return None
         return max(0.001, self.deadline - (time.perf_counter() - self.started))
+
+
+def check_deadline(deadline: float | None) -> None:
+    """Refuses what is no number of seconds.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if not (deadline is None or (is_number(deadline) and 0 < deadline <= MAX_DEADLINE_SECONDS)):
+        raise ConfigurationError(
+            f"deadline must be above 0 and at most {MAX_DEADLINE_SECONDS:,} seconds; got {shown(deadline)}"
+        )
 
 
 def _parts_of(

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from semlex.search.model_outputs import kind_of, usable_scores
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import Candidate
@@ -38,7 +41,17 @@ async def rerank(
         state.warnings.append(f"the reranker {what}; the order is that of the fusion")
         return hits, None
     state.add_time("rerank", time.perf_counter() - started)
+    return by_scores(hits, scores), reranker.identity
+
+
+def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
+    """The hits with the reranker's scores, best first.
+
+    Args:
+        hits: n of them.
+        scores: Shape (n,).
+    """
     for (_, hit), score in zip(hits, scores.tolist(), strict=True):
         hit.rerank_score = score + 0.0  # never -0.0
     # A stable sort keeps the fused order among equals.
-    return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0)), reranker.identity
+    return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0))

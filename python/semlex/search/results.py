@@ -19,19 +19,28 @@ STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribu
 
 
 def search_results(
-    state: SearchState, found: Found, hits: Hits, *, collection: Collection, reranker: str | None
+    state: SearchState,
+    found: Found,
+    hits: Hits,
+    *,
+    collection: Collection,
+    reranker: str | None,
+    next_cursor: str | None = None,
 ) -> SearchResults:
     """The results of a search.
 
     Args:
         state: After all stages.
         found: By the database.
-        hits: Best first; no more than top_k of them are results.
+        hits: Best first; no more than top_k of them are results, of a list those of the page.
         collection: As opened.
         reranker: What ordered the hits last, or None.
+        next_cursor: Leads to the next page, if there is one.
     """
     request, legs, warnings = state.request, found.results, list(state.warnings)
-    results = [scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(hits[: request.top_k], 1)]
+    offset = 0 if request.page is None else request.page.offset
+    shown = hits[offset : min(offset + request.top_k, request.most)]
+    results = [scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(shown, offset + 1)]
     answered = [name for name in state.legs if name in legs and legs[name].error is None]
     for name in state.legs:
         error = legs[name].error if name in legs else None
@@ -60,6 +69,7 @@ def search_results(
         best_similarity=max(similarities, default=None),
         coverage=max((hit.coverage for hit in results if hit.coverage is not None), default=None),
         warnings=list(dict.fromkeys(warnings)),
+        next_cursor=next_cursor,
     )
 
 

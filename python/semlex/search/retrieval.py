@@ -81,7 +81,7 @@ class Retrieval:
         if found.is_short:
             # Rows were deleted outside semlex: their vectors are still there. Look again past them, exactly.
             found = await self.find(state, depth, exact=True)
-        while found.has_exclusions and len(found.hits) < request.top_k and depth < MAX_CANDIDATES:
+        while found.has_exclusions and len(found.keys) < request.most and depth < MAX_CANDIDATES:
             # The nearest chunks hold words that the query excludes: look among more of them, if there are more. What
             # holds a phrase has its words, too, and was found by them.
             if len(found.results["vector"].keys) < depth or found.results["keyword"].has_phrases:
@@ -204,7 +204,14 @@ class Retrieval:
             hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
             dropped += len(batch) - len(loaded)
         is_short = dropped > 0 and len(hits) < wanted
-        return Found(results, fusion, hits, is_short=is_short, has_exclusions=candidates.has_exclusions)
+        return Found(
+            results,
+            fusion,
+            hits,
+            keys=candidates.union.keys,
+            is_short=is_short,
+            has_exclusions=candidates.has_exclusions,
+        )
 
     async def _fuse(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from semlex.search.fusion import Candidate, FusionMethod
     from semlex.search.request import Request
-    from semlex.store.query.leg import LegResult
+    from semlex.store.query.leg import Key, LegResult
     from semlex.types.results import SearchResult
 
 
@@ -51,7 +51,8 @@ class Found:
     Attributes:
         results: Of each leg, failed ones included.
         fusion: What ordered the hits.
-        hits: Best first.
+        hits: Best first, in the order of the fusion.
+        keys: Of all candidates, in the order of keys.
         is_short: Whether rows of candidates were gone, and too few are left.
         has_exclusions: Whether the query's words left out chunks that the vector leg found.
     """
@@ -59,5 +60,6 @@ class Found:
     results: dict[str, LegResult]
     fusion: FusionMethod
     hits: list[tuple[Candidate, SearchResult]]
+    keys: list[Key]
     is_short: bool
     has_exclusions: bool

@@ -196,6 +196,7 @@ class SearchResults(list[SearchResult]):
         coverage: Greatest `SearchResult.coverage` among the hits; None where no hit has one. Where both are low, the
             collection probably holds no answer.
         warnings: What did not go as asked, for example a leg that failed; empty when all went well.
+        next_cursor: Leads to the next page of a list that is read page by page; None where there is none.
     """
 
     def __init__(
@@ -213,6 +214,7 @@ class SearchResults(list[SearchResult]):
         best_similarity: float | None = None,
         coverage: float | None = None,
         warnings: list[str] | None = None,
+        next_cursor: str | None = None,
     ) -> None:
         super().__init__(hits or [])
         self.mode: SearchMode = mode
@@ -226,6 +228,7 @@ class SearchResults(list[SearchResult]):
         self.best_similarity = best_similarity
         self.coverage = coverage
         self.warnings = warnings or []
+        self.next_cursor = next_cursor
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""

@@ -61,6 +61,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "rechunk": lambda _: {"dry_run": True},
     "reindex_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},
+    "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},
     "count": lambda _: {},
     "list": lambda _: {"limit": 5},
@@ -177,6 +178,9 @@ def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
     wrong = {}
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
         retriever.index(tmp_path, source="good")
+        retriever.add_documents([Document("another good one", id="other")])
+        cursor = retriever.search("good", 1, max_results=2).next_cursor
+        (tmp_path / "cursor").write_text(str(cursor), encoding="utf-8")
         for method, argument, kind in cases(of_methods, full=full):
             arguments = GOOD[method](tmp_path) | {argument: WRONG[kind]()}
             paths = [arguments.pop("paths")] if method == "index" else []

@@ -15,17 +15,16 @@ from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.options import INT, SECONDS, existing_paths, filter_mapping, seconds, whole_number
 from semlex.cli.output import print_report, print_results
 from semlex.cli.terminal import inform
+from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from semlex.search.fusion import FusionMethod
     from semlex.types.results import SearchMode
 
-Question = Annotated[
-    list[str],
-    typer.Argument(
-        help="What to look for; quotes around it are not needed. It may begin with '-'; after '--' all is the question."
-    ),
-]
+QUESTION = typer.Argument(
+    help="What to look for; quotes around it are not needed. It may begin with '-'; after '--' all is the question."
+)
+Question = Annotated[list[str], QUESTION]
 Fusion = Annotated[str, typer.Option("--fusion", help="How the legs are put together: completed, rrf or linear.")]
 TopK = Annotated[
     int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Number of results, 1 to 1,000.")
@@ -71,7 +70,7 @@ def try_folder(
 @with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model")
 def search(
     context: Context,
-    question: Question,
+    question: Annotated[list[str] | None, QUESTION] = None,
     *,
     top_k: TopK = 5,
     mode: Mode = None,
@@ -88,16 +87,36 @@ def search(
             "--deadline", parser=seconds, metavar=SECONDS, help="Seconds; what has answered by then is the answer."
         ),
     ] = None,
+    max_results: Annotated[
+        int | None,
+        typer.Option(
+            "--max-results",
+            parser=whole_number,
+            metavar=INT,
+            help="Open a list of at most so many hits, --top-k a page; a cursor for --after is printed.",
+        ),
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="CURSOR", help="The next page of a list, instead of a question.")
+    ] = None,
 ) -> None:
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
+    if (question is None) == (after is None):
+        raise ConfigurationError("give a question, or --after with the cursor of the page before")
+    if after is not None and (mode, filters, max_results) != (None, None, None):
+        raise ConfigurationError("the cursor of --after brings --mode, --filter and --max-results: leave them out")
     condition = filter_mapping(filters)
     with context.opened() as retriever:
-        results = retriever.search(
-            " ".join(question),
-            top_k,
-            condition,
-            mode=cast("SearchMode | None", mode),
-            fusion=cast("FusionMethod", fusion),
-            deadline=deadline,
-        )
+        if after is not None:
+            results = retriever.search_page(after, deadline=deadline)
+        else:
+            results = retriever.search(
+                " ".join(question or ()),
+                top_k,
+                condition,
+                mode=cast("SearchMode | None", mode),
+                fusion=cast("FusionMethod", fusion),
+                deadline=deadline,
+                max_results=max_results,
+            )
     print_results(results, as_json=context.as_json)

@@ -1,0 +1,261 @@
+"""Paging: a list that is read page by page, and the cursor that leads to the next page.
+
+Each page is the same search, cut elsewhere. A cursor holds that search (the query, its options, its depth), where the
+page begins, and a fingerprint of what the pages before have seen of the list. It is data and nothing else: JSON in
+base64 that a URL can hold, with a version and a checksum in front, and what it says is checked as arguments are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.search.planner import candidate_depth
+from semlex.search.request import Page, Request, check_deadline
+from semlex.search.rerank import by_scores, rerank
+from semlex.store.query.filters import OneOf
+from semlex.types.queries import MAX_TOP_K
+from semlex.validation import number_errors, refuse, text_errors, whole_number_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from semlex.models.executor import ModelExecutor
+    from semlex.reranking.base import Reranker
+    from semlex.search.rerank import Hits
+    from semlex.search.state import SearchState
+
+VERSION = b"\x01"
+CHECKSUM_BYTES = 8
+# The longest cursor that is read, and the longest search in one: the reranker's scores come on top.
+MAX_CURSOR_CHARACTERS = 128 * 1024
+MAX_SEARCH_BYTES = 64 * 1024
+MAX_RERANKED = 4 * MAX_TOP_K
+CHANGED = "the list has changed since the page before: this page may repeat hits or miss some; search anew for one list"
+A_CURSOR = "the next_cursor of an earlier page, complete and unchanged"
+_BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
+_SEARCH = (
+    *("query", "vector", "top_k", "filters", "mode", "fusion", "weights", "rrf_k", "candidates", "ef_search"),
+    *("exact_rows", "index_share"),
+)
+_PAGE = ("max_results", "offset", "fingerprint", "scores", "reranker")
+_FIELDS = {"collection", *_SEARCH, *_PAGE}
+
+
+def opened_list(request: Request, collection_id: str, *, reranks: bool) -> Request:
+    """The request of the first page, with the depth that all pages have.
+
+    Raises:
+        ValidationError: A cursor could not hold this search.
+    """
+    opened = replace(request, candidates=candidate_depth(request, reranks=reranks))
+    size = len(_json(_search_of(opened, collection_id)))
+    if size > MAX_SEARCH_BYTES:
+        raise ValidationError(
+            refuse("query", "too_long", f"{MAX_SEARCH_BYTES} bytes with its vector and filters to be paged", str(size))
+        )
+    return opened
+
+
+async def ranked_list(
+    state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
+) -> tuple[Hits, str | None]:
+    """The beginning of a list, up to the end of the page, and what reranked it.
+
+    What the first page has reranked is in the cursor: no page asks the reranker again, unless the list has changed.
+
+    Args:
+        state: The search; is told when the list has changed.
+        hits: In the order of the fusion.
+        reranker: As for `rerank`.
+        executor: As for `rerank`.
+    """
+    page = state.request.page
+    if page is None or not page.offset:
+        return await rerank(state, hits, reranker, executor)
+    first, rest = hits[: page.reranked], hits[page.reranked :]
+    if _fingerprint(hits[: max(page.offset, page.reranked)]) == page.fingerprint:
+        return (hits, None) if page.scores is None else (by_scores(first, page.scores) + rest, page.reranker)
+    state.warnings.append(CHANGED)
+    best, reranked_by = await rerank(state, first, reranker, executor)
+    return best + rest, reranked_by
+
+
+def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None, collection_id: str) -> str | None:
+    """The cursor of the next page; None where there is none.
+
+    Args:
+        state: Of this page.
+        hits: The beginning of the list in the order of the fusion, one hit more than the page shows.
+        reranked_by: What reranked it, or None.
+        collection_id: Of the collection.
+    """
+    request, page = state.request, state.request.page
+    if page is None:
+        return None
+    end = page.offset + request.top_k
+    if end >= min(len(hits), page.max_results):
+        return None
+    given = [hit.rerank_score for _, hit in hits]
+    scores = None if reranked_by is None else np.array([score for score in given if score is not None], "<f4")
+    following = Page(page.max_results, end, "", scores, reranked_by)
+    fingerprint = _fingerprint(hits[: max(end, following.reranked)])
+    content = _search_of(request, collection_id) | {
+        "max_results": page.max_results,
+        "offset": end,
+        "fingerprint": fingerprint,
+        "scores": _text_of(scores),
+        "reranker": reranked_by,
+    }
+    body = VERSION + _json(content)
+    return urlsafe_b64encode(body[:1] + _checksum(body) + body[1:]).rstrip(b"=").decode()
+
+
+def read_cursor(cursor: object, collection_id: str, deadline: float | None = None) -> Request:
+    """The request of the page that a cursor leads to.
+
+    Args:
+        cursor: As `next_cursor` made it.
+        collection_id: Of the collection that is searched.
+        deadline: Of the new request.
+
+    Raises:
+        ValidationError: It is no cursor, is damaged, or belongs to another collection or another version of semlex.
+        ConfigurationError: The deadline is refused.
+    """
+    check_deadline(deadline)
+    content = _content_of(cursor)
+    if content["collection"] != collection_id:
+        _refuse("the next_cursor of a page of this collection", "that of another one")
+    try:
+        page = _page_of(content)
+        search = {name: content[name] for name in _SEARCH}
+        search |= {"vector": _numbers_of(content["vector"]), "filters": _filters_of(content["filters"])}
+        request = Request.checked(**search, rerank=None, deadline=deadline, max_results=page.max_results)
+    except (ConfigurationError, ValidationError, TypeError):
+        _refuse(A_CURSOR, "other content")
+    if page.offset >= page.max_results or request.candidates is None:
+        _refuse(A_CURSOR, "other content")
+    return replace(request, page=page)
+
+
+def _search_of(request: Request, collection_id: str) -> dict[str, Any]:
+    return {
+        "collection": collection_id,
+        "query": request.text,
+        "vector": _text_of(request.vector),
+        "top_k": request.top_k,
+        "filters": request.filters,
+        "mode": request.mode,
+        "fusion": request.fusion,
+        "weights": None if request.weights is None else dict(request.weights),
+        "rrf_k": request.rrf_k,
+        "candidates": request.candidates,
+        "ef_search": request.ef_search,
+        "exact_rows": request.exact_rows,
+        "index_share": request.index_share,
+    }
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_alternatives)
+    return text.encode()
+
+
+def _alternatives(value: object) -> dict[str, list[Any]]:
+    if not isinstance(value, OneOf):
+        raise TypeError
+    return {"$in": list(value.values)}
+
+
+def _filters_of(content: object) -> object:
+    if not isinstance(content, dict):
+        return content
+    return {
+        name: OneOf(tuple(value["$in"])) if isinstance(value, dict) and value.keys() == {"$in"} else value
+        for name, value in content.items()
+    }
+
+
+def _content_of(cursor: object) -> dict[str, Any]:
+    """What a cursor holds: every field that there is, of any type."""
+    errors = text_errors("cursor", cursor, max_bytes=MAX_CURSOR_CHARACTERS, blank=False)
+    if errors or not isinstance(cursor, str):
+        raise ValidationError(errors)
+    try:
+        raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)) if _BASE64(cursor) else b""
+    except ValueError:
+        raw = b""
+    if urlsafe_b64encode(raw).rstrip(b"=").decode() != cursor:  # an ending that base64 leaves unread
+        _refuse(A_CURSOR, "another text")
+    version, checksum, body = raw[:1], raw[1 : 1 + CHECKSUM_BYTES], raw[1 + CHECKSUM_BYTES :]
+    if version != VERSION:
+        _refuse(f"a cursor of version {VERSION[0]}; search anew", f"version {version[0]}, or a damaged one")
+    if checksum != _checksum(version + body):
+        _refuse(A_CURSOR, "a damaged one")
+    try:
+        content = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        _refuse(A_CURSOR, "other content")
+    if not isinstance(content, dict) or content.keys() != _FIELDS:
+        _refuse(A_CURSOR, "other content")
+    return content
+
+
+def _page_of(content: dict[str, Any]) -> Page:
+    scores = _numbers_of(content["scores"])
+    errors = whole_number_errors("offset", content["offset"], 1, MAX_TOP_K)
+    errors += whole_number_errors("max_results", content["max_results"], 1, MAX_TOP_K)
+    errors += text_errors("fingerprint", content["fingerprint"])
+    if scores is not None:
+        errors += text_errors("reranker", content["reranker"])
+        errors += whole_number_errors("scores", len(scores), 0, MAX_RERANKED)
+        errors += [error for score in scores.tolist() for error in number_errors("scores", score)]
+    if errors:
+        raise ValidationError(errors)
+    return Page(content["max_results"], content["offset"], content["fingerprint"], scores, content["reranker"])
+
+
+def _fingerprint(hits: Hits) -> str:
+    digest = blake2b(digest_size=8)
+    for candidate, _ in hits:
+        document_id, chunk_id = candidate.key
+        digest.update(document_id.bytes + chunk_id.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _checksum(body: bytes) -> bytes:
+    return blake2b(body, digest_size=CHECKSUM_BYTES).digest()
+
+
+def _text_of(numbers: NDArray[np.float32] | None) -> str | None:
+    """Numbers as base64 of their bytes, so that they are the same again."""
+    return None if numbers is None else urlsafe_b64encode(numbers.astype("<f4").tobytes()).decode()
+
+
+def _numbers_of(text: object) -> NDArray[np.float32] | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise TypeError
+    try:
+        return np.frombuffer(urlsafe_b64decode(text), dtype="<f4").astype(np.float32)
+    except ValueError:
+        raise TypeError from None
+
+
+def _refuse(limit: str, actual: str) -> NoReturn:
+    raise ValidationError([FieldError(-1, None, "cursor", "wrong_type", limit, actual)])
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)

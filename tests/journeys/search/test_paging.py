@@ -1,0 +1,315 @@
+"""Paging: the pages together are one list, cursors are data that is checked, and a list that has changed is told."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import Document, SyncRetriever, TermOverlapReranker
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, VERSION
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.types.results import SearchResult, SearchResults
+    from tests.support.shell import Shell
+
+WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
+DIMENSIONS = 16
+
+
+def documents(count: int, seed: int = 0) -> list[Document]:
+    chance = random.Random(seed)
+    return [
+        Document(" ".join(chance.choices(WORDS, k=chance.randrange(2, 9))), {"even": n % 2 == 0}, id=f"d{n:03}")
+        for n in range(count)
+    ]
+
+
+def opened(url: str, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, HashEmbedder(DIMENSIONS), **({"use_reranking": False} | options))
+
+
+@pytest.fixture(scope="module")
+def library(server_url: str) -> Iterator[SyncRetriever]:
+    """300 documents; tests only read it."""
+    name = sql.Identifier("test_paging")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    url = make_conninfo(server_url, dbname="test_paging")
+    with opened(url, reranker_model=TermOverlapReranker(), use_reranking=True) as retriever:
+        retriever.add_documents(documents(300))
+        yield retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def pages(retriever: SyncRetriever, *arguments: Any, **options: Any) -> list[SearchResults]:
+    """All pages of a search, by their cursors."""
+    found = [retriever.search(*arguments, **options)]
+    while found[-1].next_cursor is not None:
+        found.append(retriever.search_page(found[-1].next_cursor))
+    return found
+
+
+def plain(hits: list[SearchResult]) -> list[tuple[Any, ...]]:
+    return [(hit.rank, hit.id, hit.vector_score, hit.keyword_score, hit.fused_score, hit.rerank_score) for hit in hits]
+
+
+# --- the pages together are one list --------------------------------------------------------------------------------
+
+
+def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None:
+    @given(
+        query=st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"']), min_size=1, max_size=4).map(" ".join),
+        cuts=st.integers(1, 8),
+        most=st.integers(1, 400),
+        options=st.fixed_dictionaries(
+            {
+                "mode": st.sampled_from(["vector", "keyword", "hybrid", None]),
+                "fusion": st.sampled_from(["completed", "rrf", "linear"]),
+                "filters": st.sampled_from([None, {"even": True}]),
+            }
+        ),
+    )
+    @settings(max_examples=2_000 if full else 30)
+    def search(query: str, cuts: int, most: int, options: dict[str, Any]) -> None:
+        top_k = -(-most // cuts)
+        options |= {"rerank": False, "max_results": most}
+        whole = library.search(query, most, **options)
+        found = pages(library, query, top_k, **options)
+        assert plain([hit for page in found for hit in page]) == plain(whole)
+        assert all(len(page) == top_k for page in found[:-1])
+        assert whole.next_cursor is None
+        assert not any(CHANGED in page.warnings for page in found)
+        assert len(whole) == most or len(whole) <= 300
+
+    search()
+
+
+def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library: SyncRetriever, full: bool) -> None:
+    reranker = TermOverlapReranker()
+
+    @given(
+        query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join),
+        cuts=st.integers(1, 8),
+        most=st.integers(1, 100),
+    )
+    @settings(max_examples=2_000 if full else 20)
+    def search(query: str, cuts: int, most: int) -> None:
+        top_k = -(-most // cuts)
+        # The slow twin: the whole list in the order of the fusion, its beginning reranked.
+        options = {"max_results": most, "candidates": 1000}
+        fused = library.search(query, 1000, rerank=False, candidates=1000)
+        window = fused[: 4 * top_k]
+        scores = reranker.score(query, [hit.content for hit in window]).tolist()
+        order = sorted(range(len(window)), key=lambda place: -scores[place])
+        expected = [(window[place].id, scores[place]) for place in order]
+        expected += [(hit.id, None) for hit in fused[4 * top_k :]]
+        found = pages(library, query, top_k, **options)
+        assert [(hit.id, hit.rerank_score) for page in found for hit in page] == expected[:most]
+        assert [hit.rank for page in found for hit in page] == list(range(1, min(most, len(fused)) + 1))
+        assert {page.reranker_model for page in found} == {reranker.identity}
+
+    search()
+
+
+def test_later_pages_ask_no_reranker(library: SyncRetriever, server_url: str) -> None:
+    first = library.search("sea stone", 5, max_results=50)
+    with opened(make_conninfo(server_url, dbname="test_paging")) as other:  # without a reranker, in another process
+        page = other.search_page(first.next_cursor or "")
+        assert plain(page) == plain(library.search_page(first.next_cursor or ""))
+        assert "rerank" not in page.timings
+        assert CHANGED not in page.warnings
+
+
+def test_pages_of_a_vector_of_ones_own(library: SyncRetriever) -> None:
+    vector = np.random.default_rng(5).normal(size=DIMENSIONS).astype(np.float32)
+    whole = library.search(vector=vector, top_k=40, max_results=40)
+    assert plain([hit for page in pages(library, vector=vector, top_k=7, max_results=40) for hit in page]) == plain(
+        whole
+    )
+
+
+def test_a_search_without_pages_has_no_cursor(library: SyncRetriever) -> None:
+    assert library.search("sea", 5).next_cursor is None
+    assert library.search("sea", 5, max_results=5).next_cursor is None
+    assert library.search("no such words at all", 5, mode="keyword", max_results=50).next_cursor is None
+    page = library.search("sea", 5, max_results=6)
+    assert page.to_dict()["next_cursor"] == page.next_cursor
+    assert len(library.search_page(page.next_cursor or "")) == 1
+
+
+# --- a list that has changed ----------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_told_where_it_changes_the_list(database_url: str) -> None:
+    with opened(database_url) as retriever:
+        retriever.add_documents(documents(100))
+        first = retriever.search("sea hill", 5, max_results=100)
+        second = retriever.search_page(first.next_cursor or "")
+        assert second.warnings == []
+        retriever.delete([first[0].id])
+        changed = retriever.search_page(second.next_cursor or "")
+        assert CHANGED in changed.warnings
+        # From there on the list is what it is now.
+        after = retriever.search_page(changed.next_cursor or "")
+        assert after.warnings == []
+        whole = retriever.search("sea hill", 100, max_results=100)
+        assert plain([*changed, *after]) == plain(whole[10:20])
+
+
+def test_a_changed_list_is_reranked_anew(database_url: str) -> None:
+    with opened(database_url, reranker_model=TermOverlapReranker(), use_reranking=True) as retriever:
+        retriever.add_documents(documents(60))
+        first = retriever.search("sea hill", 5, max_results=60, candidates=60)
+        retriever.delete([first[0].id])
+        page = retriever.search_page(first.next_cursor or "")
+        assert CHANGED in page.warnings
+        assert "rerank" in page.timings
+        assert plain(page) == plain(pages(retriever, "sea hill", 5, max_results=60, candidates=60)[1])
+        rest = retriever.search_page(page.next_cursor or "")
+        assert "rerank" not in rest.timings
+        assert rest.warnings == []
+
+
+def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None:
+    options = inspect.signature(SyncRetriever.search).parameters.keys() - {"self", "rerank", "deadline"}
+    assert options <= content(cursor_of(library)).keys()
+
+
+# --- cursors --------------------------------------------------------------------------------------------------------
+
+
+def cursor_of(library: SyncRetriever, **options: Any) -> str:
+    return library.search(**({"query": "sea stone", "top_k": 5, "max_results": 50} | options)).next_cursor or ""
+
+
+def signed(body: bytes, version: bytes = VERSION) -> str:
+    checksum = blake2b(version + body, digest_size=8).digest()
+    return urlsafe_b64encode(version + checksum + body).rstrip(b"=").decode()
+
+
+def content(cursor: str) -> dict[str, Any]:
+    return json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[9:])
+
+
+def test_a_cursor_fits_a_url_and_says_nothing_but_the_search(library: SyncRetriever) -> None:
+    cursor = cursor_of(library)
+    assert cursor.replace("-", "").replace("_", "").isalnum()
+    assert len(cursor) < 1000
+    hits = library.search("sea stone", 50, rerank=False)
+    held = json.dumps(content(cursor))
+    assert not [hit.id for hit in hits if hit.id in held]
+    assert content(cursor)["query"] == "sea stone"
+
+
+def test_a_damaged_cursor_is_refused(library: SyncRetriever) -> None:
+    cursor = cursor_of(library)
+
+    @given(data=st.data())
+    @settings(max_examples=150)
+    def damage(data: st.DataObject) -> None:
+        place = data.draw(st.integers(0, len(cursor) - 1))
+        other = data.draw(st.sampled_from("ABCxyz019-_=+/. é\n"))
+        damaged = data.draw(
+            st.sampled_from(
+                [
+                    cursor[:place],
+                    cursor[:place] + other + cursor[place + 1 :],
+                    cursor[:place] + other + cursor[place:],
+                    cursor + other,
+                ]
+            )
+        )
+        if damaged != cursor:
+            with pytest.raises(ValidationError, match="cursor"):
+                library.search_page(damaged)
+
+    damage()
+    for text in ("", " ", "x" * 2 * MAX_CURSOR_CHARACTERS, "\0", "\udcff", cursor + "=", f" {cursor}"):
+        with pytest.raises(ValidationError, match="cursor"):
+            library.search_page(text)
+
+
+def test_a_cursor_that_was_made_by_hand_is_checked_like_arguments(library: SyncRetriever) -> None:
+    good = content(cursor_of(library))
+    wrong = [None, True, -1, 0, 10**30, 1.5, "zebra", [], [1], {}, {"a": 1}, {"$gt": 1}, "AAAA"]
+    for name in good:
+        for value in wrong:
+            with suppress(ValidationError):  # some of these values are as good as what was there
+                library.search_page(signed(json.dumps(good | {name: value}).encode()))
+    for name, value in (("top_k", "zebra"), ("offset", 50), ("scores", "AAA"), ("max_results", 4), ("query", None)):
+        with pytest.raises(ValidationError, match=r"^cursor must be the next_cursor of an earlier page"):
+            library.search_page(signed(json.dumps(good | {name: value}).encode()))
+    for body in (b"", b"{", b"[]", b"null", b"1e999", b'{"offset": NaN}', b"[" * 100_000, b"\xff", b"{}"):
+        with pytest.raises(ValidationError, match="cursor"):
+            library.search_page(signed(body))
+    with pytest.raises(ValidationError, match="cursor"):
+        library.search_page(signed(json.dumps(good | {"more": 1}).encode()))
+
+
+def test_another_version_and_another_collection_are_told(library: SyncRetriever, database_url: str) -> None:
+    cursor = cursor_of(library)
+    with pytest.raises(ValidationError, match="version 1"):
+        library.search_page(signed(json.dumps(content(cursor)).encode(), b"\x02"))
+    with opened(database_url) as other, pytest.raises(ValidationError, match="another one"):
+        other.search_page(cursor)
+
+
+def test_a_collection_made_again_is_another_one(database_url: str) -> None:
+    with opened(database_url) as retriever:
+        retriever.add_documents(documents(30))
+        cursor = retriever.search("sea", 5, max_results=20).next_cursor or ""
+        retriever.drop_collection()
+    with opened(database_url) as retriever:
+        retriever.add_documents(documents(30))
+        with pytest.raises(ValidationError, match="another one"):
+            retriever.search_page(cursor)
+
+
+def test_bounds(library: SyncRetriever) -> None:
+    for wrong in (4, 0, 1001, 2.5, True, "9"):
+        with pytest.raises(ConfigurationError, match="max_results"):
+            library.search("sea", 5, max_results=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="candidates must be between max_results"):
+        library.search("sea", 5, max_results=100, candidates=50)
+    with pytest.raises(ValidationError, match=r"65,?536 bytes"):
+        library.search("sea", 5, {"even": ["x" * 1000] * 60 + ["é" * 3000]}, max_results=50)
+    with pytest.raises(ConfigurationError, match="deadline"):
+        library.search_page(cursor_of(library), deadline=-1)
+    assert len(library.search_page(cursor_of(library), deadline=60)) == 5
+
+
+def test_on_the_command_line(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    whole = shell.objects("search", "keys vault rotate banana", "-c", "handbook")
+    *first, summary = shell.objects("search", "keys vault rotate banana", "-k", "1", "--max-results", "50")
+    found = first
+    while summary["next_cursor"]:
+        *hits, summary = shell.objects("search", "--after", summary["next_cursor"], "-c", "handbook")
+        found += hits
+    assert [hit["id"] for hit in found] == [hit["id"] for hit in whole[:-1]]
+    told = shell("search", "keys banana", "-k", "1", "--max-results", "2").stderr
+    assert "next page: semlex search --after " in told
+    assert "question" in shell("search", code=2).stderr
+    assert "question" in shell("search", "keys", "--after", "x", code=2).stderr
+    assert "cursor" in shell("search", "--after", "x", code=2).stderr
+    assert "--mode" in shell("search", "--after", "x", "--mode", "vector", code=2).stderr
+    *_, summary = shell.objects("search", "keys", "-k", "1", "--max-results", "2", "--filter", "year=2024")
+    assert summary["next_cursor"] is None
