@@ -1025,7 +1025,7 @@ class PostingSnapshot:
         k1: float = 1.2,
         b: float = 0.75,
         allowed: NDArray[np.int64] | None = None,
-        also: NDArray[np.int64] | None = None,
+        score_ids: NDArray[np.int64] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Scores by BM25, exactly, over the living chunks of all languages.
 
@@ -1039,12 +1039,12 @@ class PostingSnapshot:
             k1: How late a frequency saturates, 0 to 1,000.
             b: How much the length counts, 0 to 1.
             allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
-            also: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
+            score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
 
         Returns:
-            (ids, scores, scores of ``also``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
+            (ids, scores, scores of ``score_ids``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
             wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
-            are float64 (n,). Those of ``also``, float64 (m,), are 0 where no wanted term is, NaN for chunks that
+            are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 where no wanted term is, NaN for chunks that
             are in no segment, deleted, excluded or without a term of a phrase.
 
         Raises:

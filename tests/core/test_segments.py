@@ -152,7 +152,7 @@ def test_search_equals_plain_bm25(chunks, questions, limit, k1, b):
         ]
         allowed = score_ids[::2] if restricted else None
         found = tables.search(
-            cache, queries, k, k1=k1, b=b, also=np.array(score_ids),
+            cache, queries, k, k1=k1, b=b, score_ids=np.array(score_ids),
             allowed=None if allowed is None else np.array(allowed[::-1]),
         )  # fmt: skip
         assert_found(found, bm25(living, queries, k1, b), k, score_ids, allowed)
@@ -271,7 +271,7 @@ def test_threads_share_a_cache():
             for _ in range(40):
                 at, of = int(order.integers(5)), int(order.integers(6))
                 score_ids = [0, 3, 599, 2999]
-                found = states[at][0].search(cache, queries[of], 10, also=np.array(score_ids))
+                found = states[at][0].search(cache, queries[of], 10, score_ids=np.array(score_ids))
                 assert_found(found, expected[at, of], 10, score_ids)
         except BaseException as error:  # noqa: BLE001 - handed to the test
             failures.append(error)

@@ -270,7 +270,7 @@ impl PostingSnapshot {
         Ok(PyArray1::from_vec(py, found))
     }
 
-    #[pyo3(signature = (k, *, k1 = 1.2, b = 0.75, allowed = None, also = None))]
+    #[pyo3(signature = (k, *, k1 = 1.2, b = 0.75, allowed = None, score_ids = None))]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -278,7 +278,7 @@ impl PostingSnapshot {
         k1: f64,
         b: f64,
         allowed: Option<&Bound<'py, PyAny>>,
-        also: Option<&Bound<'py, PyAny>>,
+        score_ids: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Scored<'py>> {
         let k = at_least("k", k, 0)?;
         let taken = |name: &str, ids: Option<&Bound<'py, PyAny>>| {
@@ -286,10 +286,10 @@ impl PostingSnapshot {
                 .transpose()
         };
         let allowed = taken("allowed", allowed)?;
-        let also = taken("also", also)?.unwrap_or_default();
+        let score_ids = taken("score_ids", score_ids)?.unwrap_or_default();
         let found = detached(py, || {
             self.core
-                .search(k, Parameters { k1, b }, allowed.as_deref(), &also)
+                .search(k, Parameters { k1, b }, allowed.as_deref(), &score_ids)
         })?;
         let found = found.map_err(|error| segment_error(py, error))?;
         let (scores, ids): (Vec<f64>, Vec<i64>) = found.best.into_iter().unzip();

@@ -309,8 +309,8 @@ class Bm25Scorer(Scorer):
     def scores_by_id(self, ids: Sequence[int | None]) -> NDArray[np.float64]:
         """The scores of chunks by their ids in the index; NaN for None."""
         options = self.query.index.options
-        also = np.array([NO_CHUNK if keyword_id is None else keyword_id for keyword_id in ids], dtype=np.int64)
-        return self.postings.search(0, k1=options.k1, b=options.b, also=also)[2]
+        score_ids = np.array([NO_CHUNK if keyword_id is None else keyword_id for keyword_id in ids], dtype=np.int64)
+        return self.postings.search(0, k1=options.k1, b=options.b, score_ids=score_ids)[2]
 
 
 @dataclass(frozen=True, slots=True)
