@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 TOP = 10
 MAX_TERMS = 64  # as the engine cuts queries
@@ -59,7 +59,7 @@ class KeywordLeg:
         collection: An open collection.
     """
 
-    def __init__(self, database: Database, collection: Collection) -> None:
+    def __init__(self, database: Database, collection: CollectionInfo) -> None:
         self.database, self.collection = database, collection
 
     @classmethod

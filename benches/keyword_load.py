@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from benches.measuring import Bench
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 DIMENSIONS = 1024
 ROWS, QUICK_ROWS = 20_000, 4_000
@@ -127,7 +127,7 @@ def timed_merging() -> Iterator[list[float]]:
     seconds: list[float] = []
     merge_where_wanted = merge.merge_where_wanted
 
-    async def timed(database: Database, collection: Collection, *, written: int = 0) -> None:
+    async def timed(database: Database, collection: CollectionInfo, *, written: int = 0) -> None:
         started = time.perf_counter()
         await merge_where_wanted(database, collection, written=written)
         seconds.append(time.perf_counter() - started)

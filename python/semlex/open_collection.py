@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import Collection, EmbeddingVersion
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class OpenCollection:
     """
 
     database: Database
-    info: Collection
+    info: CollectionInfo
     models: OpenModels
     executor: ModelExecutor
     query_cache: QueryEmbeddingCache

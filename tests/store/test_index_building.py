@@ -19,7 +19,7 @@ from semlex.testing import HashEmbedder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 ROWS = 60
 TEXTS = [f"text {number}" for number in range(ROWS)]
@@ -89,7 +89,7 @@ async def test_a_build_takes_longer_than_the_roles_statements_may(
         name = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '3s'").format(name))
 
-    def slow(collection: Collection, _: object) -> list[tuple[str, sql.Composed]]:
+    def slow(collection: CollectionInfo, _: object) -> list[tuple[str, sql.Composed]]:
         return [("missing", sql.SQL("SELECT pg_sleep({})").format(4))]
 
     async with opened(database_url) as store:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class ServerHealth:
 
 async def collection_status(
     database: Database,
-    collection: Collection,
+    collection: CollectionInfo,
     query_cache: QueryEmbeddingCache,
     *,
     data_folder: Path | None = None,

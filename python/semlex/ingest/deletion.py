@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.sources import Source
 
 
@@ -66,7 +66,7 @@ class Deletion:
         rest = self.ids is not None or self.document is not None or self.vanished or not self.condition.is_empty
         return None if rest else self.source
 
-    async def selections(self, database: Database, collection: Collection) -> AsyncIterator[Selection]:
+    async def selections(self, database: Database, collection: CollectionInfo) -> AsyncIterator[Selection]:
         """The chunks in parts that are small enough for one transaction.
 
         Raises:
@@ -100,7 +100,7 @@ class Deletion:
                 yield Selection(found, self.condition)
                 after = found[-1]
 
-    async def _documents(self, database: Database, collection: Collection) -> set[UUID] | None:
+    async def _documents(self, database: Database, collection: CollectionInfo) -> set[UUID] | None:
         """Keys of the documents that are meant, or None where only ids and a filter say which."""
         if self.files is None:
             return None

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.parameters import WantedOptions
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunks import WriteMode
 
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
@@ -164,10 +164,10 @@ class FileRun:
             self._indexer.opened.info = self._cut_as(*stored)
         return Chunker(counter, chunk_tokens, overlap_tokens)
 
-    def _check(self, collection: Collection) -> None:
+    def _check(self, collection: CollectionInfo) -> None:
         self._wanted.check(collection.names.collection, collection.options)
 
-    def _cut_as(self, chunk_tokens: int | None, overlap_tokens: int | None) -> Collection:
+    def _cut_as(self, chunk_tokens: int | None, overlap_tokens: int | None) -> CollectionInfo:
         collection = self._indexer.collection
         settings = replace(collection.settings, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         return replace(collection, settings=settings)

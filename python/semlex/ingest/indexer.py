@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import Collection, EmbeddingVersion
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.chunks import OnDuplicate, WriteMode
 
@@ -80,7 +80,7 @@ class Indexer:
         self._vectors = DocumentVectors(self.embedder, opened.executor)
 
     @property
-    def collection(self) -> Collection:
+    def collection(self) -> CollectionInfo:
         """What is known of the collection."""
         return self.opened.info
 

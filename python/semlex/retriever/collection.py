@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection as Info
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunks import OnDuplicate
 
     # A collection has a method called `list`.
@@ -166,7 +166,7 @@ class Collection(CollectionReads, CollectionUpkeep):
         return indexer.opened
 
     @property
-    def info(self) -> Info:
+    def info(self) -> CollectionInfo:
         """What is known of the open collection."""
         return self._opened.info
 

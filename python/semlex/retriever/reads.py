@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from semlex.retriever.resources import Resources
     from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection as Info
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.types.documents import StoredChunk
     from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode, SearchResults
@@ -181,6 +181,6 @@ class CollectionReads(ABC):
         begin = None if after is None else check_ids([after])[0]
         return await self._read("list chunks", lambda c, info: chunks.list_chunks(c, info, condition, limit, begin))
 
-    async def _read(self, doing: str, work: Callable[[Connection, Info], Awaitable[T]]) -> T:
+    async def _read(self, doing: str, work: Callable[[Connection, CollectionInfo], Awaitable[T]]) -> T:
         opened = (await self._ready()).opened
         return await opened.database.read(doing, lambda connection: work(connection, opened.info))

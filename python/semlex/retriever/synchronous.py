@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes.build import HnswIndex
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.keyword.base import Rebuilt
-    from semlex.store.schema.collection import Collection as Info
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.collection import ListedCollection
     from semlex.store.schema.migrating import Step
     from semlex.store.write.chunks import OnDuplicate
@@ -69,7 +69,7 @@ class SyncCollection:
         return self._collection
 
     @property
-    def info(self) -> Info:
+    def info(self) -> CollectionInfo:
         """What is known of the open collection."""
         return self._collection.info
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from semlex.search.state import SearchState
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import LegPlan
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 MIN_CANDIDATES = 30
 OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion sees what both legs nearly agree on
@@ -22,7 +22,7 @@ RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
 SCAN_SHARE = 0.2
 
 
-def choose_legs(request: Request, collection: Collection, models: OpenModels) -> tuple[list[str], list[str]]:
+def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels) -> tuple[list[str], list[str]]:
     """The legs that answer a request, and what the user should know of the choice.
 
     Raises:
@@ -96,7 +96,7 @@ def exact_plan(selection: Filter) -> VectorPlan:
 
 
 def plan_legs(
-    state: SearchState, collection: Collection, depth: int, selection: Filter, plan: VectorPlan
+    state: SearchState, collection: CollectionInfo, depth: int, selection: Filter, plan: VectorPlan
 ) -> list[LegPlan]:
     """The legs of a search that can run.
 

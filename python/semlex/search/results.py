@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from semlex.search.rerank import Hits
     from semlex.search.state import Found, SearchState
     from semlex.store.query.leg import LegResult
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 # Scores of a candidate that its hit bears.
 STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution")
@@ -23,7 +23,7 @@ def search_results(
     found: Found,
     hits: Hits,
     *,
-    collection: Collection,
+    collection: CollectionInfo,
     reranker: str | None,
     next_cursor: str | None = None,
 ) -> SearchResults:

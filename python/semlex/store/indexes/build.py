@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 logger = logging.getLogger("semlex")
 
@@ -61,12 +61,12 @@ class IndexesBuilt(list[str]):
         self.busy: list[str] = []
 
 
-def building_lock(collection: Collection) -> int:
+def building_lock(collection: CollectionInfo) -> int:
     """Key of the advisory lock of whoever builds an index of a collection: one at a time."""
     return int.from_bytes(collection.collection_id.bytes[4:12], signed=True)
 
 
-async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswIndex | None = None) -> IndexesBuilt:
+async def ensure_indexes(database: Database, collection: CollectionInfo, hnsw: HnswIndex | None = None) -> IndexesBuilt:
     """Makes the indexes that a large collection is missing.
 
     Each is built plainly in its own transaction (writers wait, readers do not), under a try-lock: when another process
@@ -112,7 +112,7 @@ async def ensure_indexes(database: Database, collection: Collection, hnsw: HnswI
     return made
 
 
-async def build_where_wanted(database: Database, collection: Collection, begin: Callable[[], None]) -> list[str]:
+async def build_where_wanted(database: Database, collection: CollectionInfo, begin: Callable[[], None]) -> list[str]:
     """Makes the indexes of a collection that has become large; nothing of it fails: what is stored is stored.
 
     Args:
@@ -140,7 +140,7 @@ async def _is_missing(connection: Connection, name: str) -> bool:
     return bool(row and row[0])
 
 
-async def indexes_wanted(database: Database, collection: Collection) -> bool:
+async def indexes_wanted(database: Database, collection: CollectionInfo) -> bool:
     """Whether the collection is large enough for indexes and lacks one."""
 
     async def work(connection: Connection) -> bool:
@@ -162,7 +162,7 @@ async def indexes_wanted(database: Database, collection: Collection) -> bool:
     return await database.read("look at the indexes", work)
 
 
-def _wanted_indexes(collection: Collection, hnsw: HnswIndex) -> list[tuple[str, sql.Composed]]:
+def _wanted_indexes(collection: CollectionInfo, hnsw: HnswIndex) -> list[tuple[str, sql.Composed]]:
     names, embedding = collection.names, collection.embedding
     wanted = list(collection.keyword.indexes(names))
     wanted += [
@@ -198,7 +198,7 @@ def _wanted_indexes(collection: Collection, hnsw: HnswIndex) -> list[tuple[str, 
     return wanted
 
 
-async def _analyze(connection: Connection, collection: Collection) -> None:
+async def _analyze(connection: Connection, collection: CollectionInfo) -> None:
     await set_local(connection, statement_timeout=0)
     tables = [collection.names.chunk]
     if collection.embedding is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 # What `indexed_chunk_id` makes.
 _INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch
@@ -89,7 +89,7 @@ def _uuid(key: bytes) -> UUID:
     return UUID(bytes=key)
 
 
-def _columns(collection: Collection, chunk_ids: Iterable[str]) -> sql.Composed:
+def _columns(collection: CollectionInfo, chunk_ids: Iterable[str]) -> sql.Composed:
     # Planning the look at the sources takes the server longer than all the rest; chunks of added documents have none.
     place: sql.Composable = sql.SQL("NULL")
     if indexed_keys(chunk_ids):
@@ -99,7 +99,7 @@ def _columns(collection: Collection, chunk_ids: Iterable[str]) -> sql.Composed:
 
 async def load_results(
     connection: Connection,
-    collection: Collection,
+    collection: CollectionInfo,
     keys: Sequence[Key],
     query: str | None,
     postings: _core.PostingSnapshot | None = None,
@@ -172,7 +172,7 @@ def _stored(row: Sequence[Any]) -> dict[str, Any]:
 
 
 async def fetch_documents(
-    connection: Connection, collection: Collection, chunk_ids: Sequence[str]
+    connection: Connection, collection: CollectionInfo, chunk_ids: Sequence[str]
 ) -> dict[str, StoredChunk]:
     """Chunks by id; missing ones are left out."""
     statement = sql.SQL(
@@ -188,7 +188,7 @@ async def fetch_documents(
 
 
 async def list_chunks(
-    connection: Connection, collection: Collection, condition: Filter, limit: int, after: str | None
+    connection: Connection, collection: CollectionInfo, condition: Filter, limit: int, after: str | None
 ) -> list[StoredChunk]:
     """Chunks that pass a filter, in the order of their keys.
 
@@ -218,7 +218,7 @@ async def list_chunks(
     return [StoredChunk(**_stored(row)) for row in await cursor.fetchall()]
 
 
-async def cut_contexts(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[str, str]:
+async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:
     """By id, the context of those of these chunks that were cut out of a document."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(
@@ -231,7 +231,7 @@ async def cut_contexts(connection: Connection, collection: Collection, keys: Seq
     return dict(await cursor.fetchall())
 
 
-async def count_chunks(connection: Connection, collection: Collection, condition: Filter) -> int:
+async def count_chunks(connection: Connection, collection: CollectionInfo, condition: Filter) -> int:
     """Number of chunks that pass a filter."""
     statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
     cursor = await connection.execute(statement, condition.parameters)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from semlex.parameters import DistanceName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.schema.collection import Collection, EmbeddingVersion
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
 
 SAMPLE_ROWS = 256
 # Twice as many places as rows: several places may lead to one row.
@@ -81,7 +81,7 @@ class VectorSample:
         """Tells of rows that this client has written or deleted."""
         self._written += rows
 
-    async def spread(self, connection: Connection, collection: Collection, query: NDArray[np.float32]) -> Spread:
+    async def spread(self, connection: Connection, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread:
         """Mean and deviation of a query's scores over the sample, by the collection's distance.
 
         Args:
@@ -104,7 +104,7 @@ class VectorSample:
         self._drawn = _Drawn(of, vectors, rows, time.monotonic(), written)
         return spread_of(vectors, query, collection.distance.name)
 
-    def spread_in_memory(self, collection: Collection, query: NDArray[np.float32]) -> Spread | None:
+    def spread_in_memory(self, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread | None:
         """As `spread`; None when the sample has to be drawn first."""
         drawn, embedding = self._drawn, collection.embedding
         if drawn is None or embedding is None or drawn.of != (collection.collection_id, embedding.version):
@@ -128,7 +128,7 @@ class Calibration:
     """
 
     sample: VectorSample
-    collection: Collection
+    collection: CollectionInfo
     query: NDArray[np.float32]
 
     def spread_in_memory(self) -> Spread | None:
@@ -170,7 +170,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 async def _draw(
-    connection: Connection, collection: Collection, embedding: EmbeddingVersion
+    connection: Connection, collection: CollectionInfo, embedding: EmbeddingVersion
 ) -> tuple[NDArray[np.float32], float]:
     """The sample, and about how many rows there are."""
     table = collection.names.embedding(embedding.version)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 # Chunks of a sample: the standard deviation of a share of 5 % is then 0.5 %.
 SAMPLE_CHUNKS = 2_000
@@ -78,7 +78,7 @@ class RememberedSamples:
         self._samples.pop(condition.key, None)
 
 
-async def take_sample(snapshot: Snapshot, collection: Collection, condition: Filter) -> Sample:
+async def take_sample(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> Sample:
     """Looks at about 2,000 chunks on random pages, the same ones every time."""
     names, embedding = collection.names, collection.embedding
     text = sql.SQL(
@@ -101,7 +101,7 @@ async def take_sample(snapshot: Snapshot, collection: Collection, condition: Fil
 
 
 async def read_ids(
-    snapshot: Snapshot, collection: Collection, condition: Filter, limit: int
+    snapshot: Snapshot, collection: CollectionInfo, condition: Filter, limit: int
 ) -> NDArray[np.int64] | None:
     """The ids of the chunks that pass a filter, ascending; None where they are more than `limit`."""
     text = sql.SQL(

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 # A table of this size is counted in some ten milliseconds.
 SMALL_BYTES = 64 * 1024 * 1024
 
 
-async def collection_figures(connection: Connection, collection: Collection, *, exact: bool) -> dict[str, Any]:
+async def collection_figures(connection: Connection, collection: CollectionInfo, *, exact: bool) -> dict[str, Any]:
     """Counts for ``status``.
 
     Args:
@@ -40,7 +40,7 @@ async def collection_figures(connection: Connection, collection: Collection, *, 
     return {"embedded": 0, "orphaned_vectors": 0} | counted | estimates | {"estimated": estimated} | indexed
 
 
-def _tables(collection: Collection) -> dict[str, sql.Identifier]:
+def _tables(collection: CollectionInfo) -> dict[str, sql.Identifier]:
     names, embedding = collection.names, collection.embedding
     tables = {"sources": names.source, "documents": names.document, "chunks": names.chunk}
     return tables if embedding is None else tables | {"embedded": names.embedding(embedding.version)}
@@ -93,7 +93,9 @@ async def _estimates(connection: Connection, tables: Mapping[str, sql.Identifier
     }
 
 
-async def _counted(connection: Connection, collection: Collection, estimates: dict[str, int]) -> dict[str, int | None]:
+async def _counted(
+    connection: Connection, collection: CollectionInfo, estimates: dict[str, int]
+) -> dict[str, int | None]:
     """What is not estimated, counted; None for what needs a look at every row of a table that is estimated."""
     tables = _tables(collection)
     chunks = tables["chunks"]

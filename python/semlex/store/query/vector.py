@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegResult, ScoreQuery
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
 DEFAULT_EF_SEARCH = 40  # pgvector's default
@@ -107,7 +107,7 @@ WITH_SIDE_COLUMN = sql.SQL(
 
 
 def vector_leg(
-    collection: Collection,
+    collection: CollectionInfo,
     query: NDArray[np.float32],
     limit: int,
     condition: Filter,

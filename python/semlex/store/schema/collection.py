@@ -61,7 +61,7 @@ class ListedCollection:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class CollectionInfo:
     """An open collection: its names and settings as stored.
 
     Attributes:
@@ -93,7 +93,7 @@ class Collection:
         return stored | {"keyword": self.settings.keyword_engine, "vector_storage": storage}
 
 
-def check_same_model(collection: Collection, wanted: EmbeddingVersion) -> None:
+def check_same_model(collection: CollectionInfo, wanted: EmbeddingVersion) -> None:
     """Refuses vectors that cannot be compared with the stored ones.
 
     Raises:

@@ -30,7 +30,7 @@ from semlex.store.postgres.extensions import read_extension
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
-from semlex.store.schema.collection import Collection, EmbeddingVersion, ListedCollection, check_same_model
+from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, ListedCollection, check_same_model
 from semlex.store.schema.distance import MAX_DIMENSIONS, distance_named
 from semlex.store.schema.presence import gone, no_such_collection
 from semlex.types.documents import utc_now
@@ -52,7 +52,7 @@ SETUP_ATTEMPTS = 5
 KEYWORD_NAMES = 3
 
 
-async def find_collection(database: Database, names: Names) -> Collection | None:
+async def find_collection(database: Database, names: Names) -> CollectionInfo | None:
     """The collection as it is stored, or None; nothing is made or migrated."""
     found = await database.read("look for the collection", lambda connection: find(connection, names))
     return found[0] if found is not None else None
@@ -60,7 +60,7 @@ async def find_collection(database: Database, names: Names) -> Collection | None
 
 async def open_collection(
     database: Database, names: Names, settings: CollectionSettings | None, *, create: bool = True
-) -> Collection:
+) -> CollectionInfo:
     """Opens a collection, making or migrating it when needed.
 
     Args:
@@ -116,7 +116,7 @@ async def has_registry(connection: Connection, schema: str) -> bool:
     return bool(row and row[0])
 
 
-async def find(connection: Connection, names: Names) -> tuple[Collection, int] | None:
+async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, int] | None:
     """The collection and the version of its tables; reads what older and newer versions of semlex made as well."""
     if not await has_registry(connection, names.schema):
         return None
@@ -152,7 +152,7 @@ async def find(connection: Connection, names: Names) -> tuple[Collection, int] |
     server = await read_server_info(connection)
     engine = await _keyword_engine(connection, settings)
     collection_id = uuid.UUID(stored["collection_id"])
-    return Collection(names, server, collection_id, settings, embedding, engine), stored["schema_version"]
+    return CollectionInfo(names, server, collection_id, settings, embedding, engine), stored["schema_version"]
 
 
 def _refuse_newer(what: str, version: int | None, known: int) -> None:
@@ -311,7 +311,9 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
         await connection.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()])
 
 
-async def ensure_embedding_version(database: Database, collection: Collection, wanted: EmbeddingVersion) -> Collection:
+async def ensure_embedding_version(
+    database: Database, collection: CollectionInfo, wanted: EmbeddingVersion
+) -> CollectionInfo:
     """Makes the table for a first model's vectors; with one already there, checks that it is the same model's.
 
     Args:
@@ -323,7 +325,7 @@ async def ensure_embedding_version(database: Database, collection: Collection, w
         ModelMismatchError: The collection holds vectors of another model or dimension.
     """
 
-    async def work(connection: Connection) -> Collection:
+    async def work(connection: Connection) -> CollectionInfo:
         names = collection.names
         await set_local(connection, lock_timeout="60s")
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.base import IndexShare
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunk_batch import ChunkBatch, Column, RowSource
     from semlex.store.write.documents import DocumentRow
 
@@ -61,7 +61,7 @@ class _Write:
     """
 
     connection: Connection
-    collection: Collection
+    collection: CollectionInfo
     index: IndexShare | None
     columns: tuple[Column, ...]
 
@@ -81,7 +81,7 @@ class _Write:
 
 async def write_chunks(
     connection: Connection,
-    collection: Collection,
+    collection: CollectionInfo,
     rows: RowSource,
     *,
     mode: WriteMode = "merge",

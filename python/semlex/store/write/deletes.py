@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 # Documents, or chunks that are named by id, of one transaction.
 BATCH_DOCUMENTS = 1_000
@@ -59,7 +59,7 @@ class Selection:
         return {"selected": list(self.documents), **self.condition.parameters, **keys}
 
 
-async def delete_selection(connection: Connection, collection: Collection, selection: Selection) -> tuple[int, int]:
+async def delete_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
     """Deletes chunks with their vectors.
 
     A document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken as
@@ -73,7 +73,7 @@ async def delete_selection(connection: Connection, collection: Collection, selec
 
 
 async def _delete(
-    connection: Connection, collection: Collection, selection: Selection, index: IndexShare | None
+    connection: Connection, collection: CollectionInfo, selection: Selection, index: IndexShare | None
 ) -> tuple[int, int]:
     names = collection.names
     documents = sorted(selection.documents, key=lambda document: document.bytes)
@@ -116,7 +116,7 @@ async def _delete(
 
 
 async def _forget_empty(
-    connection: Connection, collection: Collection, touched: set[UUID], meant: Sequence[UUID]
+    connection: Connection, collection: CollectionInfo, touched: set[UUID], meant: Sequence[UUID]
 ) -> int:
     """Deletes the rows of documents that are empty now, counts the chunks of the others; returns how many are empty."""
     names = collection.names
@@ -148,7 +148,7 @@ async def _forget_empty(
     return len(empty | forgotten)
 
 
-async def count_selection(connection: Connection, collection: Collection, selection: Selection) -> tuple[int, int]:
+async def count_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
     """What `delete_selection` would return."""
     names = collection.names
     cursor = connection.cursor(binary=True)
@@ -176,7 +176,7 @@ async def count_selection(connection: Connection, collection: Collection, select
 
 
 async def documents_that_pass(
-    connection: Connection, collection: Collection, condition: Filter, after: UUID | None
+    connection: Connection, collection: CollectionInfo, condition: Filter, after: UUID | None
 ) -> list[UUID]:
     """A page of the documents that have a chunk which passes a filter, in order."""
     cursor = connection.cursor(binary=True)
@@ -191,7 +191,7 @@ async def documents_that_pass(
 
 
 async def documents_named(
-    connection: Connection, collection: Collection, name: str, sources: Sequence[UUID] | None
+    connection: Connection, collection: CollectionInfo, name: str, sources: Sequence[UUID] | None
 ) -> dict[UUID, UUID | None]:
     """Documents of a name, with their source: of these sources, or of all; where there is none, those that were added.
 

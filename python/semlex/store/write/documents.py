@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 
 # document_id, chunk_id, content_hash, context, chunk_text
@@ -117,7 +117,7 @@ _FIXED_COLUMNS = ("document_id", "source_id", "uri")
 
 async def write_documents(
     connection: Connection,
-    collection: Collection,
+    collection: CollectionInfo,
     rows: Sequence[DocumentRow],
     now: datetime,
     new_documents: set[UUID] | None = None,
@@ -159,7 +159,7 @@ async def write_documents(
         new_documents |= {document_id for document_id, is_new in await cursor.fetchall() if is_new}
 
 
-async def share_documents(connection: Connection, collection: Collection, documents: Sequence[UUID]) -> None:
+async def share_documents(connection: Connection, collection: CollectionInfo, documents: Sequence[UUID]) -> None:
     """Lets nobody replace or delete these documents until the transaction ends; locked in key order."""
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
@@ -169,7 +169,7 @@ async def share_documents(connection: Connection, collection: Collection, docume
     )
 
 
-async def stored_chunk_settings(connection: Connection, collection: Collection) -> tuple[int | None, int | None]:
+async def stored_chunk_settings(connection: Connection, collection: CollectionInfo) -> tuple[int | None, int | None]:
     """How the files of a collection are cut; None where that is not decided yet.
 
     Raises:
@@ -185,7 +185,7 @@ async def stored_chunk_settings(connection: Connection, collection: Collection) 
 
 
 async def settle_chunk_settings(
-    connection: Connection, collection: Collection, chunk_tokens: int, overlap_tokens: int
+    connection: Connection, collection: CollectionInfo, chunk_tokens: int, overlap_tokens: int
 ) -> tuple[int, int]:
     """How the files of a collection are cut: as stored, else as given, which is stored then.
 
@@ -211,7 +211,7 @@ async def settle_chunk_settings(
 
 
 async def store_chunk_settings(
-    connection: Connection, collection: Collection, chunk_tokens: int, overlap_tokens: int
+    connection: Connection, collection: CollectionInfo, chunk_tokens: int, overlap_tokens: int
 ) -> None:
     """Changes how the files of a collection are cut from now on.
 
@@ -229,7 +229,7 @@ async def store_chunk_settings(
         raise gone(collection)
 
 
-async def embedded_hashes(connection: Connection, collection: Collection, keys: Sequence[Key]) -> dict[Key, bytes]:
+async def embedded_hashes(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[Key, bytes]:
     """Content hash of those of these chunks that have a vector."""
     if collection.embedding is None or not keys:
         return {}
@@ -245,14 +245,14 @@ async def embedded_hashes(connection: Connection, collection: Collection, keys: 
     return {(row[0], row[1]): row[2] for row in await cursor.fetchall()}
 
 
-async def is_empty(connection: Connection, collection: Collection) -> bool:
+async def is_empty(connection: Connection, collection: CollectionInfo) -> bool:
     """Whether the collection holds no chunk."""
     cursor = await connection.execute(sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk))
     row = await cursor.fetchone()
     return bool(row and row[0])
 
 
-async def count_unembedded(connection: Connection, collection: Collection) -> int:
+async def count_unembedded(connection: Connection, collection: CollectionInfo) -> int:
     """Number of chunks without a vector."""
     cursor = await connection.execute(_unembedded(collection, sql.SQL("count(*)"), sql.SQL("")))
     row = await cursor.fetchone()
@@ -260,7 +260,7 @@ async def count_unembedded(connection: Connection, collection: Collection) -> in
 
 
 async def unembedded_chunks(
-    connection: Connection, collection: Collection, after: Key | None, limit: int
+    connection: Connection, collection: CollectionInfo, after: Key | None, limit: int
 ) -> list[Unembedded]:
     """A page of chunks without a vector, in key order: document_id, chunk_id, content_hash, context, chunk_text."""
     first = (UUID(int=0), "")
@@ -276,7 +276,7 @@ async def unembedded_chunks(
     return await cursor.fetchall()
 
 
-def _unembedded(collection: Collection, columns: sql.SQL, rest: sql.SQL) -> sql.Composed:
+def _unembedded(collection: CollectionInfo, columns: sql.SQL, rest: sql.SQL) -> sql.Composed:
     embedding = collection.embedding
     if embedding is None:
         return sql.SQL("SELECT {} FROM {} AS c WHERE TRUE {}").format(columns, collection.names.chunk, rest)
@@ -286,7 +286,7 @@ def _unembedded(collection: Collection, columns: sql.SQL, rest: sql.SQL) -> sql.
     ).format(columns, collection.names.chunk, collection.names.embedding(embedding.version), rest)
 
 
-async def log_run(connection: Connection, collection: Collection, entry: LogEntry) -> None:
+async def log_run(connection: Connection, collection: CollectionInfo, entry: LogEntry) -> None:
     """Writes or completes one entry of the ingestion log."""
     await hold_collection(connection, collection)
     names = [column.name for column in fields(entry)]
@@ -305,7 +305,7 @@ async def log_run(connection: Connection, collection: Collection, entry: LogEntr
     )
 
 
-async def last_run(connection: Connection, collection: Collection) -> dict[str, Any] | None:
+async def last_run(connection: Connection, collection: CollectionInfo) -> dict[str, Any] | None:
     """The newest entry of the ingestion log that tells of a run over files."""
     cursor = cursor_with_times(connection)
     statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 
-def vector_type_of(collection: Collection) -> sql.Composed:
+def vector_type_of(collection: CollectionInfo) -> sql.Composed:
     """The type of the column of vectors.
 
     Raises:
@@ -39,7 +39,7 @@ def vector_type_of(collection: Collection) -> sql.Composed:
 
 async def write_embeddings(
     connection: Connection,
-    collection: Collection,
+    collection: CollectionInfo,
     keys: Sequence[Key],
     content_hashes: Sequence[bytes],
     embeddings: NDArray[np.float32],

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from semlex.store.keyword.base import IndexShare
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
 
 
 @asynccontextmanager
 async def begin_write(
-    connection: Connection, collection: Collection, rows: int = 0
+    connection: Connection, collection: CollectionInfo, rows: int = 0
 ) -> AsyncIterator[IndexShare | None]:
     """Takes the first lock of everyone who writes or deletes chunks.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import Collection
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
 
 
@@ -71,7 +71,7 @@ def is_present(names: Names) -> sql.Composed:
     )
 
 
-async def read_sources(connection: Connection, collection: Collection) -> list[Source]:
+async def read_sources(connection: Connection, collection: CollectionInfo) -> list[Source]:
     """Every source, by name."""
     cursor = connection.cursor(binary=True)
     statement = sql.SQL("SELECT source_id, name, root, key FROM {} AS s WHERE {} ORDER BY name, source_id")
@@ -80,7 +80,7 @@ async def read_sources(connection: Connection, collection: Collection) -> list[S
 
 
 async def write_source(
-    connection: Connection, collection: Collection, name: str, root: str, now: datetime
+    connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime
 ) -> Source | None:
     """Makes sure that a source is known.
 
@@ -118,20 +118,20 @@ def _source_id(key: str) -> UUID:
     return UUID(bytes=_core.hash_rows("source", [[key]])[0])
 
 
-async def move_source(connection: Connection, collection: Collection, name: str, root: str, now: datetime) -> None:
+async def move_source(connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime) -> None:
     """Says where the folder of a source is now. Call it with the collection held."""
     statement = sql.SQL("UPDATE {} SET root = %s, updated_at = %s WHERE name = %s").format(collection.names.source)
     await connection.execute(statement, [root, now, name])
 
 
-async def remove_source(connection: Connection, collection: Collection, name: str, now: datetime) -> None:
+async def remove_source(connection: Connection, collection: CollectionInfo, name: str, now: datetime) -> None:
     """Forgets a source whose documents have been deleted."""
     await hold_collection(connection, collection)
     statement = sql.SQL("UPDATE {} SET kind = 'removed', updated_at = %s WHERE name = %s")
     await connection.execute(statement.format(collection.names.source), [now, name])
 
 
-async def source_figures(connection: Connection, collection: Collection) -> list[dict[str, Any]]:
+async def source_figures(connection: Connection, collection: CollectionInfo) -> list[dict[str, Any]]:
     """Name, root, number of documents and chunks, and the time of the last run of every source, by name."""
     names = collection.names
     cursor = cursor_with_times(connection)
@@ -149,7 +149,7 @@ async def source_figures(connection: Connection, collection: Collection) -> list
 
 
 async def known_documents(
-    connection: Connection, collection: Collection, sources: Sequence[UUID]
+    connection: Connection, collection: CollectionInfo, sources: Sequence[UUID]
 ) -> dict[UUID, dict[UUID, KnownDocument]]:
     """The documents of sources: key of the source -> key of the document -> what is known."""
     cursor = connection.cursor(binary=True)
