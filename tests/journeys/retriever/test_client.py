@@ -32,7 +32,7 @@ async def test_collections_share_all_that_is_dear(database_url: str) -> None:
         assert [hits[0].id for hits in found] == ["a"] * 20
         assert [entry.name for entry in await opened.collections()] == sorted(names)
         parts = [one._opened for one in collections]
-        for shared in ("database", "models", "caller", "query_cache"):
+        for shared in ("database", "models", "executor", "query_cache"):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
         assert len({id(part.info.keyword) for part in parts}) == 20
         assert {part.info.keyword.index.options.cache_bytes for part in parts} == {50_000}  # type: ignore[union-attr]
