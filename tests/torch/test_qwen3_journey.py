@@ -68,3 +68,17 @@ async def test_a_shorter_vector_is_remembered_by_the_collection(database_url: st
             assert retriever.embedder is not None
             assert retriever.embedder.dimensions == 32
             assert len(await retriever.search("banana", mode="vector")) == 2
+
+
+async def test_many_searches_equal_single_ones(database_url: str, models: tuple[str, str]) -> None:
+    queries = ["banana", "what colour is the night over the sea?", "a", "ships " * 40]
+    texts = ["A banana is yellow.", "Night.", "Ships sail the sea.", "Rotate a key every ninety days."]
+    encoder = Qwen3EmbeddingEncoder(models[0], "cpu", max_length=1024)
+    async with PostgreSQLRetriever(database_url, encoder, cached_queries=0) as retriever:
+        await retriever.add_texts(texts)
+        for query, together in zip(queries, await retriever.search_many(queries), strict=True):
+            single = await retriever.search(query)
+            assert [hit.id for hit in together] == [hit.id for hit in single]
+            scores = [hit.vector_score for hit in single]
+            assert [hit.vector_score for hit in together] == pytest.approx(scores, abs=1e-6)
+    encoder.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -148,6 +149,21 @@ def filter_mapping(items: Sequence[str] | None) -> dict[str, Any] | None:
     from semlex.store.query.filters import COLUMNS, value_from_text
 
     return {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs} or None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file (``-``: of standard input) that are not blank.
+
+    Raises:
+        ConfigurationError: It cannot be read.
+    """
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.expanduser().read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not text in UTF-8") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def existing_paths(paths: list[Path]) -> list[Path]:

@@ -16,6 +16,8 @@ from rich.padding import Padding
 from semlex.cli.terminal import UNSAFE, counted, inform, marked_text, messages, one_line, output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.ingest.progress import IndexReport
     from semlex.types.results import SearchResult, SearchResults
 
@@ -62,12 +64,26 @@ def summary_object(results: SearchResults) -> dict[str, Any]:
     }
 
 
+def print_many(questions: Sequence[str], answers: Sequence[SearchResults], *, as_json: bool) -> None:
+    """Prints the hits of many questions; as JSON, each line has its question's number in ``query``, from 1."""
+    for number, (question, results) in enumerate(zip(questions, answers, strict=True), start=1):
+        if as_json:
+            _print_objects(results, {"query": number}, {"question": question})
+        else:
+            output.print(f"[bold underline]{escape(one_line(question))}[/bold underline]")
+            print_results(results, as_json=False)
+
+
+def _print_objects(results: SearchResults, beside: dict[str, Any], in_summary: dict[str, Any]) -> None:
+    for result in results:
+        print_json({"type": "hit", **beside, **result_object(result)})
+    print_json({"type": "summary", **beside, **in_summary, **summary_object(results)})
+
+
 def print_results(results: SearchResults, *, as_json: bool) -> None:
     """Prints hits, best first, and how they were found."""
     if as_json:
-        for result in results:
-            print_json({"type": "hit", **result_object(result)})
-        print_json({"type": "summary", **summary_object(results)})
+        _print_objects(results, {}, {})
         return
     for result in results:
         heading = escape(one_line(" > ".join(result.heading_path)))

@@ -76,7 +76,8 @@ class Embedder(TokenCounter, Protocol):
     the words in completed fusion when a search says nothing (compare `STATIC_FUSION_WEIGHT` and
     `FITTED_FUSION_WEIGHT`). Without it the weight is 0.5. ``documents_cut``, an int: how many documents so far were
     longer than the model reads; reports tell it. And ``calls_at_once``, an int from 1: how many searches may ask it at
-    the same time; 1 without it, because a local model uses the whole machine for one call.
+    the same time; 1 without it, because a local model uses the whole machine for one call. And a method
+    ``embed_queries(texts)``, which embeds n queries at once, (n, dimensions); without it they are embedded one by one.
     """
 
     @property
@@ -163,8 +164,24 @@ class CheckedEmbedder(ABC):
             ModelError: As for `embed_documents`.
             WorkAbandonedError: Nobody waits for the result any more.
         """
-        vector: NDArray[np.float32] = self._embed(check_texts([text]), is_query=True)[0]
+        vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds texts as queries.
+
+        Args:
+            texts: n queries.
+
+        Returns:
+            (n, dimensions), row i for text i whatever its neighbours.
+
+        Raises:
+            ValidationError: A text is not a str or holds a lone surrogate.
+            ModelError: As for `embed_documents`.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        return self._embed(check_texts(texts), is_query=True)
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
         """Finds where the tokens of a text stand.

@@ -15,7 +15,9 @@ from semlex.forks import new_lock
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
 
     from semlex.embedding.base import Embedder
 
@@ -101,9 +103,30 @@ class QueryEmbeddingCache:
         """
         # An equal query may have been embedded while this one waited for the model.
         found = self.find(identity, text)
-        if found is not None:
-            return found
-        vector = np.array(embedder.embed_query(text), dtype=np.float32)
+        return self._kept(embedder, identity, text, embedder.embed_query(text)) if found is None else found
+
+    def embed_many(self, embedder: Embedder, identity: str, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """The vectors of queries that are not kept: made now, in one batch where the embedder can, and kept. Blocking.
+
+        Args:
+            embedder: Embeds them; one without ``embed_queries`` is asked for each.
+            identity: `EmbedderIdentity.key` of the embedder.
+            texts: n queries.
+
+        Returns:
+            n vectors, each (dimensions,), read-only.
+
+        Raises:
+            ValidationError: As `Embedder.embed_query`.
+            ModelError: As `Embedder.embed_query`.
+        """
+        together = getattr(embedder, "embed_queries", None)
+        if together is None:
+            return [self.embed(embedder, identity, text) for text in texts]
+        return [self._kept(embedder, identity, text, made) for text, made in zip(texts, together(texts), strict=True)]
+
+    def _kept(self, embedder: Embedder, identity: str, text: str, made: ArrayLike) -> NDArray[np.float32]:
+        vector = np.array(made, dtype=np.float32)
         vector.flags.writeable = False
         # A vector that no search can use is the caller's to refuse, and may be better the next time.
         usable = vector.shape == (embedder.dimensions,) and np.isfinite(vector).all() and vector.any()

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.errors import ConfigurationError
+from semlex.search.many import check_rows_wanted, requests_of
 from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.request import Request, check_ids
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
+    from semlex.reranking.base import Reranker
     from semlex.retriever.resources import Resources
     from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     # Inside the class `list` is a method.
     Chunks = list[StoredChunk]
+    ManyResults = list[SearchResults]
 
 T = TypeVar("T")
 
@@ -115,10 +118,7 @@ class CollectionReads(ABC):
             index_share=index_share,
             max_results=max_results,
         )
-        reranker = None if rerank is False else (await self._resources.reranker()).reranker
-        if rerank is True and reranker is None:
-            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
-        return await SearchPipeline(opened, reranker).run(request)
+        return await SearchPipeline(opened, await self._reranker(rerank)).run(request)
 
     async def search_page(self, cursor: str, *, deadline: float | None = None) -> SearchResults:
         """The next page of a list that `search` opened with `max_results`.
@@ -139,8 +139,80 @@ class CollectionReads(ABC):
         opened = await self._searched()
         request = read_cursor(cursor, str(opened.info.collection_id), deadline)
         is_reranked = request.page is not None and request.page.scores is not None
-        reranker = (await self._resources.reranker()).reranker if is_reranked else None
-        return await SearchPipeline(opened, reranker).run(request)
+        return await SearchPipeline(opened, await self._reranker(None if is_reranked else False)).run(request)
+
+    async def search_many(
+        self,
+        queries: Iterable[str | SearchQuery],
+        top_k: int = DEFAULT_TOP_K,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = 60.0,
+        candidates: int | None = None,
+        ef_search: int | None = None,
+        exact_rows: int | None = None,
+        index_share: float | None = None,
+    ) -> ManyResults:
+        """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database.
+
+        The results are those of `search`, query by query. They are answered one after another on one connection, which
+        is what measuring, deduplicating and the like want; for many users at once, many calls of `search` are faster.
+
+        Args:
+            queries: At most 1,000, each as for `search`.
+            top_k: Number of results of each. All queries together load at most 50,000 rows: `top_k` for each, and
+                4 x `top_k` before a reranker.
+            filters: As for `search`; so are the others.
+            mode: As for `search`.
+            rerank: As for `search`.
+            fusion: As for `search`.
+            weights: As for `search`.
+            rrf_k: As for `search`.
+            candidates: As for `search`.
+            ef_search: As for `search`.
+            exact_rows: As for `search`.
+            index_share: As for `search`.
+
+        Returns:
+            The results of each query, in their order.
+
+        Raises:
+            ValidationError: With every query that is refused, or there are too many.
+            EmbeddingsMissingError: As for `search`.
+        """
+        requests = requests_of(
+            queries,
+            top_k=top_k,
+            filters=filters,
+            mode=mode,
+            fusion=fusion,
+            weights=weights,
+            rrf_k=rrf_k,
+            candidates=candidates,
+            ef_search=ef_search,
+            exact_rows=exact_rows,
+            index_share=index_share,
+            rerank=rerank,
+        )
+        opened = await self._searched(has_vector=any(request.vector is not None for request in requests))
+        reranker = await self._reranker(rerank)
+        check_rows_wanted(requests, reranks=reranker is not None)
+        return await SearchPipeline(opened, reranker).run_many(requests)
+
+    async def _reranker(self, wanted: bool | None) -> Reranker | None:
+        """What reranks a search that wants it so.
+
+        Raises:
+            ConfigurationError: It must, and there is none.
+        """
+        reranker = None if wanted is False else (await self._resources.reranker()).reranker
+        if wanted is True and reranker is None:
+            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
+        return reranker
 
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""

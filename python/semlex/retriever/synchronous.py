@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from semlex.retriever.collection import Collection
     from semlex.retriever.collection import Ids
     from semlex.retriever.reads import Chunks
+    from semlex.retriever.reads import ManyResults
     from semlex.retriever.upkeep import Sources
     from semlex.search.fusion import FusionMethod
     from semlex.store.indexes.build import HnswIndex
@@ -256,6 +257,51 @@ class SyncCollection:
             SearchTimeoutError: Nothing had answered at the deadline.
         """
         return self._runner.run(self._collection.search_page, cursor, deadline=deadline)
+
+    def search_many(
+        self,
+        queries: Iterable[str | SearchQuery],
+        top_k: int = DEFAULT_TOP_K,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = 60.0,
+        candidates: int | None = None,
+        ef_search: int | None = None,
+        exact_rows: int | None = None,
+        index_share: float | None = None,
+    ) -> ManyResults:
+        """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database.
+
+        The results are those of `search`, query by query. They are answered one after another on one connection, which
+        is what measuring, deduplicating and the like want; for many users at once, many calls of `search` are faster.
+
+        Args:
+            queries: At most 1,000, each as for `search`.
+            top_k: Number of results of each. All queries together load at most 50,000 rows: `top_k` for each, and
+                4 x `top_k` before a reranker.
+            filters: As for `search`; so are the others.
+            mode: As for `search`.
+            rerank: As for `search`.
+            fusion: As for `search`.
+            weights: As for `search`.
+            rrf_k: As for `search`.
+            candidates: As for `search`.
+            ef_search: As for `search`.
+            exact_rows: As for `search`.
+            index_share: As for `search`.
+
+        Returns:
+            The results of each query, in their order.
+
+        Raises:
+            ValidationError: With every query that is refused, or there are too many.
+            EmbeddingsMissingError: As for `search`.
+        """
+        return self._runner.run(self._collection.search_many, queries, top_k, filters, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, exact_rows=exact_rows, index_share=index_share)
 
     def get(
         self,

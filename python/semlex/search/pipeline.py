@@ -1,20 +1,26 @@
-"""One search: its stages in order."""
+"""A search: its stages in order; and many searches at once."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semlex.search.pagination import next_cursor, opened_list, ranked_list
 from semlex.search.planner import choose_legs
-from semlex.search.query_vector import embed_query
+from semlex.search.query_vector import embed_queries, embed_query
 from semlex.search.results import search_results
 from semlex.search.retrieval import Retrieval
 from semlex.search.state import SearchState
+from semlex.store.postgres.snapshot_reads import SnapshotReads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.search.request import Request
+    from semlex.search.state import Found
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.types.results import SearchResults
 
 PHRASE_NOTE = "no chunk was found that holds the quoted phrase; its words were searched instead"
@@ -34,21 +40,48 @@ class SearchPipeline:
 
     async def run(self, request: Request) -> SearchResults:
         """Chooses the legs, embeds the query, finds and loads hits, reranks them, and makes the results of them."""
+        state = self._begun(request)
+        await embed_query(state, self._opened)
+        found = await self._found(state, self._opened)
+        return await self._results(state, found)
+
+    async def run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
+        """The same for many requests, whose queries are embedded in one batch and answered in one snapshot."""
+        states = [self._begun(request) for request in requests]
+        await embed_queries(states, self._opened)
+
+        async def find_all(snapshot: Snapshot) -> list[tuple[SearchState, Found]]:
+            opened = replace(self._opened, database=SnapshotReads(snapshot))
+            again = [state.copy() for state in states]  # this may be run once more
+            return [(state, await self._found(state, opened)) for state in again]
+
+        found = await self._opened.database.read_snapshot("search", find_all)
+        return [await self._results(*one) for one in found]
+
+    def _begun(self, request: Request) -> SearchState:
+        """The search with the legs that answer it."""
         opened, collection = self._opened, self._opened.info
         if request.page is not None and not request.page.offset:
             request = opened_list(request, str(collection.collection_id), reranks=self._reranker is not None)
         legs, warnings = choose_legs(request, collection, opened.models)
-        state = SearchState(request, legs, request.vector, warnings=warnings)
+        return SearchState(request, legs, request.vector, warnings=warnings)
+
+    async def _found(self, state: SearchState, opened: OpenCollection) -> Found:
+        """The hits; where no chunk holds the query's phrases, those of its words."""
         retrieval = Retrieval(opened, reranks=self._reranker is not None)
-        await embed_query(state, opened)
         found = await retrieval.find_enough(state)
         keyword = found.results.get("keyword")
         if not found.hits and keyword is not None and keyword.has_phrases:
             state.warnings += [*keyword.warnings, PHRASE_NOTE]
             state.with_phrases = False
             found = await retrieval.find_enough(state)
-        hits, reranked_by = await ranked_list(state, found.hits, self._reranker, opened.executor)
-        if not hits and request.condition.fields:
-            state.warnings += await retrieval.unknown_fields(request)
+        if not found.hits and state.request.condition.fields:
+            state.warnings += await retrieval.unknown_fields(state.request)
+        return found
+
+    async def _results(self, state: SearchState, found: Found) -> SearchResults:
+        """The hits in their last order, and what is told of them."""
+        collection = self._opened.info
+        hits, reranked_by = await ranked_list(state, found.hits, self._reranker, self._opened.executor)
         cursor = next_cursor(state, found.hits, reranked_by, str(collection.collection_id))
         return search_results(state, found, hits, collection=collection, reranker=reranked_by, next_cursor=cursor)

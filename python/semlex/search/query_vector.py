@@ -11,6 +11,11 @@ from semlex.search.model_outputs import embedding_error, usable_vector
 from semlex.store.query.leg import failed_leg
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from semlex.open_collection import OpenCollection
     from semlex.search.state import SearchState
 
@@ -55,3 +60,57 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
         state.add_time("embed", time.perf_counter() - started)
         return
     state.failed["vector"] = failed_leg(error, (time.perf_counter() - started) * 1000)
+
+
+async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -> None:
+    """Embeds the queries of many searches in one batch of the model; what is in memory is not embedded again.
+
+    Where it fails and another leg can go on without it, that is the vector leg's result, of every search.
+
+    Raises:
+        SemlexError: It failed, and the vector leg is alone.
+    """
+    models = opened.models
+    identity = "" if models.version is None else models.version.identity_key
+    asked: dict[str, list[SearchState]] = {}
+    for state in states:
+        text = state.request.text
+        if "vector" not in state.legs or state.vector is not None or text is None:
+            continue
+        state.vector = opened.query_cache.find(identity, text)
+        state.query_cached = state.vector is not None
+        if state.vector is None:
+            asked.setdefault(text, []).append(state)
+    if not asked:
+        return
+    if models.embedder is None:
+        raise ModelError("no embedding model is open to embed the query")
+    started = time.perf_counter()
+    made: Sequence[NDArray[np.float32] | Exception]
+    try:
+        made = await opened.executor.query(
+            opened.query_cache.embed_many, models.embedder, identity, list(asked), model=models.embedder
+        )
+    except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
+        made = [reason] * len(asked)
+    seconds = time.perf_counter() - started
+    for own, vector in zip(asked.values(), made, strict=True):
+        for state in own:
+            _take(state, vector, seconds)
+
+
+def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: float) -> None:
+    """The query's vector, or the vector leg's failure."""
+    reason = made if isinstance(made, Exception) else None
+    if not isinstance(made, Exception):
+        try:
+            state.vector = usable_vector(made)
+        except ModelError as error:
+            reason = error
+    if reason is None:
+        state.add_time("embed", seconds)
+        return
+    failure = embedding_error(reason, state.request, is_late=False)
+    if state.legs == ["vector"]:
+        raise failure from (None if isinstance(reason, SemlexError) else reason)
+    state.failed["vector"] = failed_leg(failure, seconds * 1000)

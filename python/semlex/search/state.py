@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class SearchState:
     def add_time(self, stage: str, seconds: float) -> None:
         """Adds to the time of a stage."""
         self.timings[stage] = self.timings.get(stage, 0.0) + seconds * 1000
+
+    def copy(self) -> SearchState:
+        """The same search, of which the stages that follow can write another history."""
+        return replace(self, failed=dict(self.failed), timings=dict(self.timings), warnings=list(self.warnings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "rechunk": lambda _: {"dry_run": True},
     "reindex_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},
+    "search_many": lambda _: {"queries": ["good"]},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},
     "count": lambda _: {},
@@ -74,6 +75,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
 # Other words for an argument in a message; what its elements are called.
 OTHER_NAMES = {
     "query_text": ("query",),
+    "queries": ("query",),
     "query_embedding": ("vector",),
     "texts": ("content",),
     "documents": ("document",),
@@ -89,7 +91,10 @@ OTHER_NAMES = {
     "data_folder": ("folder",),
 }
 # Arguments whose content no message may hold.
-SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query", "query_text", "filters", "db_url"}
+SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query", "query_text", "filters", "db_url"} | {
+    "queries",
+    "cursor",
+}
 # What ends or begins a retriever, and what needs another test's world.
 APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranker"}
 STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())

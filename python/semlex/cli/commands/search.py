@@ -6,19 +6,18 @@ import hashlib
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, SECONDS, existing_paths, filter_mapping, seconds, whole_number
-from semlex.cli.output import print_report, print_results
+from semlex.cli.options import INT, SECONDS, existing_paths, filter_mapping, read_lines, seconds, whole_number
+from semlex.cli.output import print_many, print_report, print_results
 from semlex.cli.terminal import inform
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from semlex.search.fusion import FusionMethod
     from semlex.types.results import SearchMode
 
 QUESTION = typer.Argument(
@@ -99,24 +98,26 @@ def search(
     after: Annotated[
         str | None, typer.Option("--after", metavar="CURSOR", help="The next page of a list, instead of a question.")
     ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option("--queries", metavar="FILE", help="Questions, one a line, instead of one; - is standard input."),
+    ] = None,
 ) -> None:
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
-    if (question is None) == (after is None):
-        raise ConfigurationError("give a question, or --after with the cursor of the page before")
+    if sum(given is not None for given in (question, after, queries)) != 1:
+        raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
     if after is not None and (mode, filters, max_results) != (None, None, None):
         raise ConfigurationError("the cursor of --after brings --mode, --filter and --max-results: leave them out")
-    condition = filter_mapping(filters)
+    if queries is not None and (deadline, max_results) != (None, None):
+        raise ConfigurationError("--queries takes neither --deadline nor --max-results")
+    questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
+    options: dict[str, Any] = {"mode": mode, "fusion": fusion, "filters": filter_mapping(filters)}
     with context.opened() as retriever:
         if after is not None:
             results = retriever.search_page(after, deadline=deadline)
+        elif queries is not None:
+            print_many(questions, retriever.search_many(questions, top_k, **options), as_json=context.as_json)
+            return
         else:
-            results = retriever.search(
-                " ".join(question or ()),
-                top_k,
-                condition,
-                mode=cast("SearchMode | None", mode),
-                fusion=cast("FusionMethod", fusion),
-                deadline=deadline,
-                max_results=max_results,
-            )
+            results = retriever.search(questions[0], top_k, deadline=deadline, max_results=max_results, **options)
     print_results(results, as_json=context.as_json)

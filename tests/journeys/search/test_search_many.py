@@ -1,0 +1,241 @@
+"""Many searches in one call: equal to single ones, in one snapshot, one batch for the model, and as robust."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import Document, SearchQuery, SyncRetriever, TermOverlapReranker
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
+from semlex.search.many import MAX_QUERIES, MAX_ROWS
+from semlex.store.postgres.database import Database
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.types.results import SearchResults
+    from tests.support.shell import Shell
+
+WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
+DIMENSIONS = 16
+VECTORS = "semlex.default_collection_embedding_1"
+
+
+class BatchEmbedder(HashEmbedder):
+    """Embeds many queries at once, and remembers how it was asked; fails when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(DIMENSIONS)
+        self.batches: list[int] = []
+        self.error: Exception | None = None
+        self.unusable = ""
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.batches.append(len(texts))
+        if self.error is not None:
+            raise self.error
+        vectors = self.embed_documents(texts).copy()
+        vectors[[text == self.unusable for text in texts]] = np.nan
+        return vectors
+
+
+def texts_of(count: int) -> list[Document]:
+    words = [" ".join(WORDS[(n * step) % len(WORDS)] for step in range(1, 2 + n % 6)) for n in range(count)]
+    return [Document(text, {"even": n % 2 == 0}, id=f"d{n:03}") for n, text in enumerate(words)]
+
+
+def plain(results: SearchResults) -> dict[str, Any]:
+    shown = results.to_dict()
+    left_out = ("timings", "query_cached", "legs")
+    return {name: value for name, value in shown.items() if name not in left_out}
+
+
+@pytest.fixture(scope="module")
+def library(server_url: str) -> Iterator[SyncRetriever]:
+    """200 documents; tests only read it."""
+    name = sql.Identifier("test_search_many")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    url = make_conninfo(server_url, dbname="test_search_many")
+    with SyncRetriever(url, BatchEmbedder(), TermOverlapReranker(), use_reranking=True) as retriever:
+        retriever.add_documents(texts_of(200))
+        yield retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+# --- equal to single searches ---------------------------------------------------------------------------------------
+
+QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx"]), min_size=1, max_size=4).map(" ".join)
+
+
+def test_many_searches_equal_single_ones(library: SyncRetriever, full: bool) -> None:
+    @given(
+        queries=st.lists(QUERY, max_size=6),
+        top_k=st.integers(1, 30),
+        options=st.fixed_dictionaries(
+            {
+                "mode": st.sampled_from(["vector", "keyword", "hybrid", None]),
+                "fusion": st.sampled_from(["completed", "rrf", "linear"]),
+                "filters": st.sampled_from([None, {"even": True}, {"odd": 1}]),
+                "rerank": st.sampled_from([None, False]),
+            }
+        ),
+    )
+    @settings(max_examples=2_000 if full else 30)
+    def search(queries: list[str], top_k: int, options: dict[str, Any]) -> None:
+        together = library.search_many(queries, top_k, **options)
+        assert [plain(results) for results in together] == [
+            plain(library.search(query, top_k, **options)) for query in queries
+        ]
+
+    search()
+
+
+def test_queries_with_options_of_their_own(library: SyncRetriever) -> None:
+    vector = tuple(np.ones(DIMENSIONS).tolist())
+    queries = [SearchQuery("sea", top_k=7), "hill", SearchQuery(query_embedding=vector), SearchQuery("sea", vector)]
+    together = library.search_many(iter(queries))
+    assert [len(results) for results in together] == [7, 5, 5, 5]
+    assert [plain(results) for results in together] == [plain(library.search(query)) for query in queries]
+
+
+# --- one batch, one snapshot ----------------------------------------------------------------------------------------
+
+
+def test_the_model_is_asked_once_and_never_twice_for_a_query(database_url: str) -> None:
+    embedder = BatchEmbedder()
+    with SyncRetriever(database_url, embedder, use_reranking=False) as retriever:
+        retriever.add_documents(texts_of(20))
+        retriever.search_many(["sea", "hill", "sea", "wind"])
+        assert embedder.batches == [3]
+        results = retriever.search_many(["sea", "cloud", "hill"])
+        assert embedder.batches == [3, 1]
+        assert [one.query_cached for one in results] == [True, False, True]
+        assert retriever.search_many([]) == []
+        assert retriever.search_many(["sea"], mode="keyword")[0].mode == "keyword"
+        assert embedder.batches == [3, 1]
+
+
+def test_an_embedder_without_batches_is_asked_for_each(database_url: str) -> None:
+    with SyncRetriever(database_url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
+        retriever.add_documents(texts_of(20))
+        assert plain(retriever.search_many(["sea", "hill"])[1]) == plain(retriever.search("hill"))
+
+
+def test_all_searches_see_one_state(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    read = Database.read_snapshot
+
+    async def counted(self: Database, *arguments: Any, **options: Any) -> Any:
+        opened.append(self)
+        return await read(self, *arguments, **options)
+
+    with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
+        retriever.add_documents(texts_of(20))
+        retriever.search_many(["sea"])  # the sample of vectors is in memory now
+        monkeypatch.setattr(Database, "read_snapshot", counted)
+        retriever.search_many(["sea", "-sea hill", '"no phrase"', "sea"])
+        assert len(opened) == 1
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_leg_that_fails_fails_as_in_a_single_search(database_url: str) -> None:
+    with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
+        retriever.add_documents(texts_of(20))
+        retriever.search("sea")
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(f"ALTER TABLE {VECTORS} RENAME COLUMN embedding TO elsewhere")
+        together = retriever.search_many(["sea", "hill river", "zzqx"])
+        assert [plain(one) for one in together] == [plain(retriever.search(q)) for q in ("sea", "hill river", "zzqx")]
+        assert all(one.mode == "keyword" and "vector leg" in str(one.warnings) for one in together)
+        assert len(together[0]) == 5
+
+
+def test_a_model_that_fails_leaves_the_words(database_url: str) -> None:
+    embedder = BatchEmbedder()
+    with SyncRetriever(database_url, embedder, use_reranking=False, cached_queries=0) as retriever:
+        retriever.add_documents(texts_of(20))
+        embedder.error = RuntimeError("zebra")
+        for results in retriever.search_many(["sea", "hill"]):
+            assert results.mode == "keyword"
+            assert "RuntimeError" in str(results.warnings)
+            assert "zebra" not in str(results.warnings)
+        with pytest.raises(ModelError):
+            retriever.search_many(["sea", "hill"], mode="vector")
+        embedder.error, embedder.unusable = None, "hill"
+        by_both, by_words = retriever.search_many(["sea", "hill"])
+        assert (by_both.mode, by_words.mode) == ("hybrid", "keyword")
+
+
+def test_bad_queries_are_told_all_at_once(library: SyncRetriever) -> None:
+    with pytest.raises(ValidationError) as caught:
+        library.search_many(["sea", " ", "x" * 5000, None, 5])  # type: ignore[list-item]
+    assert [(error.row, error.code) for error in caught.value.errors] == [
+        (1, "blank"),
+        (2, "too_long"),
+        (3, "wrong_type"),
+        (4, "wrong_type"),
+    ]
+    with pytest.raises(ValidationError) as caught:
+        library.search_many(["sea", "hill"], filters={"a": object()})
+    assert [error.row for error in caught.value.errors] == [-1]
+    for queries in ("sea", b"sea", None, 5, {"sea": 1}, SearchQuery("sea")):
+        with pytest.raises(ValidationError, match="queries must be a list of str"):
+            library.search_many(queries)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="top_k"):
+        library.search_many([SearchQuery("sea")], 7)
+
+
+def test_too_much_is_refused(library: SyncRetriever) -> None:
+    with pytest.raises(ValidationError, match=r"1,?000 queries"):
+        library.search_many(f"q{n}" for n in range(10**9))
+    with pytest.raises(ValidationError, match=r"50,?000 rows"):
+        library.search_many(["sea"] * (MAX_ROWS // 1000 + 1), 1000, rerank=False)
+    with pytest.raises(ValidationError, match=r"50,?000 rows"):
+        library.search_many(["sea"] * MAX_QUERIES, 13)
+
+
+def test_a_collection_without_vectors(database_url: str) -> None:
+    with SyncRetriever(database_url, "none") as retriever:
+        retriever.add_documents(texts_of(20))
+        assert [one.mode for one in retriever.search_many(["sea", "hill"])] == ["keyword"] * 2
+        with pytest.raises(EmbeddingsMissingError):
+            retriever.search_many(["sea"], mode="vector")
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_on_the_command_line(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    (shell.folder / "questions.txt").write_text("rotate keys\n\n  banana  \nnothing like it\n", encoding="utf-8")
+    lines = shell.objects("search", "--queries", "questions.txt", "-k", "2", "-c", "handbook")
+    for number, question in enumerate(("rotate keys", "banana", "nothing like it"), 1):
+        own = [line for line in lines if line["query"] == number]
+        single = shell.objects("search", question, "-k", "2", "-c", "handbook")
+        assert own[-1]["question"] == question
+        for line, expected in zip(own, single, strict=True):
+            assert {**expected, "query": number} == line or line["type"] == "summary"
+            assert line["warnings"] == expected["warnings"] if line["type"] == "summary" else True
+    shown = shell("search", "--queries", "questions.txt", "-c", "handbook").stdout
+    assert shown.index("rotate keys") < shown.index("banana") < shown.index("nothing found")
+    assert "question" in shell("search", "keys", "--queries", "questions.txt", code=2).stderr
+    assert "missing.txt" in shell("search", "--queries", "missing.txt", code=2).stderr
+    (shell.folder / "questions.txt").write_bytes(b"\xff\n")
+    assert "UTF-8" in shell("search", "--queries", "questions.txt", code=2).stderr
+    (shell.folder / "questions.txt").write_text("\n", encoding="utf-8")
+    assert json.dumps(shell.objects("search", "--queries", "questions.txt")) == "[]"
