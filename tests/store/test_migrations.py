@@ -162,7 +162,7 @@ def test_the_files_of_an_old_collection_did_not_change(database_url: str, folder
         options = {"embedding_model": "none"} if collection == "keywords" else {}
         with collection_dump.opened(database_url, collection, create=False, **options) as retriever:
             (source,) = retriever.sources()
-            assert (source["name"], source["root"]) == ("handbook", str(collection_dump.INDEXED))
+            assert (source.name, source.root) == ("handbook", str(collection_dump.INDEXED))
             retriever.move_source("handbook", moved)
             count = retriever.count()
             report = retriever.index(moved, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
@@ -184,7 +184,7 @@ def test_folders_of_one_name_become_sources_of_their_own(database_url: str) -> N
                 "INSERT INTO semlex.words_source VALUES (%s, %s, 'folder', now(), now())", [uuid.UUID(int=number), root]
             )
     with collection_dump.opened(database_url, "words", create=False) as retriever:
-        found = {entry["root"]: entry["name"] for entry in retriever.sources()}
+        found = {entry.root: entry.name for entry in retriever.sources()}
     assert len(set(found.values())) == len(roots) + 1
     assert found["/"] == "root"
     assert found["/c/docs-2"] == "docs-2"

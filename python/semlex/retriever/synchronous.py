@@ -366,7 +366,7 @@ class SyncCollection:
         return self._runner.run(self._collection.delete, ids, document=document, source=source, filters=filters, vanished=vanished, dry_run=dry_run)
 
     def sources(self) -> Sources:
-        """Every source by name: ``name``, ``root``, ``documents``, ``chunks``, ``updated_at``."""
+        """Every source with its counts, by name."""
         return self._runner.run(self._collection.sources)
 
     def move_source(

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
+    from semlex.store.write.sources import SourceInfo
 
     # A collection has a method called `list`.
-    Sources = list[dict[str, Any]]
+    Sources = list[SourceInfo]
 
 
 class CollectionUpkeep(ABC):
@@ -87,10 +88,10 @@ class CollectionUpkeep(ABC):
         return await (await self._ready()).delete(deletion, dry_run=dry_run)
 
     async def sources(self) -> Sources:
-        """Every source by name: ``name``, ``root``, ``documents``, ``chunks``, ``updated_at``."""
+        """Every source with its counts, by name."""
         indexer = await self._ready()
         return await indexer.database.read(
-            "list the sources", lambda c: stored_sources.source_figures(c, indexer.collection)
+            "list the sources", lambda c: stored_sources.list_sources(c, indexer.collection)
         )
 
     async def move_source(self, name: str, root: str | Path) -> None:

@@ -60,7 +60,7 @@ def test_a_path_below_a_source_belongs_to_it(store: SyncRetriever, handbook: Pat
         ("handbook", name) for name in ("keys.md", "guide/start.md", "guide/end.md", "guide/more.md")
     }
     (source,) = store.sources()
-    assert (source["name"], source["root"], source["documents"], source["chunks"]) == ("handbook", str(handbook), 4, 4)
+    assert (source.name, source.root, source.documents, source.chunks) == ("handbook", str(handbook), 4, 4)
 
 
 def test_hits_say_where_they_stand(store: SyncRetriever, handbook: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_path_that_contains_sources_is_refused(store: SyncRetriever, handbook:
             store.index(path)
         assert f"'guide' ({handbook / 'guide'})" in str(caught.value)
         assert "semlex delete --source guide" in str(caught.value)
-    assert [source["name"] for source in store.sources()] == ["guide"]
+    assert [source.name for source in store.sources()] == ["guide"]
     # One call: what contains comes first, whatever the order.
     with pytest.raises(ConfigurationError, match="contains"):
         store.index(handbook / "guide", handbook)
@@ -90,7 +90,7 @@ def test_a_path_that_contains_sources_is_refused(store: SyncRetriever, handbook:
 def test_one_call_for_a_folder_and_what_lies_in_it(store: SyncRetriever, handbook: Path) -> None:
     report = store.index(handbook / "guide" / "end.md", handbook / "guide", handbook)
     assert (report.added, report.unchanged) == (3, 0)
-    assert [source["name"] for source in store.sources()] == ["handbook"]
+    assert [source.name for source in store.sources()] == ["handbook"]
 
 
 def test_a_file_is_of_the_source_of_its_folder(store: SyncRetriever, handbook: Path) -> None:
@@ -118,7 +118,7 @@ def test_names(store: SyncRetriever, handbook: Path) -> None:
     for name in ("a/b", " a", "a\x1b[2J", "n" * 201):
         with pytest.raises(ConfigurationError, match="cannot be the name of a source"):
             store.index(handbook, source=name)
-    assert [source["name"] for source in store.sources()] == ["handbook", "second"]
+    assert [source.name for source in store.sources()] == ["handbook", "second"]
 
 
 def _new(folder: Path) -> Path:
@@ -138,7 +138,7 @@ def test_two_processes_make_one_source(database_url: str, handbook: Path) -> Non
     assert sum(asyncio.run(both())) == 3  # none is new twice
     with opened(database_url) as retriever:
         (source,) = retriever.sources()
-        assert (source["documents"], source["chunks"], retriever.count()) == (3, 3, 3)
+        assert (source.documents, source.chunks, retriever.count()) == (3, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_source_that_appears_above_or_below_meanwhile(
     with pytest.raises(ConfigurationError, match=told):
         store.index(mine)
     (source,) = store.sources()
-    assert source["root"] == str(others)
+    assert source.root == str(others)
 
 
 def test_plans() -> None:
@@ -233,7 +233,7 @@ def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, h
     moved = handbook.parent.parent / "handbook"
     shutil.move(handbook, moved)
     assert store.index(moved).added == 3
-    assert [source["root"] for source in store.sources()] == [str(moved)]
+    assert [source.root for source in store.sources()] == [str(moved)]
     assert {hit.id for hit in store.search("key shutter zenith", 20)} == before
 
 

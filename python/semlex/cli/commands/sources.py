@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.terminal import counted, inform, messages, one_line, output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.write.sources import SourceInfo
 
 sources_app = typer.Typer(help="Show and move the folders that documents were read from.", invoke_without_command=True)
 
@@ -25,10 +30,10 @@ def sources(context: Context, ctx: typer.Context) -> None:
     context.emit(found, lambda: _print_sources(found))
 
 
-def _print_sources(found: list[dict[str, Any]]) -> None:
+def _print_sources(found: Sequence[SourceInfo]) -> None:
     for entry in found:
-        counts = f"{counted(entry['documents'], 'document')}, {counted(entry['chunks'], 'chunk')}"
-        output.print(f"{escape(one_line(entry['name'])):24} {counts:36} {escape(one_line(entry['root']))}")
+        counts = f"{counted(entry.documents, 'document')}, {counted(entry.chunks, 'chunk')}"
+        output.print(f"{escape(one_line(entry.name)):24} {counts:36} {escape(one_line(entry.root))}")
     if not found:
         messages.print("no sources: semlex index FOLDER makes one")
 
@@ -43,5 +48,5 @@ def move(
     """Say where the folder of a source is now; its documents stay what they are."""
     with context.opened() as retriever:
         retriever.move_source(name, root.expanduser())
-        moved = next(entry for entry in retriever.sources() if entry["name"] == name)
-    context.emit(moved, lambda: inform(f"{escape(one_line(name))} is {escape(one_line(moved['root']))} now"))
+        moved = next(entry for entry in retriever.sources() if entry.name == name)
+    context.emit(moved, lambda: inform(f"{escape(one_line(name))} is {escape(one_line(moved.root))} now"))

@@ -40,6 +40,25 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """A source as users see it.
+
+    Attributes:
+        name: Its name, unique within the collection.
+        root: The folder, absolute.
+        documents: Number of its documents.
+        chunks: Number of their chunks.
+        updated_at: When it was last indexed or moved, in UTC.
+    """
+
+    name: str
+    root: str
+    documents: int
+    chunks: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class KnownDocument:
     """What is known of a document that was read before.
 
@@ -131,8 +150,8 @@ async def remove_source(connection: Connection, collection: CollectionInfo, name
     await connection.execute(statement.format(collection.names.source), [now, name])
 
 
-async def source_figures(connection: Connection, collection: CollectionInfo) -> list[dict[str, Any]]:
-    """Name, root, number of documents and chunks, and the time of the last run of every source, by name."""
+async def list_sources(connection: Connection, collection: CollectionInfo) -> list[SourceInfo]:
+    """Every source with its counts, by name."""
     names = collection.names
     cursor = cursor_with_times(connection)
     await cursor.execute(
@@ -144,8 +163,7 @@ async def source_figures(connection: Connection, collection: CollectionInfo) -> 
             "ORDER BY s.name, s.source_id"
         ).format(names.source, names.document, names.chunk, is_present(names))
     )
-    columns = ("name", "root", "documents", "chunks", "updated_at")
-    return [dict(zip(columns, row, strict=True)) for row in await cursor.fetchall()]
+    return [SourceInfo(*row) for row in await cursor.fetchall()]
 
 
 async def known_documents(
