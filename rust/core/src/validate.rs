@@ -1,4 +1,4 @@
-//! What a field may hold. Each function returns every rule that the value breaks, so that a caller can fix all at once.
+//! Rules of field values. Each function returns every rule that the value breaks, so that a caller can fix all at once.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;

@@ -23,7 +23,7 @@ pub struct Malformed {
 
 type Outcome<T> = Result<T, &'static str>;
 
-/// What is left to read of a stream or of one value.
+/// The unread rest of a stream or of one value.
 struct Input<'a> {
     rest: &'a [u8],
 }

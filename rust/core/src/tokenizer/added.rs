@@ -80,7 +80,7 @@ impl AddedTokens {
                 before.chars().next_back().is_some_and(is_word)
                     || behind.chars().next().is_some_and(is_word)
             };
-            // What is refused here still hides the tokens inside it.
+            // A refused token still hides the tokens inside it.
             if (special_as_text && token.is_special) || (token.is_whole_word && is_glued()) {
                 continue;
             }

@@ -10,7 +10,7 @@ use unicode_normalization_alignments::{IsNormalized, is_nfc_quick};
 const PAGE: usize = 256;
 const CODE_POINTS: usize = 0x11_0000;
 
-/// What the splitting pattern tells apart.
+/// The classes of the splitting pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Class {
     /// `\p{L}`
@@ -25,7 +25,7 @@ pub(super) enum Class {
     Other,
 }
 
-/// What is known of a character.
+/// Properties of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Properties {
     /// Its class.
@@ -49,7 +49,7 @@ impl CharacterProperties {
         PROPERTIES.as_ref()
     }
 
-    /// What is known of a character.
+    /// The properties of a character.
     #[inline]
     pub(super) fn properties(&self, character: char) -> Properties {
         let code = character as usize;

@@ -1,4 +1,4 @@
-//! Where tokens stand in the text as it was given.
+//! The offsets of tokens in the text as it was given.
 
 use super::normal::{Aligned, composed, unchanged};
 use super::sink::{Sink, signed};

@@ -1,6 +1,6 @@
-//! What becomes of the tokens of a text: they are written down, or counted; [`super::offsets`] notes where they stand.
+//! Sinks take the tokens of a text: one writes them down, one counts; [`super::offsets`] notes where they stand.
 
-/// What is done with the tokens of a text, which arrive in its order.
+/// Takes the tokens of a text in their order.
 pub(super) trait Sink<'a> {
     /// A stretch of the text begins: as it was given, and whether its normal form follows instead.
     fn stretch(&mut self, _given: &'a str, _is_changed: bool) {}
@@ -17,7 +17,7 @@ pub(super) trait Sink<'a> {
     }
 }
 
-/// Writes the tokens down, and needs no more than one behind `end`.
+/// Writes the tokens down. It is full with one more than `end`.
 pub(super) struct Ids<'a> {
     pub(super) ids: &'a mut Vec<i64>,
     pub(super) end: usize,

@@ -1,4 +1,4 @@
-//! What a character is to the analyzer, in one table of all of Unicode.
+//! The kind of each character of Unicode, in one table.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex_syntax::hir::{Class, HirKind};
 
 const CODE_POINTS: usize = 0x11_0000;
 
-/// What a character is to the analyzer.
+/// Kind of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum CharacterKind {
     /// Stands between words.
@@ -18,9 +18,9 @@ pub(super) enum CharacterKind {
     Letter,
     /// A Korean syllable or a part of one.
     Hangul,
-    /// Of a script without spaces that is found by pairs of characters.
+    /// A character of a script without spaces whose tokens are pairs of characters.
     Pair,
-    /// Of a script without spaces that is found by three characters.
+    /// A character of a script without spaces whose tokens are three characters long.
     Triple,
     /// Combines with what stands before it.
     Mark,
@@ -81,7 +81,7 @@ impl CharacterKinds {
         KINDS.as_ref()
     }
 
-    /// What a character is.
+    /// The kind of a character.
     #[inline]
     pub(super) fn kind(&self, character: char) -> CharacterKind {
         let kind = self.kinds.get(character as usize);

@@ -1,6 +1,6 @@
-//! What characters a text has, found in one pass over its bytes.
+//! The classes of the characters of a text, found in one pass over its bytes.
 
-/// What characters a text has: a quick answer to most questions.
+/// Classes of the characters of a text: they answer most questions quickly.
 #[derive(Clone, Copy)]
 pub(super) struct Classes(u8);
 

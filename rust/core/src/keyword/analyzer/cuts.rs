@@ -1,4 +1,4 @@
-//! Where a word is put together from others: `getHTTPUrl2`.
+//! Boundaries inside compound words: `getHTTPUrl2`.
 
 use super::characters::{CharacterKinds, is_upper};
 use super::classes::{Classes, DIGIT, LOWER, UPPER};

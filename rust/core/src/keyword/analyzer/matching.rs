@@ -1,4 +1,4 @@
-//! What of a query stands in texts: phrases, and where the first matched word is.
+//! Phrase matching, and the first matched word of a text.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::token_terms::TokenTerms;
 use super::{Analyzer, TermSource};
 use crate::hashing::WordMap;
 
-/// Tokens that are remembered from text to text at most.
+/// Most tokens that are remembered from text to text.
 pub(super) const MAX_KNOWN: usize = 1 << 16;
 
 impl Analyzer {
@@ -107,7 +107,7 @@ pub(super) fn leads_only(analyzer: &Analyzer, token: &str, ignores_single: bool)
     ignores_single && token.starts_with(|it| analyzer.characters.kind(it) == CharacterKind::Pair)
 }
 
-/// Of a token: numbers and positions of the terms that are looked for, and the positions that it takes.
+/// By token: number and positions of each wanted term in it, and how many positions the token takes.
 type Known<'t> = WordMap<&'t str, (Box<[(usize, Range<usize>)]>, usize)>;
 
 /// Where the terms of phrases stand in one text.

@@ -1,8 +1,8 @@
 //! Cuts text into terms, documents and queries alike.
 //!
-//! [`tokens`] says where tokens stand, [`token_terms`] what they stand for, [`folding`] what is one word, [`language`] how it
-//! is stemmed and what is left out; [`cuts`] says what words are put together from, [`classes`] what need not be looked for, and
-//! [`stems`] remembers stems. A change of any term of any text needs another [`ANALYZER_VERSION`].
+//! [`tokens`] finds tokens, [`token_terms`] makes terms of them, [`folding`] folds, [`language`] holds stemmers and stop
+//! words, [`cuts`] cuts compound words, [`classes`] rules out what a text does not hold, and [`stems`] caches stems. A
+//! change of any term of any text needs another [`ANALYZER_VERSION`].
 
 mod characters;
 mod classes;
@@ -35,8 +35,8 @@ pub use tokens::MAX_TOKEN_BYTES;
 /// Goes up with every change of the terms of any text, the versions of stemmers and of stop words included.
 pub const ANALYZER_VERSION: u32 = 1;
 
-/// SHA-256 over all that terms depend on: stemmers, stop words, and the tables of Unicode of our crates and of the compiler.
-/// Where it differs, an index that another build wrote is not found in any more: then the version goes up, too.
+/// SHA-256 over all that terms depend on: stemmers, stop words, and the Unicode tables of our crates and of the compiler.
+/// With another hash, this build does not find what another build indexed: then the version goes up, too.
 #[cfg(test)]
 const FINGERPRINT: &str = "bff2e5b6107ee4978d02b8d90bfc6bb58196cacec51df9eb80d8077724340714";
 
@@ -53,7 +53,7 @@ pub struct Analyzer {
     characters: &'static CharacterKinds,
 }
 
-/// What an analyzer cannot be made of.
+/// Why there is no analyzer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnalyzerError {
     /// No such language.

@@ -1,4 +1,4 @@
-//! What a query asks for: words, phrases in quotes, exclusions behind a dash.
+//! Queries: words, phrases in quotes, exclusions behind a dash.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Stems that were asked for lately: most words of most texts are few, and stemming is what costs most.
+//! A cache of stems: few words make up most texts, and stemming costs most.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! What a token stands for: the whole, its words, and the parts of words.
+//! The terms of a token: the whole, its words, and the parts of words.
 //!
 //! | token | whole | words | parts of words |
 //! |---|---|---|---|
@@ -25,7 +25,7 @@ use super::{APOSTROPHES, Analyzer, with_apostrophes};
 use crate::hashing::identity;
 use crate::keyword::TermSource;
 
-/// Words with more parts have none: they are no words.
+/// A word with more parts is noise, and gets none.
 const MAX_PARTS: usize = 8;
 
 /// The levels of a token, the outermost first.
@@ -33,7 +33,7 @@ const LEVELS: usize = 3;
 /// From this level on a whole is its words without what stands between them.
 const JOINED: usize = 2;
 
-/// What a level is cut at.
+/// Whether a level is cut at this character.
 #[inline]
 fn separates(level: usize, character: char) -> bool {
     match level {
@@ -183,7 +183,7 @@ impl<'a> TokenTerms<'a> {
             self.cut(piece, Classes::of(piece), level + 1);
         }
         if self.found.len() == before {
-            // Of stop words alone, the whole is none either.
+            // A whole of stop words is a stop word, too.
             self.tried = self.tried.saturating_add(1);
             return;
         }

@@ -1,4 +1,4 @@
-//! Where the tokens of a text stand.
+//! The offsets of the tokens of a text.
 //!
 //! A token is a run of letters, numbers and their marks. In scripts that set spaces, these join two runs to one token:
 //!

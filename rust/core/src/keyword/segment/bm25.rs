@@ -73,14 +73,14 @@ impl TfNormTable {
 
     /// The tf norm of a frequency, given less 1, in a chunk with the length of this number.
     #[inline]
-    pub(crate) fn tf_norm(&self, number: u16, above: u32) -> f32 {
+    pub(crate) fn tf_norm(&self, number: u16, tf_minus_one: u32) -> f32 {
         let number = usize::from(number);
-        if above < TABLED {
-            let place = (above as usize).wrapping_mul(self.norms.len());
+        if tf_minus_one < TABLED {
+            let place = (tf_minus_one as usize).wrapping_mul(self.norms.len());
             let tf_norm = self.tf_norms.get(place.wrapping_add(number));
             return tf_norm.copied().unwrap_or(0.0);
         }
-        let frequency = above as f32 + 1.0;
+        let frequency = tf_minus_one as f32 + 1.0;
         let norm = self.norms.get(number).copied().unwrap_or(0.0);
         frequency * self.factor / (frequency + norm)
     }

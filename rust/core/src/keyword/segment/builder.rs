@@ -17,7 +17,7 @@ struct Chunk {
     end: usize,
 }
 
-/// What is known of a term in the segment at hand.
+/// State of a term in the segment at hand.
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// Behind its place in `counts`, as of the last chunk that has it.

@@ -1,4 +1,4 @@
-//! What is known of immutable rows: headers and tombstones while snapshots list them, posting lists within a limit.
+//! A cache of immutable rows: headers and tombstones while snapshots list them, posting lists within a limit.
 //!
 //! Keys carry the segment's id, which is never used again, so nothing in here can grow stale.
 
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::header::Header;
 use super::ids::IdRanges;
-use super::plan::{Held, LanguageQuery, PostingPlan, TermLists};
+use super::plan::{CachedList, LanguageQuery, PostingPlan, TermLists};
 use super::rows::find_term;
 use super::score::{SegmentLists, Snapshot};
 use super::tombstone::decode_tombstone;
@@ -41,7 +41,7 @@ pub struct GivenRow<'a> {
     pub row: Option<(&'a [u8], &'a [u8])>,
 }
 
-/// How the cache fares.
+/// Hits, misses and size of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Lists, or absences, that were at hand when a query needed them.
@@ -85,7 +85,7 @@ fn key(language: &str, term: &str) -> Vec<u8> {
     [language.as_bytes(), &[0], term.as_bytes()].concat()
 }
 
-fn bytes_of(held: &Held) -> usize {
+fn bytes_of(held: &CachedList) -> usize {
     ENTRY_BYTES + held.as_ref().map_or(0, |list| list.memory())
 }
 
@@ -126,7 +126,7 @@ impl PostingCache {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
-            // What a panic left half-done is read again.
+            // A panic left it half-done: all is read again.
             let mut state = poisoned.into_inner();
             *state = State::default();
             self.state.clear_poison();
@@ -207,8 +207,8 @@ impl PostingCache {
     fn assemble(
         &self,
         plan: &PostingPlan,
-        mut listed: Listed,
-        mut buried: Buried,
+        mut listed: ListedSegments,
+        mut buried: Tombstones,
         rows: &[GivenRow<'_>],
         is_news: bool,
     ) -> Result<Snapshot, SegmentError> {
@@ -250,9 +250,12 @@ impl PostingCache {
     }
 }
 
-type Listed = Vec<(Arc<str>, Arc<Header>)>;
+type ListedSegments = Vec<(Arc<str>, Arc<Header>)>;
 
-fn listed_segments(plan: &PostingPlan, given: &[GivenSegment<'_>]) -> Result<Listed, SegmentError> {
+fn listed_segments(
+    plan: &PostingPlan,
+    given: &[GivenSegment<'_>],
+) -> Result<ListedSegments, SegmentError> {
     let listed = given.iter().map(
         |(id, language, header)| match (plan.segments.get(id), header) {
             (Some((_, header)), _) => Ok((Arc::from(*language), Arc::clone(header))),
@@ -268,7 +271,7 @@ fn listed_segments(plan: &PostingPlan, given: &[GivenSegment<'_>]) -> Result<Lis
 }
 
 /// The languages of the segments, and those of them that the plan lacks.
-fn languages_of(plan: &PostingPlan, listed: &Listed) -> (Vec<String>, Vec<String>) {
+fn languages_of(plan: &PostingPlan, listed: &ListedSegments) -> (Vec<String>, Vec<String>) {
     let languages = listed.iter().map(|(language, _)| (**language).to_owned());
     let mut languages: Vec<String> = languages.collect();
     languages.sort_unstable();
@@ -282,12 +285,12 @@ fn languages_of(plan: &PostingPlan, listed: &Listed) -> (Vec<String>, Vec<String
     (languages, missing)
 }
 
-type Buried = Vec<(SegmentId, Arc<IdRanges>)>;
+type Tombstones = Vec<(SegmentId, Arc<IdRanges>)>;
 
 fn listed_tombstones(
     plan: &PostingPlan,
     given: &[GivenTombstone<'_>],
-) -> Result<Buried, SegmentError> {
+) -> Result<Tombstones, SegmentError> {
     let buried = given
         .iter()
         .map(|(id, data)| match (plan.tombstones.get(id), data) {
@@ -309,7 +312,7 @@ struct ReadRows {
 impl ReadRows {
     fn new(
         plan: &PostingPlan,
-        listed: &Listed,
+        listed: &ListedSegments,
         rows: &[GivenRow<'_>],
     ) -> Result<Self, SegmentError> {
         let headers: FxHashMap<_, _> = listed
@@ -366,7 +369,7 @@ impl ReadRows {
     fn lists(
         &self,
         plan: &PostingPlan,
-        listed: &Listed,
+        listed: &ListedSegments,
     ) -> Result<(Vec<SegmentLists>, u64), SegmentError> {
         let mut hits = 0;
         let lists =
@@ -410,7 +413,7 @@ impl State {
     }
 
     /// Knows what a snapshot lists, and forgets the rest.
-    fn keep(&mut self, listed: &Listed, buried: &Buried) {
+    fn keep(&mut self, listed: &ListedSegments, buried: &Tombstones) {
         let segments: FxHashMap<_, _> = listed
             .iter()
             .map(|listed| (listed.1.id, (Arc::clone(&listed.0), Arc::clone(&listed.1))))

@@ -4,7 +4,7 @@
 
 use super::bitmap::Bitmap;
 use super::bm25::TfNormTable;
-use super::list::{Cursor, LOOK_UP, List};
+use super::list::{Cursor, List, POSTINGS_PER_LOOKUP};
 
 /// A list with the weight of its term.
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ pub(crate) struct Weighted<'a> {
 }
 
 /// One segment, as candidates are sought in it.
-pub(crate) struct Ground<'a> {
+pub(crate) struct ScoringContext<'a> {
     /// Number of the length of each chunk.
     pub(crate) lengths: &'a [u16],
     pub(crate) tf_norms: &'a TfNormTable,
@@ -24,7 +24,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) eligible: Option<&'a Bitmap>,
 }
 
-/// Memory of the search, taken along from segment to segment.
+/// Memory of the collector, taken along from segment to segment.
 #[derive(Default)]
 pub(crate) struct Accumulator {
     /// All 0 between segments.
@@ -32,7 +32,7 @@ pub(crate) struct Accumulator {
 }
 
 /// Chunks read one by one cost about as much as this many in a row.
-const SCATTERED: usize = 64;
+const SPARSE_QUERY_RATIO: usize = 64;
 
 /// Chunks whose sums are looked at together.
 const STRIDE: usize = 32;
@@ -41,7 +41,7 @@ impl Accumulator {
     /// The ordinals, ascending, of at least all chunks that are among the best `k` of the segment and reach `threshold`.
     pub(crate) fn candidates(
         &mut self,
-        ground: &Ground<'_>,
+        context: &ScoringContext<'_>,
         lists: &mut [Weighted<'_>],
         k: usize,
         threshold: f32,
@@ -51,38 +51,38 @@ impl Accumulator {
         }
         // Sums in single precision are off by less than one unit of the last place a term; four times that are allowed.
         let slack = 1.0 + (lists.len() as f32 + 16.0) * (2.0 * f32::EPSILON);
-        let mut search = Search::new(ground, k, slack, threshold);
+        let mut collector = CandidateCollector::new(context, k, slack, threshold);
         lists.sort_unstable_by(|left, right| left.bound.total_cmp(&right.bound));
         let mut looked_up = 0;
         for weighted in lists.iter() {
-            let rest = search.rest + weighted.bound;
-            if rest * slack >= search.floor {
+            let rest = collector.rest + weighted.bound;
+            if rest * slack >= collector.floor {
                 break;
             }
-            search.rest = rest;
+            collector.rest = rest;
             looked_up += 1;
         }
-        search.level();
+        collector.level();
         let (looked_up, read) = lists.split_at(looked_up);
         if read.is_empty() {
             return Vec::new();
         }
         self.scores
-            .resize(ground.lengths.len().max(self.scores.len()), 0.0);
+            .resize(context.lengths.len().max(self.scores.len()), 0.0);
         let postings: usize = read
             .iter()
             .map(|weighted| weighted.list.count() as usize)
             .sum();
-        let left = if postings < ground.lengths.len() / SCATTERED {
-            self.scattered(read, &mut search);
+        let left = if postings < context.lengths.len() / SPARSE_QUERY_RATIO {
+            self.scattered(read, &mut collector);
             looked_up
         } else {
-            self.in_a_row(read, looked_up, &mut search)
+            self.in_a_row(read, looked_up, &mut collector)
         };
         for weighted in left.iter().rev() {
-            search.look_up(weighted);
+            collector.look_up(weighted);
         }
-        search
+        collector
             .found
             .into_iter()
             .map(|(ordinal, _)| ordinal)
@@ -94,14 +94,14 @@ impl Accumulator {
         &mut self,
         read: &[Weighted<'_>],
         mut left: &'l [Weighted<'a>],
-        search: &mut Search<'_>,
+        collector: &mut CandidateCollector<'_>,
     ) -> &'l [Weighted<'a>] {
-        let chunks = search.ground.lengths.len();
+        let chunks = collector.context.lengths.len();
         let Some(scores) = self.scores.get_mut(..chunks) else {
             return left;
         };
         for weighted in read {
-            add(weighted, search.ground, scores, |_| {});
+            add(weighted, collector.context, scores, |_| {});
         }
         let mut reached = chunks;
         let mut read_since = chunks;
@@ -109,47 +109,47 @@ impl Accumulator {
             let count = weighted.list.count() as usize;
             // Counting costs something as well: it is done again when about as much was read.
             if read_since >= chunks / 8 {
-                reached = count_from(scores, search.least);
+                reached = count_from(scores, collector.least);
                 read_since = 0;
             }
-            if reached * LOOK_UP < count {
+            if reached * POSTINGS_PER_LOOKUP < count {
                 break;
             }
-            add(weighted, search.ground, scores, |_| {});
-            search.pass(weighted);
+            add(weighted, collector.context, scores, |_| {});
+            collector.pass(weighted);
             read_since += count;
             left = others;
         }
         for (first, sums) in (0_u32..).step_by(STRIDE).zip(scores.chunks_mut(STRIDE)) {
-            let least = search.least;
+            let least = collector.least;
             // Without branches, so that the compiler can take several at once.
             let any = sums.iter().fold(false, |any, sum| any | (*sum >= least));
             if any {
                 for (ordinal, sum) in (first..).zip(sums.iter()) {
-                    search.offer(ordinal, *sum);
+                    collector.offer(ordinal, *sum);
                 }
             }
             sums.fill(0.0);
         }
-        search.tighten();
+        collector.tighten();
         left
     }
 
     /// Sums up, and looks only at the chunks that were met.
-    fn scattered(&mut self, read: &[Weighted<'_>], search: &mut Search<'_>) {
+    fn scattered(&mut self, read: &[Weighted<'_>], collector: &mut CandidateCollector<'_>) {
         let mut met = Vec::new();
         for weighted in read {
-            add(weighted, search.ground, &mut self.scores, |ordinal| {
+            add(weighted, collector.context, &mut self.scores, |ordinal| {
                 met.push(ordinal)
             });
         }
         met.sort_unstable();
         for ordinal in met {
             if let Some(sum) = self.scores.get_mut(ordinal as usize) {
-                search.offer(ordinal, std::mem::take(sum));
+                collector.offer(ordinal, std::mem::take(sum));
             }
         }
-        search.tighten();
+        collector.tighten();
     }
 }
 
@@ -164,27 +164,32 @@ fn count_from(scores: &[f32], least: f32) -> usize {
 }
 
 /// Adds a list to the sums; calls `new` with the chunks whose sum was 0.
-fn add(weighted: &Weighted<'_>, ground: &Ground<'_>, scores: &mut [f32], mut new: impl FnMut(u32)) {
-    weighted.list.each_block(|ordinals, above| {
-        for (ordinal, above) in ordinals.iter().zip(above) {
+fn add(
+    weighted: &Weighted<'_>,
+    context: &ScoringContext<'_>,
+    scores: &mut [f32],
+    mut new: impl FnMut(u32),
+) {
+    weighted.list.each_block(|ordinals, tf_minus_one| {
+        for (ordinal, tf_minus_one) in ordinals.iter().zip(tf_minus_one) {
             let place = *ordinal as usize;
-            if let (Some(sum), Some(length)) = (scores.get_mut(place), ground.lengths.get(place)) {
+            if let (Some(sum), Some(length)) = (scores.get_mut(place), context.lengths.get(place)) {
                 if *sum == 0.0 {
                     new(*ordinal);
                 }
-                *sum += weighted.idf * ground.tf_norms.tf_norm(*length, *above);
+                *sum += weighted.idf * context.tf_norms.tf_norm(*length, *tf_minus_one);
             }
         }
     });
 }
 
-struct Search<'a> {
-    ground: &'a Ground<'a>,
+struct CandidateCollector<'a> {
+    context: &'a ScoringContext<'a>,
     k: usize,
     slack: f32,
     /// At least what the lists that are not yet read can add.
     rest: f32,
-    /// What a chunk must be able to reach.
+    /// The least score that a chunk must be able to reach.
     floor: f32,
     /// The least sum that can still reach the floor.
     least: f32,
@@ -194,14 +199,14 @@ struct Search<'a> {
 }
 
 /// Finds beyond twice the wanted ones before the floor is raised.
-const SPARE: usize = 64;
+const HEAP_SLACK: usize = 64;
 
-impl<'a> Search<'a> {
-    fn new(ground: &'a Ground<'a>, k: usize, slack: f32, threshold: f32) -> Self {
-        let tighten_at = k.saturating_mul(2).saturating_add(SPARE);
+impl<'a> CandidateCollector<'a> {
+    fn new(context: &'a ScoringContext<'a>, k: usize, slack: f32, threshold: f32) -> Self {
+        let tighten_at = k.saturating_mul(2).saturating_add(HEAP_SLACK);
         let floor = threshold / slack;
         Self {
-            ground,
+            context,
             k,
             slack,
             rest: 0.0,
@@ -218,13 +223,17 @@ impl<'a> Search<'a> {
 
     #[inline]
     fn offer(&mut self, ordinal: u32, sum: f32) {
-        let eligible = self.ground.eligible;
+        let eligible = self.context.eligible;
         if sum >= self.least && eligible.is_none_or(|eligible| eligible.contains(ordinal)) {
             self.found.push((ordinal, sum));
             if self.found.len() >= self.tighten_at {
                 self.tighten();
                 // Many equal sums stay: then the next look comes when there are twice as many.
-                self.tighten_at = self.found.len().saturating_mul(2).saturating_add(SPARE);
+                self.tighten_at = self
+                    .found
+                    .len()
+                    .saturating_mul(2)
+                    .saturating_add(HEAP_SLACK);
             }
         }
     }
@@ -256,14 +265,14 @@ impl<'a> Search<'a> {
         self.pass(weighted);
         let mut cursor = Cursor::new(weighted.list);
         for (ordinal, sum) in &mut self.found {
-            if let Some(above) = cursor.frequency(*ordinal).checked_sub(1) {
+            if let Some(tf_minus_one) = cursor.frequency(*ordinal).checked_sub(1) {
                 let length = self
-                    .ground
+                    .context
                     .lengths
                     .get(*ordinal as usize)
                     .copied()
                     .unwrap_or(0);
-                *sum += weighted.idf * self.ground.tf_norms.tf_norm(length, above);
+                *sum += weighted.idf * self.context.tf_norms.tf_norm(length, tf_minus_one);
             }
         }
         self.tighten();

@@ -10,14 +10,14 @@ pub struct IdSet {
 }
 
 impl IdSet {
-    /// Of ids in any order, repeated or not.
+    /// The set of these ids, in any order, repeated or not.
     #[must_use]
     pub fn new(mut ids: Vec<i64>) -> Self {
         ids.sort_unstable();
         Self::joined(ids.into_iter().map(|id| (id, id)))
     }
 
-    /// All that stand in any of the sets.
+    /// The union of the sets.
     pub fn union<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
         let ranges = sets.into_iter().flat_map(|set| &set.ranges).copied();
         let mut ranges: Vec<_> = ranges.collect();
@@ -25,7 +25,7 @@ impl IdSet {
         Self::joined(ranges)
     }
 
-    /// Of ranges in the order of their first ids.
+    /// The set of these ranges, which come in the order of their first ids.
     fn joined(ascending: impl IntoIterator<Item = (i64, i64)>) -> Self {
         let mut ranges: Vec<(i64, i64)> = Vec::new();
         for (first, last) in ascending {
@@ -61,7 +61,7 @@ impl IdSet {
         range.is_some_and(|(_, last)| id <= *last)
     }
 
-    /// What is in both.
+    /// The intersection of both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut ranges = Vec::new();
@@ -83,7 +83,7 @@ impl IdSet {
         Self { ranges }
     }
 
-    /// What is in this one alone.
+    /// The ids of this set that the other lacks.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut ranges = Vec::new();

@@ -1,4 +1,5 @@
-//! What bounds the scores of a list, whatever the average length is: largest frequencies and shortest chunks.
+//! The competitive impacts of a posting list: frequencies and lengths that bound its scores, whatever the average length
+//! is.
 
 use super::Posting;
 use super::sealed::{ByteReader, Read, write_varint};
@@ -36,7 +37,7 @@ pub(crate) fn write_impacts(postings: &[Posting], lengths: &[u32], out: &mut Vec
             impact.frequency = impact.frequency.max(posting.frequency);
         }
     }
-    // One with a larger frequency and a chunk that is not longer bounds this one, too.
+    // An impact with a larger frequency and no longer chunk bounds this one, too.
     let mut shortest = u32::MAX;
     let mut kept = Vec::with_capacity(CLASSES);
     for impact in impacts.iter().rev() {

@@ -17,7 +17,7 @@ use super::postings::each_posting;
 use super::sealed::{ByteReader, Read};
 
 /// Looking one chunk up costs about as much as reading this many postings.
-pub(crate) const LOOK_UP: usize = 8;
+pub(crate) const POSTINGS_PER_LOOKUP: usize = 8;
 
 /// Bytes of a skip entry.
 const SKIP_BYTES: usize = 4;
@@ -30,7 +30,7 @@ struct BlockEncoder {
     /// The last ordinal of the block before.
     before: Option<u32>,
     ordinals: [u32; BLOCK],
-    above: [u32; BLOCK],
+    tf_minus_one: [u32; BLOCK],
     filled: usize,
 }
 
@@ -43,7 +43,7 @@ impl BlockEncoder {
             blocks: Vec::with_capacity(bytes),
             before: None,
             ordinals: [0; BLOCK],
-            above: [0; BLOCK],
+            tf_minus_one: [0; BLOCK],
             filled: 0,
         }
     }
@@ -51,29 +51,29 @@ impl BlockEncoder {
     #[inline]
     fn push(&mut self, posting: Posting) {
         let place = self.ordinals.get_mut(self.filled);
-        if let (Some(place), Some(above)) = (place, self.above.get_mut(self.filled)) {
+        if let (Some(place), Some(tf_minus_one)) = (place, self.tf_minus_one.get_mut(self.filled)) {
             *place = u32::from(posting.ordinal);
-            *above = posting.frequency.saturating_sub(1);
+            *tf_minus_one = posting.frequency.saturating_sub(1);
             self.filled += 1;
         }
         if self.filled == BLOCK {
-            let (ordinals, above) = (self.ordinals, self.above);
+            let (ordinals, tf_minus_one) = (self.ordinals, self.tf_minus_one);
             self.filled = 0;
-            self.block(&ordinals, &above);
+            self.block(&ordinals, &tf_minus_one);
         }
     }
 
-    fn block(&mut self, ordinals: &[u32; BLOCK], above: &[u32; BLOCK]) {
+    fn block(&mut self, ordinals: &[u32; BLOCK], tf_minus_one: &[u32; BLOCK]) {
         let packer = self.packer;
         let gap_bits = packer.num_bits_strictly_sorted(self.before, ordinals);
-        let frequency_bits = packer.num_bits(above);
+        let frequency_bits = packer.num_bits(tf_minus_one);
         let start = self.blocks.len();
         let (gaps, others) = (packed_bytes(gap_bits), packed_bytes(frequency_bits));
         self.blocks.resize(start + gaps + others, 0);
         let packed = self.blocks.get_mut(start..);
         if let Some((gaps, others)) = packed.and_then(|bytes| bytes.split_at_mut_checked(gaps)) {
             packer.compress_strictly_sorted(self.before, ordinals, gaps, gap_bits);
-            packer.compress(above, others, frequency_bits);
+            packer.compress(tf_minus_one, others, frequency_bits);
         }
         let last = ordinals.last().copied().unwrap_or(0);
         let [low, high, ..] = last.to_le_bytes();
@@ -83,8 +83,14 @@ impl BlockEncoder {
     }
 
     fn finish(mut self, count: u32, impacts: Option<Box<[Impact]>>) -> List {
-        let rest = self.ordinals.iter().zip(&self.above).take(self.filled);
-        let most = rest.clone().fold(0, |most, (_, above)| most.max(*above));
+        let rest = self
+            .ordinals
+            .iter()
+            .zip(&self.tf_minus_one)
+            .take(self.filled);
+        let most = rest
+            .clone()
+            .fold(0, |most, (_, tf_minus_one)| most.max(*tf_minus_one));
         let width = match most {
             0 => 0,
             1..256 => 1,
@@ -93,8 +99,9 @@ impl BlockEncoder {
         for (ordinal, _) in rest.clone() {
             self.blocks.extend(ordinal.to_le_bytes().iter().take(2));
         }
-        for (_, above) in rest {
-            self.blocks.extend(above.to_le_bytes().iter().take(width));
+        for (_, tf_minus_one) in rest {
+            self.blocks
+                .extend(tf_minus_one.to_le_bytes().iter().take(width));
         }
         List {
             bytes: [self.skips, self.blocks].concat().into(),
@@ -113,7 +120,7 @@ pub(crate) struct List {
     count: u32,
     /// Bytes of a frequency in the rest.
     width: usize,
-    /// Of a list with a row of its own.
+    /// Only for a list with a row of its own.
     impacts: Option<Box<[Impact]>>,
     /// Number of a view, and how many of the postings are dead in it.
     dead: AtomicU64,
@@ -136,10 +143,10 @@ impl List {
         let mut encoder = BlockEncoder::new(content.left() * 2);
         let count = each_block(content, chunks, |block| {
             if block.filled == BLOCK {
-                encoder.block(block.ordinals, block.above);
+                encoder.block(block.ordinals, block.tf_minus_one);
             } else {
                 encoder.ordinals = *block.ordinals;
-                encoder.above = *block.above;
+                encoder.tf_minus_one = *block.tf_minus_one;
                 encoder.filled = block.filled;
             }
         })?;
@@ -169,7 +176,7 @@ impl List {
         size_of::<Self>() + self.bytes.len() + impacts
     }
 
-    /// What bounds the scores of a long list; nothing for a short one.
+    /// The impacts of a long list; nothing for a short one.
     pub(crate) fn impacts(&self) -> Option<&[Impact]> {
         self.impacts.as_deref()
     }
@@ -183,10 +190,11 @@ impl List {
         let mut cursor = Cursor::new(self);
         while cursor.advance() {
             let filled = cursor.filled;
-            if let (Some(ordinals), Some(above)) =
-                (cursor.ordinals.get(..filled), cursor.above.get(..filled))
-            {
-                visit(ordinals, above);
+            if let (Some(ordinals), Some(tf_minus_one)) = (
+                cursor.ordinals.get(..filled),
+                cursor.tf_minus_one.get(..filled),
+            ) {
+                visit(ordinals, tf_minus_one);
             }
         }
     }
@@ -207,7 +215,7 @@ pub(crate) struct Cursor<'a> {
     /// The last ordinal before it.
     before: Option<u32>,
     ordinals: [u32; BLOCK],
-    above: [u32; BLOCK],
+    tf_minus_one: [u32; BLOCK],
     filled: usize,
     place: usize,
 }
@@ -220,7 +228,7 @@ impl<'a> Cursor<'a> {
             at: list.blocks() * SKIP_BYTES,
             before: None,
             ordinals: [0; BLOCK],
-            above: [0; BLOCK],
+            tf_minus_one: [0; BLOCK],
             filled: 0,
             place: 0,
         }
@@ -240,9 +248,9 @@ impl<'a> Cursor<'a> {
             .unwrap_or_default();
         self.place += rest.partition_point(|other| *other < ordinal);
         if self.ordinals.get(self.place) == Some(&ordinal) {
-            self.above
+            self.tf_minus_one
                 .get(self.place)
-                .map_or(0, |above| above.saturating_add(1))
+                .map_or(0, |tf_minus_one| tf_minus_one.saturating_add(1))
         } else {
             0
         }
@@ -296,7 +304,7 @@ impl<'a> Cursor<'a> {
                 self.before,
                 widths,
                 &mut self.ordinals,
-                &mut self.above,
+                &mut self.tf_minus_one,
             )
             .is_err()
             {
@@ -307,14 +315,18 @@ impl<'a> Cursor<'a> {
             self.filled = BLOCK;
         } else if self.next == self.list.blocks() {
             let rest = self.list.count as usize % BLOCK;
-            let (ordinals, above) = bytes.split_at_checked(rest * 2).unwrap_or_default();
+            let (ordinals, tf_minus_one) = bytes.split_at_checked(rest * 2).unwrap_or_default();
             for (place, bytes) in self.ordinals.iter_mut().zip(ordinals.chunks_exact(2)) {
                 *place = number(bytes);
             }
             match self.list.width {
-                0 => self.above.fill(0),
+                0 => self.tf_minus_one.fill(0),
                 width => {
-                    for (place, bytes) in self.above.iter_mut().zip(above.chunks_exact(width)) {
+                    for (place, bytes) in self
+                        .tf_minus_one
+                        .iter_mut()
+                        .zip(tf_minus_one.chunks_exact(width))
+                    {
                         *place = number(bytes);
                     }
                 }
@@ -354,7 +366,7 @@ fn unpack(
     before: Option<u32>,
     (gap_bits, frequency_bits): (u8, u8),
     ordinals: &mut [u32; BLOCK],
-    above: &mut [u32; BLOCK],
+    tf_minus_one: &mut [u32; BLOCK],
 ) -> Read<()> {
     let packer = BitPacker4x::new();
     packer.decompress_strictly_sorted(
@@ -364,11 +376,11 @@ fn unpack(
         gap_bits,
     );
     if frequency_bits == 0 {
-        above.fill(0);
+        tf_minus_one.fill(0);
     } else {
         packer.decompress(
             reader.take(packed_bytes(frequency_bits))?,
-            above,
+            tf_minus_one,
             frequency_bits,
         );
     }

@@ -18,7 +18,7 @@ const _: () = assert!(SIZE as usize == BLOCK);
 pub(crate) struct Block<'a> {
     pub(crate) ordinals: &'a [u32; BLOCK],
     /// Frequencies, less 1.
-    pub(crate) above: &'a [u32; BLOCK],
+    pub(crate) tf_minus_one: &'a [u32; BLOCK],
     /// How many postings there are, if it is not a full block.
     pub(crate) filled: usize,
 }
@@ -29,16 +29,16 @@ pub(crate) fn write_long_list(postings: &[Posting], chunks: u32, out: &mut Vec<u
     let (mut places, mut sums, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
     let (mut sum, mut longer, mut passed) = (0, 0, 0);
     for (place, posting) in (0..).zip(postings) {
-        let above = posting.frequency.saturating_sub(1);
-        if above == 0 {
+        let tf_minus_one = posting.frequency.saturating_sub(1);
+        if tf_minus_one == 0 {
             continue;
         }
-        sum += above.min(MAX_STEP);
+        sum += tf_minus_one.min(MAX_STEP);
         places.push(place);
         sums.push(sum - 1);
-        if above > MAX_STEP {
+        if tf_minus_one > MAX_STEP {
             write_varint(passed, &mut beyond);
-            write_varint(u64::from(above - MAX_STEP), &mut beyond);
+            write_varint(u64::from(tf_minus_one - MAX_STEP), &mut beyond);
             (longer, passed) = (longer + 1, 0);
         } else {
             passed += 1;
@@ -70,10 +70,10 @@ pub(crate) fn each_block(
     }
     let repeats = Repeats::read(&mut reader, count)?;
     let mut ordinals = [0; BLOCK];
-    let mut above = [0; BLOCK];
+    let mut tf_minus_one = [0; BLOCK];
     let mut repeating = 0;
     let mut numbers = AscendingReader::open(reader, count, chunks)?;
-    let (mut places, mut more) = (repeats.places.as_slice(), repeats.above.as_slice());
+    let (mut places, mut more) = (repeats.places.as_slice(), repeats.tf_minus_one.as_slice());
     let mut end = 0;
     loop {
         let filled = numbers.block(&mut ordinals)?;
@@ -83,13 +83,13 @@ pub(crate) fn each_block(
         let start = end;
         end += SIZE;
         if repeating > 0 {
-            above.fill(0);
+            tf_minus_one.fill(0);
             repeating = 0;
         }
         let own = places.iter().zip(more);
         for (place, more) in own.take_while(|(place, _)| **place < end) {
-            if let Some(above) = above.get_mut(place.wrapping_sub(start) as usize) {
-                *above = *more;
+            if let Some(tf_minus_one) = tf_minus_one.get_mut(place.wrapping_sub(start) as usize) {
+                *tf_minus_one = *more;
             }
             repeating += 1;
         }
@@ -97,7 +97,7 @@ pub(crate) fn each_block(
         more = more.get(repeating..).unwrap_or_default();
         visit(&Block {
             ordinals: &ordinals,
-            above: &above,
+            tf_minus_one: &tf_minus_one,
             filled,
         });
     }
@@ -105,11 +105,11 @@ pub(crate) fn each_block(
     Ok(count)
 }
 
-/// The postings whose frequency is above 1: their places, and how far above 1 they are.
+/// The postings whose frequency is above 1: their places, and their frequencies less 1.
 #[derive(Default)]
 struct Repeats {
     places: Vec<u32>,
-    above: Vec<u32>,
+    tf_minus_one: Vec<u32>,
 }
 
 impl Repeats {
@@ -132,7 +132,7 @@ impl Repeats {
             repeats.places.extend_from_slice(own);
         }
         let mut sums = AscendingReader::open(places.behind()?, number, most)?;
-        repeats.above.reserve_exact(number as usize);
+        repeats.tf_minus_one.reserve_exact(number as usize);
         // Sums are stored less 1.
         let mut before = u32::MAX;
         loop {
@@ -141,10 +141,10 @@ impl Repeats {
             let (Some(first), Some(last)) = (own.first(), own.last()) else {
                 break;
             };
-            repeats.above.push(first.wrapping_sub(before));
+            repeats.tf_minus_one.push(first.wrapping_sub(before));
             let pairs = own.iter().zip(own.iter().skip(1));
             let steps = pairs.map(|(before, sum)| sum.wrapping_sub(*before));
-            repeats.above.extend(steps);
+            repeats.tf_minus_one.extend(steps);
             before = *last;
         }
         *reader = sums.behind()?;
@@ -152,16 +152,18 @@ impl Repeats {
         Ok(repeats)
     }
 
-    /// Reads what is beyond the longest step.
+    /// Reads the exceptions: frequencies beyond the longest step.
     fn read_beyond(&mut self, reader: &mut ByteReader<'_>) -> Read<()> {
-        let mut next = self.above.iter_mut();
+        let mut next = self.tf_minus_one.iter_mut();
         for _ in 0..reader.varint_usize()? {
             let place = next.nth(reader.varint_usize()?);
-            let above = place.ok_or("a step is not there")?;
+            let tf_minus_one = place.ok_or("a step is not there")?;
             let beyond = reader.varint_u32()?;
             // The frequency itself must fit, too.
-            let more = above.checked_add(beyond).filter(|more| *more < u32::MAX);
-            *above = more.ok_or("a frequency is too large")?;
+            let more = tf_minus_one
+                .checked_add(beyond)
+                .filter(|more| *more < u32::MAX);
+            *tf_minus_one = more.ok_or("a frequency is too large")?;
         }
         Ok(())
     }
@@ -176,10 +178,15 @@ mod tests {
     fn read(bytes: &[u8], chunks: u32) -> Result<Vec<Posting>, &'static str> {
         let mut postings = Vec::new();
         let count = each_block(ByteReader::new(bytes), chunks, |block| {
-            for (ordinal, above) in block.ordinals.iter().zip(block.above).take(block.filled) {
+            for (ordinal, tf_minus_one) in block
+                .ordinals
+                .iter()
+                .zip(block.tf_minus_one)
+                .take(block.filled)
+            {
                 postings.push(Posting {
                     ordinal: u16::try_from(*ordinal).unwrap_or(u16::MAX),
-                    frequency: above + 1,
+                    frequency: tf_minus_one + 1,
                 });
             }
         })?;

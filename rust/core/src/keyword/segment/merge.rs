@@ -20,7 +20,7 @@ pub struct Source<'a> {
     pub rows: Vec<(&'a [u8], &'a [u8])>,
 }
 
-/// Where a source stands: its rows one after the other, and in the row at hand the term at hand.
+/// Walks over the terms of one source, row after row.
 struct SegmentCursor<'a> {
     header: Header,
     /// The new ordinal of each chunk; nothing for the dead.

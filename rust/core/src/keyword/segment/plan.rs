@@ -1,4 +1,4 @@
-//! What a query needs in each language, and what of it is at hand already.
+//! Plans: the posting lists that a query needs in each language, and those that are at hand.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::{SegmentError, SegmentId};
 use crate::hashing::WordMap;
 
 /// A term's list in a segment; nothing when the segment is known not to hold the term.
-pub(crate) type Held = Option<Arc<List>>;
+pub(crate) type CachedList = Option<Arc<List>>;
 
 /// Lists of one term, by segment.
-pub(crate) type TermLists = FxHashMap<SegmentId, Held>;
+pub(crate) type TermLists = FxHashMap<SegmentId, CachedList>;
 
 /// A query, analysed in one language.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) struct PlannedLanguage {
     excluded: Vec<usize>,
 }
 
-/// What a query needs, and what of it is at hand. A plan keeps what it found, whatever happens to the cache.
+/// The rows that a query needs, and those that are at hand. A plan keeps what it found, whatever happens to the cache.
 #[derive(Debug)]
 pub struct PostingPlan {
     pub(crate) languages: Vec<PlannedLanguage>,
@@ -171,7 +171,7 @@ impl PlannedLanguage {
     }
 
     /// The lists of one segment, given those of each term of the plan.
-    pub(crate) fn lists(&self, held: &[Held]) -> SegmentLists {
+    pub(crate) fn lists(&self, held: &[CachedList]) -> SegmentLists {
         let list = |place: &usize| held.get(*place).cloned().flatten();
         let required: Vec<_> = self.required.iter().filter_map(list).collect();
         SegmentLists {

@@ -17,8 +17,14 @@ pub(crate) fn write_list(postings: &[Posting], chunks: u32, writer: &mut BitWrit
     let mut before = None;
     for posting in postings {
         let ordinal = u32::from(posting.ordinal);
-        let above = posting.frequency.saturating_sub(1);
-        write_posting(writer, widths, before, ordinal, repeats.then_some(above));
+        let tf_minus_one = posting.frequency.saturating_sub(1);
+        write_posting(
+            writer,
+            widths,
+            before,
+            ordinal,
+            repeats.then_some(tf_minus_one),
+        );
         before = Some(ordinal);
     }
 }
@@ -36,21 +42,23 @@ pub(crate) fn each_posting(
     let repeats = reader.bits(1)? == 1;
     let widths = Widths::new(chunks, count as usize);
     let mut before = None;
-    let mut all_above = 0;
+    let mut any_tf_minus_one = 0;
     for _ in 0..count {
-        let (ordinal, above) = read_posting(reader, widths, before, repeats)?;
+        let (ordinal, tf_minus_one) = read_posting(reader, widths, before, repeats)?;
         if ordinal >= chunks {
             return Err("a posting names a chunk that is not there");
         }
-        all_above |= above;
+        any_tf_minus_one |= tf_minus_one;
         visit(Posting {
             ordinal: u16::try_from(ordinal).map_err(|_| TOO_LARGE)?,
-            frequency: above.checked_add(1).ok_or("a frequency is too large")?,
+            frequency: tf_minus_one
+                .checked_add(1)
+                .ok_or("a frequency is too large")?,
         });
         before = Some(ordinal);
     }
     reader.within()?;
-    if (all_above > 0) != repeats {
+    if (any_tf_minus_one > 0) != repeats {
         return Err("a list does not say whether it repeats");
     }
     Ok(count)
@@ -82,14 +90,14 @@ fn write_posting(
     widths: Widths,
     before: Option<u32>,
     ordinal: u32,
-    above: Option<u32>,
+    tf_minus_one: Option<u32>,
 ) {
     match before {
         None => writer.bits(ordinal, widths.ordinal),
         Some(before) => writer.rice(ordinal - before - 1, widths.gap),
     }
-    if let Some(above) = above {
-        writer.count(above);
+    if let Some(tf_minus_one) = tf_minus_one {
+        writer.count(tf_minus_one);
     }
 }
 
@@ -103,13 +111,13 @@ fn read_posting(
 ) -> Read<(u32, u32)> {
     let Some(before) = before else {
         let ordinal = reader.bits(widths.ordinal)?;
-        let above = if repeats { reader.count()? } else { 0 };
-        return Ok((ordinal, above));
+        let tf_minus_one = if repeats { reader.count()? } else { 0 };
+        return Ok((ordinal, tf_minus_one));
     };
-    let (gap, above) = match repeats {
+    let (gap, tf_minus_one) = match repeats {
         true => reader.rice_and_count(widths.gap)?,
         false => (reader.rice(widths.gap)?, 0),
     };
     let ordinal = before.checked_add(gap).and_then(|sum| sum.checked_add(1));
-    Ok((ordinal.ok_or(TOO_LARGE)?, above))
+    Ok((ordinal.ok_or(TOO_LARGE)?, tf_minus_one))
 }

@@ -56,7 +56,7 @@ struct Entry {
 /// Takes terms in order, and makes rows.
 pub(crate) struct RowWriter<'l> {
     id: SegmentId,
-    /// Of each chunk.
+    /// The length of each chunk.
     lengths: &'l [u32],
     count: u64,
     terms: Vec<u8>,
@@ -167,7 +167,7 @@ struct RowPacker<'a> {
     lengths: &'a [u32],
     codes: &'a TermCodes,
     rows: Vec<EncodedRow>,
-    /// Of the row at hand: its key, how many terms it has, and their bits.
+    /// The row at hand: its key, the number of its terms, and their bits.
     key: Vec<u8>,
     terms: u64,
     bits: BitWriter,
@@ -240,11 +240,11 @@ impl<'a> RowPacker<'a> {
 
 /// Walks over the terms of one row.
 pub(crate) struct RowReader<'a> {
-    /// Of a row of several terms.
+    /// The bits of a row of several terms.
     bits: BitReader<'a>,
     /// The list of a row of one term.
     alone: Option<ByteReader<'a>>,
-    /// What the first term begins with, or all of it.
+    /// The beginning of the first term, or all of it.
     key: &'a [u8],
     begun: bool,
     left: u64,
@@ -331,11 +331,11 @@ impl<'a> RowReader<'a> {
         };
         read_impacts(&mut content)?;
         let visit_block = |block: &Block<'_>| {
-            let postings = block.ordinals.iter().zip(block.above);
-            for (ordinal, above) in postings.take(block.filled) {
+            let postings = block.ordinals.iter().zip(block.tf_minus_one);
+            for (ordinal, tf_minus_one) in postings.take(block.filled) {
                 visit(Posting {
                     ordinal: u16::try_from(*ordinal).unwrap_or(u16::MAX),
-                    frequency: above.saturating_add(1),
+                    frequency: tf_minus_one.saturating_add(1),
                 });
             }
         };

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::SegmentError;
 use super::bitmap::Bitmap;
 use super::bm25::{Parameters, idf};
-use super::candidates::{Accumulator, Ground, Weighted};
+use super::candidates::{Accumulator, ScoringContext, Weighted};
 use super::list::{Cursor, List};
 use super::top::Top;
-use super::view::{Living, View};
+use super::view::{LiveSegment, View};
 
 /// Where fewer than one chunk in this many may be found, these are looked up and no list is read in whole.
-const FEW: u32 = 64;
+const SELECTIVE_FILTER_RATIO: u32 = 64;
 
 /// The lists of one segment that a query needs.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl Snapshot {
         &self.languages
     }
 
-    /// Those that the plan did not name: the query must be planned for them, too, before it is searched for.
+    /// The languages that the plan lacks. Plan for them, too, before the search.
     #[must_use]
     pub fn missing_languages(&self) -> &[String] {
         &self.missing_languages
@@ -180,26 +180,25 @@ impl Snapshot {
                     None => eligible = Some(Cow::Borrowed(allowed)),
                 }
             }
-            if let Some(few) = eligible
-                .as_deref()
-                .filter(|eligible| eligible.count() < segment.header.chunks() / FEW)
-            {
+            if let Some(few) = eligible.as_deref().filter(|eligible| {
+                eligible.count() < segment.header.chunks() / SELECTIVE_FILTER_RATIO
+            }) {
                 let ordinals: Vec<_> = few.iter().collect();
                 scorer.each_match(&ordinals, &mut top);
                 continue;
             }
-            let ground = Ground {
+            let context = ScoringContext {
                 lengths: &segment.header.length_numbers,
                 tf_norms,
                 eligible: eligible.as_deref(),
             };
-            let mut weighted = lists.weighted(&weights, &ground);
+            let mut weighted = lists.weighted(&weights, &context);
             #[allow(
                 clippy::cast_possible_truncation,
                 reason = "the margin covers the rounding"
             )]
             let threshold = top.threshold() as f32;
-            let candidates = accumulator.candidates(&ground, &mut weighted, k, threshold);
+            let candidates = accumulator.candidates(&context, &mut weighted, k, threshold);
             scorer.each_match(&candidates, &mut top);
         }
         Ok(Found {
@@ -308,7 +307,7 @@ impl Snapshot {
 
 impl SegmentLists {
     /// The living chunks with all required and no excluded terms; nothing for all chunks.
-    fn eligible<'a>(&self, segment: &'a Living) -> Option<Cow<'a, Bitmap>> {
+    fn eligible<'a>(&self, segment: &'a LiveSegment) -> Option<Cow<'a, Bitmap>> {
         let size = segment.header.chunks();
         if self.unsatisfiable {
             return Some(Cow::Owned(Bitmap::empty(size)));
@@ -335,13 +334,13 @@ impl SegmentLists {
         clippy::cast_possible_truncation,
         reason = "the margin covers the rounding"
     )]
-    fn weighted(&self, weights: &[f64], ground: &Ground<'_>) -> Vec<Weighted<'_>> {
+    fn weighted(&self, weights: &[f64], context: &ScoringContext<'_>) -> Vec<Weighted<'_>> {
         let weighted = self.wanted.iter().map(|(slot, list)| {
             let idf = weights.get(*slot).copied().unwrap_or(0.0) as f32;
             Weighted {
                 list,
                 idf,
-                bound: idf * ground.tf_norms.bound(list),
+                bound: idf * context.tf_norms.bound(list),
             }
         });
         weighted.collect()
@@ -350,7 +349,7 @@ impl SegmentLists {
 
 /// Scores in double precision.
 struct Scorer<'a> {
-    segment: &'a Living,
+    segment: &'a LiveSegment,
     lists: &'a SegmentLists,
     weights: &'a [f64],
     parameters: Parameters,

@@ -45,7 +45,7 @@ impl Top {
 
     /// Sorts, drops what is out, and raises the threshold.
     ///
-    /// Which ties stay does not depend on the order in which they came: those with the smallest ids.
+    /// Ties with the smallest ids stay, in whatever order they came.
     pub(crate) fn settle(&mut self) {
         self.kept
             .sort_unstable_by(|(left, first), (right, second)| {

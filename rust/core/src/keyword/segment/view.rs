@@ -1,4 +1,4 @@
-//! What one snapshot of the tables shows: its segments without the dead, and totals over all of them.
+//! The view of one snapshot of the tables: its segments without the dead chunks, and totals over all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,14 +7,14 @@ use super::bitmap::Bitmap;
 use super::bm25::{Parameters, TfNormTable};
 use super::header::Header;
 use super::ids::{IdRange, IdRanges};
-use super::list::{Cursor, LOOK_UP, List};
+use super::list::{Cursor, List, POSTINGS_PER_LOOKUP};
 use super::{SegmentError, SegmentId};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A segment of a view.
 #[derive(Debug)]
-pub(crate) struct Living {
+pub(crate) struct LiveSegment {
     pub(crate) header: Arc<Header>,
     /// Ordinals of the deleted chunks, ascending.
     pub(crate) dead: Vec<u32>,
@@ -22,12 +22,12 @@ pub(crate) struct Living {
     pub(crate) alive: Option<Bitmap>,
 }
 
-impl Living {
+impl LiveSegment {
     /// In how many deleted chunks the term of a list occurs.
     pub(crate) fn dead_postings(&self, list: &List) -> u32 {
         let Some(alive) = &self.alive else { return 0 };
         let mut dead = 0;
-        if self.dead.len() < list.count() as usize / LOOK_UP {
+        if self.dead.len() < list.count() as usize / POSTINGS_PER_LOOKUP {
             let mut cursor = Cursor::new(list);
             for ordinal in &self.dead {
                 dead += u32::from(cursor.frequency(*ordinal) > 0);
@@ -45,7 +45,7 @@ pub(crate) struct View {
     /// Distinguishes views; never 0.
     pub(crate) number: u64,
     key: (Vec<SegmentId>, Vec<SegmentId>),
-    pub(crate) segments: Vec<Living>,
+    pub(crate) segments: Vec<LiveSegment>,
     /// Ranges of ids with the segment that each one stands in, ascending.
     places: Vec<(IdRange, usize)>,
     /// Living chunks.
@@ -89,7 +89,7 @@ impl View {
             key,
             segments: segments
                 .into_iter()
-                .map(|header| Living {
+                .map(|header| LiveSegment {
                     header,
                     dead: Vec::new(),
                     alive: None,
@@ -101,7 +101,9 @@ impl View {
             tf_norms: Mutex::new(None),
         };
         for (_, ids) in tombstones {
-            ids.ranges().iter().for_each(|range| view.bury(range));
+            ids.ranges()
+                .iter()
+                .for_each(|range| view.apply_tombstone(range));
         }
         view.total();
         Ok(view)
@@ -117,7 +119,7 @@ impl View {
     }
 
     /// Marks the chunks of a range of ids as deleted.
-    fn bury(&mut self, dead: &IdRange) {
+    fn apply_tombstone(&mut self, dead: &IdRange) {
         let first = self
             .places
             .partition_point(|(range, _)| range.last() < dead.start);

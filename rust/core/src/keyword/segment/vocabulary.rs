@@ -1,4 +1,4 @@
-//! What a builder learns of the words that it sees: terms of tokens, and numbers of terms.
+//! The vocabulary of a builder: the terms of tokens, and the numbers of terms.
 
 use super::dictionary::{Dictionary, NOT_FOUND};
 use super::{MAX_TERM, SegmentError};
@@ -39,13 +39,13 @@ impl Meaning {
     }
 }
 
-/// Bytes of remembered tokens, above which all are forgotten: the memory of a long load stays bounded.
+/// With more bytes of remembered tokens, all are forgotten: the memory of a long load stays bounded.
 const MAX_REMEMBERED_BYTES: usize = 64 << 20;
 
 /// Bytes of a vocabulary that is worth keeping when its segment is finished.
 const MAX_KEPT_BYTES: usize = 64 << 20;
 
-/// Numbers have come to their end.
+/// More than 32 bits can count.
 pub(super) struct Overflow;
 
 impl Overflow {
@@ -54,7 +54,7 @@ impl Overflow {
     }
 }
 
-/// What builders have learnt of several sources, within one budget: those that were used last.
+/// Vocabularies of several sources within one budget. Those that were used last are kept.
 pub struct Vocabularies {
     budget: usize,
     /// By the number of the source, the longest unused first.
@@ -106,7 +106,7 @@ impl Vocabularies {
 pub struct Vocabulary {
     /// Its numbers are meanings.
     tokens: Dictionary,
-    /// Of each token with several terms their number, then the terms.
+    /// For each token with several terms: their number, then the terms.
     lists: Vec<u32>,
     terms: Dictionary,
     /// For each term its place in the dictionary's bytes, but for the first.
