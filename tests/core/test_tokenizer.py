@@ -335,7 +335,7 @@ def test_unusable_arguments_are_refused() -> None:
 def files_of(folder: Path) -> list[str]:
     """Every text of a folder: lines of JSON lose their braces, other files stand as they are."""
     texts = []
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         whole = content.decode(errors="replace")
         if ".jsonl" in path.name:
