@@ -139,6 +139,7 @@ def answers(url: str) -> dict[int, list[str]]:
     return found
 
 
+@pytest.mark.parametrize("model", [*MODELS[:-1], pytest.param(MODELS[-1], marks=pytest.mark.full)], indirect=True)
 def test_gunicorn_with_preload(database_url: str, model: str, torch_model: str) -> None:
     with preloaded(model, {"db_url": database_url}) as url:
         found = answers(url)
