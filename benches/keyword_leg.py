@@ -18,7 +18,7 @@ import psycopg
 
 from semlex import _core
 from semlex.store.postgres.database import Database
-from semlex.store.query.filters import parse_filters
+from semlex.store.query.filters import Filter
 from semlex.store.query.run import run_legs
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import open_collection
@@ -78,7 +78,7 @@ class KeywordLeg:
 
         async def work(snapshot: Snapshot) -> Answer:
             started = time.perf_counter()
-            leg = self.collection.keyword.leg(self.collection.names, query, limit, parse_filters(None))
+            leg = self.collection.keyword.leg(self.collection.names, query, limit, Filter())
             assert leg is not None
             result = (await run_legs(snapshot, [leg])).results["keyword"]
             seconds = time.perf_counter() - started

@@ -17,6 +17,8 @@ Retrievers:
 Values:
     Document: A text with its metadata.
     SearchQuery: A checked query.
+    F: A field, to make filters of: F("year") >= 2020.
+    FilterTree: What these make.
     SearchResults: The hits of one search, and how they were found.
     LegReport: How one leg of a search answered.
     SearchResult: One hit, with every stage's rank and score.
@@ -68,6 +70,8 @@ _MODULES = {
     "DocumentRetriever": "semlex.retriever.base",
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
+    "F": "semlex.filters.tree",
+    "FilterTree": "semlex.filters.tree",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.indexes.build",
     "IndexReport": "semlex.ingest.progress",

@@ -10,6 +10,8 @@ from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder 
 from semlex.embedding.static import StaticEmbedder as StaticEmbedder
 from semlex.errors import SemlexError as SemlexError
 from semlex.errors import ValidationError as ValidationError
+from semlex.filters.tree import F as F
+from semlex.filters.tree import FilterTree as FilterTree
 from semlex.ingest.progress import DeleteReport as DeleteReport
 from semlex.ingest.progress import IndexReport as IndexReport
 from semlex.ingest.progress import Progress as Progress
@@ -57,6 +59,8 @@ __all__ = [
     "DocumentRetriever",
     "Embedder",
     "EmbedderIdentity",
+    "F",
+    "FilterTree",
     "GeminiEmbedder",
     "HnswIndex",
     "IndexReport",

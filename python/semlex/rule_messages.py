@@ -67,6 +67,7 @@ RULES = {
     "nul": Rule("holds a NUL character{at}, which Postgres cannot store", r"remove it (text.replace('\0', ''))"),
     "out_of_range": Rule("must be {limit}", plain="is out of range"),
     "reserved_name": Rule("begins with pg_, which belongs to Postgres", "choose another name"),
+    "syntax": Rule("is not understood: {limit}", plain="is not understood"),
     "too_deep": Rule(
         "must be nested at most {limit}", "store the inner part as a string (json.dumps)", "is nested too deeply"
     ),
@@ -95,6 +96,7 @@ RULES = {
     "wrong_layout": Rule(
         "must be contiguous in memory and not be written to meanwhile", "use numpy.ascontiguousarray(values)"
     ),
+    "wrong_operator": Rule("is no operator here; there are {limit}", plain="is no operator here"),
     "wrong_shape": Rule("must have the shape {limit}", "use values.reshape", "has another shape than is needed"),
     "wrong_type": Rule("must be {limit}", plain="is of a type that cannot be used"),
     "zero_value": Rule("must not name components that are zero{at}", "leave them out"),

@@ -26,6 +26,7 @@ RULE = """
     models
     parameters
     types
+    filters
     validation forks
     errors
     rule_messages _core

@@ -28,7 +28,7 @@ def codes_in_python() -> set[str]:
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                place = {"FieldError": 3, "refuse": 1, "_error": 1}.get(node.func.id)
+                place = {"FieldError": 3, "refuse": 1, "refusal": 1, "_error": 1}.get(node.func.id)
                 arguments = node.args[place : place + 1] if place is not None else []
                 found |= {
                     one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)

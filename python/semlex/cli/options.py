@@ -16,6 +16,8 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from semlex.filters.tree import FilterTree
+
 
 VERBOSITY = ("--verbose", "-v", "--quiet", "-q")
 INT, SECONDS = "INT", "SECONDS"
@@ -137,18 +139,17 @@ def question_last(arguments: Sequence[str], options_with_values: set[str]) -> li
     return [*kept, "--", *rest] if rest else kept
 
 
-def filter_mapping(items: Sequence[str] | None) -> dict[str, Any] | None:
-    """The values of ``--filter`` as a filter.
+def filter_of(texts: Sequence[str] | None) -> FilterTree | None:
+    """The values of ``--filter`` as one filter: all of them must hold.
 
     Raises:
-        ConfigurationError: One of them is not name=value.
+        ValidationError: What is wrong with one of them, and in which column.
     """
-    pairs = [item.partition("=") for item in items or ()]
-    if any(not equals for _, equals, _ in pairs):
-        raise ConfigurationError("--filter takes name=value")
-    from semlex.store.query.filters import COLUMNS, value_from_text
+    from semlex.filters.text import tree_of_text
+    from semlex.filters.tree import joined
 
-    return {name: value if name in COLUMNS else value_from_text(value) for name, _, value in pairs} or None
+    trees = [tree_of_text(text, "--filter") for text in texts or ()]
+    return joined("and", trees, "--filter") if trees else None
 
 
 def read_lines(path: Path) -> list[str]:
@@ -209,6 +210,12 @@ Dimensions = Annotated[
 Reranker = Annotated[
     str | None,
     typer.Option("--reranker", help="Name or folder of a reranker, term-overlap, none or auto; see the docs."),
+]
+Filter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter", help="A condition such as 'year >= 2020'; repeatable, all must hold; see docs/filters.md."
+    ),
 ]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 ChunkTokens = Annotated[

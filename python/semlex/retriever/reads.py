@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError
 from semlex.search.many import check_rows_wanted, requests_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
     from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode, SearchResults
@@ -43,6 +45,7 @@ MAX_LISTED = 10_000
 class CollectionReads(ABC):
     """Searches and reads; `Collection` is one."""
 
+    names: Names
     _resources: Resources
 
     @abstractmethod
@@ -53,7 +56,7 @@ class CollectionReads(ABC):
         self,
         query: str | SearchQuery | None = None,
         top_k: int = DEFAULT_TOP_K,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         *,
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
@@ -77,7 +80,7 @@ class CollectionReads(ABC):
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
                 vector, top_k and filters, which must not be given beside it then.
             top_k: Number of results, 1 to 1,000.
-            filters: Field -> value; see `semlex.store.query.filters`.
+            filters: A mapping, a text, or what `F` makes; see docs/filters.md.
             vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
             mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
@@ -106,6 +109,7 @@ class CollectionReads(ABC):
             vector=vector,
             top_k=top_k,
             filters=filters,
+            names=self.names,
             mode=mode,
             fusion=fusion,
             weights=weights,
@@ -137,7 +141,7 @@ class CollectionReads(ABC):
             SearchTimeoutError: Nothing had answered at the deadline.
         """
         opened = await self._searched()
-        request = read_cursor(cursor, str(opened.info.collection_id), deadline)
+        request = read_cursor(cursor, opened.info, deadline)
         is_reranked = request.page is not None and request.page.scores is not None
         return await SearchPipeline(opened, await self._reranker(None if is_reranked else False)).run(request)
 
@@ -145,7 +149,7 @@ class CollectionReads(ABC):
         self,
         queries: Iterable[str | SearchQuery],
         top_k: int = DEFAULT_TOP_K,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         *,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
@@ -188,6 +192,7 @@ class CollectionReads(ABC):
             queries,
             top_k=top_k,
             filters=filters,
+            names=self.names,
             mode=mode,
             fusion=fusion,
             weights=weights,
@@ -227,17 +232,15 @@ class CollectionReads(ABC):
         found = await self._read("get documents", lambda c, info: chunks.fetch_documents(c, info, listed))
         return [found[chunk_id] for chunk_id in listed if chunk_id in found]
 
-    async def count(self, filters: Mapping[str, Any] | None = None) -> int:
+    async def count(self, filters: Filters | None = None) -> int:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""
-        condition = parse_filters(filters)
+        condition = parse_filters(filters, self.names)
         number = await self._read("count", lambda c, info: chunks.count_chunks(c, info, condition))
         if not number and condition.fields:
             await self._read("count", lambda c, info: log_unknown_fields(c, info.names, condition))
         return number
 
-    async def list(
-        self, filters: Mapping[str, Any] | None = None, *, limit: int = 100, after: str | None = None
-    ) -> Chunks:
+    async def list(self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None) -> Chunks:
         """Chunks without a question, in the order of their keys.
 
         Args:
@@ -249,7 +252,7 @@ class CollectionReads(ABC):
             ValidationError: A number, an id or a filter is refused.
         """
         check_range("limit", limit, 1, MAX_LISTED)
-        condition = parse_filters(filters)
+        condition = parse_filters(filters, self.names)
         begin = None if after is None else check_ids([after])[0]
         return await self._read("list chunks", lambda c, info: chunks.list_chunks(c, info, condition, limit, begin))
 

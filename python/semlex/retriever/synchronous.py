@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from semlex.diagnostics.status import CollectionStatus
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
+    from semlex.filters.forms import Filters
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import DeleteReport
     from semlex.ingest.progress import IndexReport
@@ -186,7 +187,7 @@ class SyncCollection:
         self,
         query: str | SearchQuery | None = None,
         top_k: int = DEFAULT_TOP_K,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         *,
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
@@ -210,7 +211,7 @@ class SyncCollection:
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
                 vector, top_k and filters, which must not be given beside it then.
             top_k: Number of results, 1 to 1,000.
-            filters: Field -> value; see `semlex.store.query.filters`.
+            filters: A mapping, a text, or what `F` makes; see docs/filters.md.
             vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
             mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
@@ -262,7 +263,7 @@ class SyncCollection:
         self,
         queries: Iterable[str | SearchQuery],
         top_k: int = DEFAULT_TOP_K,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         *,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
@@ -312,14 +313,14 @@ class SyncCollection:
 
     def count(
         self,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
     ) -> int:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""
         return self._runner.run(self._collection.count, filters)
 
     def list(
         self,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         *,
         limit: int = 100,
         after: str | None = None,
@@ -342,7 +343,7 @@ class SyncCollection:
         *,
         document: str | None = None,
         source: str | None = None,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         vanished: bool = False,
         dry_run: bool = False,
     ) -> DeleteReport:

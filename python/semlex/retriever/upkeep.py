@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from semlex.diagnostics.status import CollectionStatus, collection_status
 from semlex.errors import ConfigurationError
@@ -23,8 +23,9 @@ from semlex.types.documents import utc_now
 from semlex.validation import callable_errors, check_parameters, kind_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
     from semlex.parameters import WantedOptions
@@ -57,7 +58,7 @@ class CollectionUpkeep(ABC):
         *,
         document: str | None = None,
         source: str | None = None,
-        filters: Mapping[str, Any] | None = None,
+        filters: Filters | None = None,
         vanished: bool = False,
         dry_run: bool = False,
     ) -> DeleteReport:
@@ -84,7 +85,8 @@ class CollectionUpkeep(ABC):
             kind_errors("vanished", vanished, bool),
             kind_errors("dry_run", dry_run, bool),
         )
-        deletion = Deletion(None if ids is None else check_ids(ids), document, source, parse_filters(filters), vanished)
+        condition = parse_filters(filters, self.names)
+        deletion = Deletion(None if ids is None else check_ids(ids), document, source, condition, vanished)
         return await (await self._ready()).delete(deletion, dry_run=dry_run)
 
     async def sources(self) -> Sources:

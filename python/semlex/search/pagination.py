@@ -20,7 +20,6 @@ from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.planner import candidate_depth
 from semlex.search.request import Page, Request, check_deadline
 from semlex.search.rerank import by_scores, rerank
-from semlex.store.query.filters import OneOf
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import number_errors, refuse, text_errors, whole_number_errors
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.search.rerank import Hits
     from semlex.search.state import SearchState
+    from semlex.store.schema.collection import CollectionInfo
 
 VERSION = b"\x01"
 CHECKSUM_BYTES = 8
@@ -120,12 +120,12 @@ def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None, collect
     return urlsafe_b64encode(body[:1] + _checksum(body) + body[1:]).rstrip(b"=").decode()
 
 
-def read_cursor(cursor: object, collection_id: str, deadline: float | None = None) -> Request:
+def read_cursor(cursor: object, collection: CollectionInfo, deadline: float | None = None) -> Request:
     """The request of the page that a cursor leads to.
 
     Args:
         cursor: As `next_cursor` made it.
-        collection_id: Of the collection that is searched.
+        collection: That is searched.
         deadline: Of the new request.
 
     Raises:
@@ -134,12 +134,12 @@ def read_cursor(cursor: object, collection_id: str, deadline: float | None = Non
     """
     check_deadline(deadline)
     content = _content_of(cursor)
-    if content["collection"] != collection_id:
+    if content["collection"] != str(collection.collection_id):
         _refuse("the next_cursor of a page of this collection", "that of another one")
     try:
         page = _page_of(content)
         search = {name: content[name] for name in _SEARCH}
-        search |= {"vector": _numbers_of(content["vector"]), "filters": _filters_of(content["filters"])}
+        search |= {"vector": _numbers_of(content["vector"]), "names": collection.names}
         request = Request.checked(**search, rerank=None, deadline=deadline, max_results=page.max_results)
     except (ConfigurationError, ValidationError, TypeError):
         _refuse(A_CURSOR, "other content")
@@ -154,7 +154,7 @@ def _search_of(request: Request, collection_id: str) -> dict[str, Any]:
         "query": request.text,
         "vector": _text_of(request.vector),
         "top_k": request.top_k,
-        "filters": request.filters,
+        "filters": None if request.condition.tree is None else str(request.condition.tree),
         "mode": request.mode,
         "fusion": request.fusion,
         "weights": None if request.weights is None else dict(request.weights),
@@ -167,23 +167,8 @@ def _search_of(request: Request, collection_id: str) -> dict[str, Any]:
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_alternatives)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode()
-
-
-def _alternatives(value: object) -> dict[str, list[Any]]:
-    if not isinstance(value, OneOf):
-        raise TypeError
-    return {"$in": list(value.values)}
-
-
-def _filters_of(content: object) -> object:
-    if not isinstance(content, dict):
-        return content
-    return {
-        name: OneOf(tuple(value["$in"])) if isinstance(value, dict) and value.keys() == {"$in"} else value
-        for name, value in content.items()
-    }
 
 
 def _content_of(cursor: object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeGuard, get_args
+from typing import TYPE_CHECKING, TypeGuard, get_args
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from semlex.validation import check_parameters, check_range, check_rows, number_
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+
+    from semlex.filters.forms import Filters
+    from semlex.store.schema.names import Names
 
 MAX_CANDIDATES = 10_000
 # Of a filter that keeps less than this share the exact answer is found by reading what passes; of a wider one the
@@ -113,7 +116,6 @@ class Request:
     """A checked search. The fields are the arguments of `PostgreSQLRetriever.search`.
 
     Attributes:
-        filters: As given; `condition` is made of them.
         page: Which part of a list is asked for; None for a search without pages.
     """
 
@@ -130,7 +132,6 @@ class Request:
     deadline: float | None
     exact_rows: int = EXACT_ROWS
     index_share: float = INDEX_SHARE
-    filters: Mapping[str, Any] | None = None
     page: Page | None = None
     started: float = field(default_factory=time.perf_counter)
 
@@ -141,7 +142,8 @@ class Request:
         query: str | SearchQuery | None,
         vector: ArrayLike | None,
         top_k: int,
-        filters: Mapping[str, Any] | None,
+        filters: Filters | None,
+        names: Names,
         mode: SearchMode | None,
         candidates: int | None,
         ef_search: int | None,
@@ -192,7 +194,7 @@ class Request:
             number_errors("index_share", index_share, 0, 1),
         )
         text = None if query is None else query.strip()
-        condition = parse_filters(filters)
+        condition = parse_filters(filters, names)
         return cls(
             text,
             array,
@@ -207,7 +209,6 @@ class Request:
             deadline,
             exact_rows,
             index_share,
-            filters,
             None if max_results is None else Page(max_results),
         )
 
@@ -236,8 +237,8 @@ def check_deadline(deadline: float | None) -> None:
 
 
 def _parts_of(
-    query: SearchQuery, vector: ArrayLike | None, top_k: int, filters: Mapping[str, Any] | None
-) -> tuple[str | None, ArrayLike | None, int, Mapping[str, Any] | None]:
+    query: SearchQuery, vector: ArrayLike | None, top_k: int, filters: Filters | None
+) -> tuple[str | None, ArrayLike | None, int, Filters | None]:
     """Text, vector, top_k and filters of a query that brings them all; what is said twice is refused."""
     twice = {
         "vector": vector is not None,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from semlex.errors import FieldError, ValidationError
+from semlex.filters.forms import filter_tree
 from semlex.types.documents import utc_now
-from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors, wrong_type
+from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from semlex.filters.forms import Filters
 
 # A query of one character is legitimate ("C"); the upper bounds keep one call from occupying the server.
 MAX_QUERY_BYTES = 4096
@@ -28,7 +30,7 @@ class SearchQuery:
         query_embedding: Numbers (a list or an array), as many as the collection's dimension; None when only a text is
             given.
         top_k: Number of results, 1 to 1,000.
-        filters: Field -> value, as `PostgreSQLRetriever.search` takes them.
+        filters: A mapping, a text, or what `F` makes; see docs/filters.md.
         timestamp: When the query was made.
 
     Raises:
@@ -38,7 +40,7 @@ class SearchQuery:
     query_text: str | None = None
     query_embedding: tuple[float, ...] | None = None
     top_k: int = DEFAULT_TOP_K
-    filters: dict[str, Any] | None = None
+    filters: Filters | None = None
     timestamp: datetime = field(default_factory=utc_now)
 
     def __post_init__(self) -> None:
@@ -54,8 +56,10 @@ class SearchQuery:
             object.__setattr__(self, "query_embedding", embedding)
             errors += faults
         errors += whole_number_errors("top_k", self.top_k, 1, MAX_TOP_K)
-        if self.filters is not None and not isinstance(self.filters, Mapping):
-            errors += wrong_type("filters", "a mapping", self.filters)
+        try:
+            filter_tree(self.filters)
+        except ValidationError as error:
+            errors += error.errors
         errors += time_errors("timestamp", self.timestamp)
         if errors:
             raise ValidationError(errors)

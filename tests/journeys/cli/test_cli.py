@@ -84,7 +84,7 @@ def test_a_bad_file_is_listed_and_the_code_says_so(shell: Shell) -> None:
 
 def test_filters(shell: Shell) -> None:
     shell("index", "docs")
-    *hits, _ = shell.objects("search", "key fruit", "--filter", "source_document=fruit.txt")
+    *hits, _ = shell.objects("search", "key fruit", "--filter", '@uri == "fruit.txt"')
     assert {hit["source_document"] for hit in hits} == {"fruit.txt"}
     shell("search", "key", "--filter", "nonsense", code=2)
 

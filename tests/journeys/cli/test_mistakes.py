@@ -95,7 +95,7 @@ TYPED = {
         "index .", 2, ("'docs'", "Index that", "semlex delete --source docs"), "index docs"
     ),
     "a filter without a value": Typed(
-        "search keys --filter year", 2, ("--filter", "name=value"), "search keys --filter year=2024"
+        "search keys --filter year", 2, ("--filter", "column 5", "an operator"), "search keys --filter year==2024"
     ),
     "a misspelt setting in the folder's file": Typed(
         "status", 2, ("semlex.toml", "colection", "collection"), "status",
@@ -254,8 +254,8 @@ CALLED = {
         lambda r: r.add_documents([GOOD], on_duplicate="Update"), ("on_duplicate", "update", "skip"),
         lambda r: r.add_documents([GOOD], on_duplicate="update"),
     ),
-    "an operator in a filter": Called(
-        lambda r: r.search("keys", filters={"year": {"$gt": 3}}), ("filter", "year", "$gt"),
+    "a misspelt operator in a filter": Called(
+        lambda r: r.search("keys", filters={"year": {"$gte ": 3}}), ("filter", "year", "$gte"),
         lambda r: r.search("keys", filters={"year": 2024}),
     ),
     "a filter that is a list": Called(

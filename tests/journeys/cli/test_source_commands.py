@@ -100,7 +100,7 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
     assert (
         "1 chunk deleted, 1 document with nothing left" in semlex("delete", "--document", "guide/c.md", "--yes").stderr
     )
-    assert "0 chunks deleted" in semlex("delete", "--filter", "topic=x").stderr
+    assert "0 chunks deleted" in semlex("delete", "--filter", "topic == 'x'").stderr
     assert "say what is to be deleted" in semlex("delete", code=2).stderr
     assert "there is no source 'x'; sources: docs" in semlex("delete", "--source", "x", code=2).stderr
 

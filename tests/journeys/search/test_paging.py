@@ -311,5 +311,5 @@ def test_on_the_command_line(shell: Shell) -> None:
     assert "question" in shell("search", "keys", "--after", "x", code=2).stderr
     assert "cursor" in shell("search", "--after", "x", code=2).stderr
     assert "--mode" in shell("search", "--after", "x", "--mode", "vector", code=2).stderr
-    *_, summary = shell.objects("search", "keys", "-k", "1", "--max-results", "2", "--filter", "year=2024")
+    *_, summary = shell.objects("search", "keys", "-k", "1", "--max-results", "2", "--filter", "year == 2024")
     assert summary["next_cursor"] is None

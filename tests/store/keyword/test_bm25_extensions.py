@@ -346,7 +346,7 @@ async def test_scores_of_other_chunks_are_those_of_the_leg(
         assert none.shape == (0,)
         keys: list[Key] = [(key, name) for name in texts for key, _ in chunks.possible_keys([name])[:1]]
         narrow, scores = await keyword_answer(
-            retriever, query, 1, [*keys, (keys[0][0], "gone")], parse_filters({"n": 3})
+            retriever, query, 1, [*keys, (keys[0][0], "gone")], parse_filters({"n": 3}, retriever.names)
         )
         assert len(narrow.keys) == 1
         found = dict(zip(every.keys, every.scores, strict=True))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, filter_mapping, whole_number
+from semlex.cli.options import INT, Filter, filter_of, whole_number
 from semlex.cli.output import print_report
 from semlex.cli.terminal import counted, inform, messages
 from semlex.errors import ConfigurationError
@@ -86,7 +86,7 @@ def delete(
         str | None, typer.Option("--document", help="A document: its path below the folder of its source.")
     ] = None,
     source: Source = None,
-    filters: Annotated[list[str] | None, typer.Option("--filter", help="name=value; repeatable.")] = None,
+    filters: Filter = None,
     vanished: Annotated[bool, typer.Option("--vanished", help="Only documents whose file is gone.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -96,7 +96,7 @@ def delete(
         "ids": ids or None,
         "document": document,
         "source": source,
-        "filters": filter_mapping(filters),
+        "filters": filter_of(filters),
         "vanished": vanished,
     }
     with context.opened() as retriever:

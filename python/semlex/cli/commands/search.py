@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, SECONDS, existing_paths, filter_mapping, read_lines, seconds, whole_number
+from semlex.cli.options import INT, SECONDS, Filter, existing_paths, filter_of, read_lines, seconds, whole_number
 from semlex.cli.output import print_many, print_report, print_results
 from semlex.cli.terminal import inform
 from semlex.errors import ConfigurationError
@@ -74,12 +74,7 @@ def search(
     top_k: TopK = 5,
     mode: Mode = None,
     fusion: Fusion = "completed",
-    filters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter", help="name=value; repeatable; all must hold. A number, true or false matches its text, too."
-        ),
-    ] = None,
+    filters: Filter = None,
     deadline: Annotated[
         float | None,
         typer.Option(
@@ -111,7 +106,7 @@ def search(
     if queries is not None and (deadline, max_results) != (None, None):
         raise ConfigurationError("--queries takes neither --deadline nor --max-results")
     questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
-    options: dict[str, Any] = {"mode": mode, "fusion": fusion, "filters": filter_mapping(filters)}
+    options: dict[str, Any] = {"mode": mode, "fusion": fusion, "filters": filter_of(filters)}
     with context.opened() as retriever:
         if after is not None:
             results = retriever.search_page(after, deadline=deadline)

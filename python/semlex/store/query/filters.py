@@ -1,25 +1,24 @@
-"""Filters: a mapping of equalities and containments, as bound SQL.
+"""Filters as SQL: a tree as a condition over a chunk's row; what it means says `semlex.filters.evaluate`.
 
-Names of chunk columns (``source_document``, ``chapter_title``, ``section_title``, ``chunk_type``, ``parent_chunk_id``)
-compare that column with one text; every other name is a key of the chunk's metadata, whose value must contain the given
-one (JSONB ``@>``): equal for a scalar, a superset for a list or a mapping. All conditions must hold.
+A condition stands bare, so that an index can serve it, and gives NULL or FALSE where it does not hold; a negated one is
+``(…) IS NOT TRUE``. Equality and membership of single values are containment (``@>``), which the index on the metadata
+serves; comparisons are of the one expression that `field_values.typed_value` gives.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex import _core
-from semlex.errors import FieldError, ValidationError
-from semlex.types.documents import MAX_METADATA_DEPTH
+from semlex.filters.evaluate import folded, is_index
+from semlex.filters.fields import COLUMNS, OWN, SHOWN_CHARACTERS, Field, nearest
+from semlex.filters.forms import filter_tree
+from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, node_of
+from semlex.filters.values import is_number, is_scalar, json_text
+from semlex.store.query import field_values
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -27,21 +26,42 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from semlex.filters.forms import Filters
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
 
 logger = logging.getLogger("semlex")
 
-COLUMNS = ("source_document", "chapter_title", "section_title", "chunk_type", "parent_chunk_id")
-MAX_FILTER_BYTES = 64 * 1024
-SHOWN_CHARACTERS = 40
+# So many values are looked up in the index on the metadata one by one; more are one hash table.
+MAX_LOOKED_UP = 32
+# Fields that are looked for where nothing was found.
+MAX_LOOKED_FOR = 10
 
+_IS_MISSING = sql.SQL("NOT EXISTS (SELECT FROM {chunk} AS c WHERE c.metadata #> {path}::text[] IS NOT NULL)")
+# Keys of some chunks, for the one that is most like an unknown one.
+_KEYS = sql.SQL(
+    "ARRAY(SELECT DISTINCT jsonb_object_keys(CASE WHEN jsonb_typeof(s.v) = 'object' THEN s.v ELSE '{{}}' END) "
+    "FROM (SELECT c.metadata #> {path}::text[] AS v FROM {chunk} AS c LIMIT 1000) AS s LIMIT 1000)"
+)
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Values of a metadata field of which any may be contained."""
-
-    values: tuple[Any, ...]
+_CASTS = {
+    "jsonb": sql.SQL("jsonb"),
+    "jsonb[]": sql.SQL("jsonb[]"),
+    "numeric": sql.SQL("numeric"),
+    "text": sql.SQL("text"),
+    "text[]": sql.SQL("text[]"),
+    "timestamptz": sql.SQL("timestamptz"),
+    "timestamptz[]": sql.SQL("timestamptz[]"),
+    "uuid": sql.SQL("uuid"),
+    "uuid[]": sql.SQL("uuid[]"),
+}
+_COMPARED = {"=": sql.SQL("="), "<": sql.SQL("<"), "<=": sql.SQL("<="), ">": sql.SQL(">"), ">=": sql.SQL(">=")}
+_MATCHED = {
+    "startswith": sql.SQL("{} ^@ {}"),
+    "like": sql.SQL("{} LIKE {}"),
+    "ilike": sql.SQL("lower({}) LIKE {}"),  # of collation "C": ASCII only
+}
+_ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +71,14 @@ class Filter:
     Attributes:
         conditions: All of them must hold; none means that nothing is filtered.
         parameters: Their bound values.
-        fields: Names of the metadata fields that they look at.
+        tree: What they mean; None where nothing is filtered.
         ids: Ids in the keyword index of the chunks that pass, ascending, int64; None where they were not read.
         share: About which share of the chunks passes, 0 to 1; None where nothing is known of it.
     """
 
     conditions: tuple[sql.Composable, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
-    fields: tuple[str, ...] = ()
+    tree: FilterTree | None = None
     ids: NDArray[np.int64] | None = None
     share: float | None = None
 
@@ -72,7 +92,7 @@ class Filter:
         # As text: that costs the driver less than a list of numbers.
         array = "{" + ",".join(map(str, ids.tolist())) + "}"
         condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
-        return Filter((condition,), {"selected": array}, self.fields, ids, self.share)
+        return Filter((condition,), {"selected": array}, self.tree, ids, self.share)
 
     @property
     def expression(self) -> sql.Composable:
@@ -86,107 +106,187 @@ class Filter:
         """Whether every chunk passes."""
         return not self.conditions
 
+    @property
+    def metadata_fields(self) -> Sequence[Field]:
+        """The metadata fields that it looks at, each once."""
+        return () if self.tree is None else tuple(dict.fromkeys(_metadata_fields(self.tree)))
 
-def parse_filters(filters: Mapping[str, Any] | None) -> Filter:
-    """Checks a filter mapping and turns it into SQL; keys and values are bound, never composed.
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(map(str, self.metadata_fields))
+
+
+def parse_filters(filters: Filters | None, names: Names, *, prefix: str = "filter") -> Filter:
+    """Checks a filter and turns it into SQL; keys and values are bound or quoted by the driver.
 
     Args:
-        filters: Field name -> value.
+        filters: A mapping, a text or a tree.
+        names: Of the collection.
+        prefix: Of the names of its parameters.
 
     Raises:
-        ValidationError: No mapping, a key that is no text, a value that is no JSON, a column that is compared with
-            something else than one text, or an operator such as ``$gt``.
+        ValidationError: With everything that is wrong, each with its place.
     """
-    if filters is None:
+    tree = filter_tree(filters)
+    if tree is None:
         return Filter()
-    if not isinstance(filters, Mapping):
-        limit = "a mapping of field names to values, such as {'source_document': 'a.md'}"
-        raise ValidationError([FieldError(-1, None, "filters", "wrong_type", limit, type(filters).__name__)])
-    asked = dict(filters)
-    plain = {key: list(value.values) if isinstance(value, OneOf) else value for key, value in asked.items()}
-    limits = {"max_bytes": MAX_FILTER_BYTES, "max_depth": MAX_METADATA_DEPTH}
-    found = _core.validate_rows([("filters", "jsonb", [plain], limits)], None)
-    errors = [FieldError(-1, None, *error[2:]) for error in found] or list(_unusable(plain))
-    if errors:
-        raise ValidationError(errors)
-    conditions: list[sql.Composable] = []
-    parameters: dict[str, Any] = {}
-    contained: dict[str, Any] = {}
-
-    def contains(value: object) -> sql.Composable:
-        name = f"filter_{len(parameters)}"
-        parameters[name] = _core.to_json(value).decode()
-        return sql.SQL("c.metadata @> {}::jsonb").format(sql.Placeholder(name))
-
-    for key, value in asked.items():
-        if key in COLUMNS:
-            parameters[f"filter_{key}"] = value
-            conditions.append(sql.SQL("c.{} = {}").format(sql.Identifier(key), sql.Placeholder(f"filter_{key}")))
-        elif isinstance(value, OneOf):
-            either = sql.SQL(" OR ").join(contains({key: one}) for one in value.values)
-            conditions.append(sql.SQL("({})").format(either))
-        else:
-            contained[key] = value
-    if contained:
-        conditions.append(contains(contained))
-    return Filter(tuple(conditions), parameters, tuple(key for key in asked if key not in COLUMNS))
+    writer = _Writer(names, prefix)
+    parts = tree.parts if isinstance(tree, Group) and tree.word == "and" else (tree,)
+    return Filter(tuple(map(writer.expression, parts)), writer.parameters, tree)
 
 
-def _unusable(filters: Mapping[str, Any]) -> Iterator[FieldError]:
-    """What would be taken for something else than what was meant."""
-    for key, value in filters.items():
-        place = f"filters[{key[:SHOWN_CHARACTERS]!r}]"
-        if key.startswith("$"):
-            limit = "the name of a field: filters know equality only, and all of them must hold"
-            yield FieldError(-1, None, place, "wrong_type", limit, "operator")
-        elif key in COLUMNS and not isinstance(value, str):
-            limit = "one text to be equal to (for several, search once for each)"
-            yield FieldError(-1, None, place, "wrong_type", limit, type(value).__name__)
-        elif operator := _operator_in(value):
-            limit = "a value to be equal to, or a list or mapping to be contained: filters know no operators"
-            shown = operator[:SHOWN_CHARACTERS]
-            yield FieldError(-1, None, place, "wrong_type", limit, f"the operator {shown!r}")
+def _metadata_fields(tree: FilterTree) -> Iterator[Field]:
+    if isinstance(tree, Group):
+        for part in tree.parts:
+            yield from _metadata_fields(part)
+    elif isinstance(tree, Not):
+        yield from _metadata_fields(tree.part)
+    elif isinstance(tree, Condition) and not tree.field.is_own:
+        yield tree.field
 
 
-def _operator_in(value: object) -> str | None:
-    """The first key that looks like an operator of other stores' filters."""
-    if isinstance(value, Mapping):
-        inner = (_operator_in(one) for one in value.values())
-        return next((key for key in value if key.startswith("$")), None) or next(filter(None, inner), None)
-    if isinstance(value, (list, tuple)):
-        return next(filter(None, map(_operator_in, value)), None)
-    return None
+class _Writer:
+    """Writes a tree as SQL, and collects the values that it binds."""
+
+    def __init__(self, names: Names, prefix: str) -> None:
+        self._names = names
+        self._prefix = prefix
+        self.parameters: dict[str, Any] = {}
+
+    def _bound(self, value: object, cast: str) -> sql.Composed:
+        name = f"{self._prefix}_{len(self.parameters)}"
+        self.parameters[name] = value
+        return sql.SQL("{}::{}").format(sql.Placeholder(name), _CASTS[cast])
+
+    def expression(self, tree: FilterTree) -> sql.Composable:
+        """The SQL of a tree."""
+        node = node_of(tree)
+        if isinstance(node, Group):
+            word = sql.SQL(" AND ") if node.word == "and" else sql.SQL(" OR ")
+            return sql.SQL("({})").format(word.join(map(self.expression, node.parts)))
+        if isinstance(node, Not):
+            return sql.SQL("(({}) IS NOT TRUE)").format(self.expression(node.part))
+        return self._of_own(node) if node.field.is_own else self._of_metadata(node)
+
+    def _of_metadata(self, condition: Condition) -> sql.Composable:
+        path, operator, operand = condition.field.path, condition.operator, condition.value
+        value = field_values.value(self._path(path))
+        if operator == "exists":
+            return sql.SQL("{} IS NOT NULL").format(value)
+        if operator == "empty":
+            return sql.SQL("({} IN ('null', '\"\"', '[]', '{{}}')) IS NOT FALSE").format(value)
+        if operator in ORDER:
+            kind: field_values.ValueType = "number" if is_number(operand) else "text"
+            return self._compared(field_values.typed_value(value, kind), operator, operand, kind)
+        if operator in PATTERNS:
+            return self._matched(field_values.typed_value(value, "text"), operator, operand)
+        return self._equal(path, value, condition)
+
+    def _equal(self, path: tuple[str, ...], value: sql.Composable, condition: Condition) -> sql.Composable:
+        """The conditions on equality: of the value, or of elements of its list."""
+        operator, operand = condition.operator, condition.value
+        wanted = operand if operator in LISTS else [operand]
+        are_few = operator not in {"in", "any"} or len(wanted) <= MAX_LOOKED_UP
+        # A key that is a number may lead into a list, which containment does not know; and it compares lists and
+        # objects by their parts.
+        if are_few and all(map(is_scalar, wanted)) and not any(map(is_index, path[1:])):
+            return self._looked_up(path, operator, wanted)
+        if operator == "==":
+            return sql.SQL("{} = {}").format(value, self._bound(json_text(operand), "jsonb"))
+        several = self._bound([json_text(one) for one in wanted], "jsonb[]")
+        if operator == "in":
+            return sql.SQL("{} = ANY({})").format(value, several)
+        elements = _ELEMENTS.format(value=value)
+        if operator == "any":
+            return sql.SQL("EXISTS (SELECT FROM {} AS e WHERE e = ANY({}))").format(elements, several)
+        return sql.SQL("ARRAY(SELECT {}) @> {}").format(elements, several)
+
+    def _looked_up(self, path: tuple[str, ...], operator: str, wanted: list[Any]) -> sql.Composable:
+        """A condition on single values as containment."""
+        if operator in {"==", "contains", "all"}:
+            inner = json_text(wanted if operator != "==" else wanted[0])
+            return sql.SQL("c.metadata @> {}").format(self._bound(_at(path, inner), "jsonb"))
+        each = [_at(path, json_text(one if operator == "in" else [one])) for one in wanted]
+        return sql.SQL("c.metadata @> ANY({})").format(self._bound(each, "jsonb[]"))
+
+    def _of_own(self, condition: Condition) -> sql.Composable:
+        """A condition on a field of semlex's own."""
+        name = condition.field.path[0]
+        made = self._on_column(condition, field_values.COLUMNS[name])
+        if condition.operator == "empty":
+            return sql.SQL("({}) IS NOT TRUE").format(field_values.about_document(name, made, self._names))
+        return field_values.about_document(name, made, self._names)
+
+    def _on_column(self, condition: Condition, column: sql.Composable) -> sql.Composable:
+        kind, operator, operand = condition.field.kind, condition.operator, condition.value
+        if operator in {"exists", "empty"}:
+            return sql.SQL("{} <> {}").format(column, sql.SQL("'{}'" if kind == "texts" else "''"))
+        if kind == "texts":
+            bound = self._bound(operand if isinstance(operand, list) else [operand], "text[]")
+            word = {"==": sql.SQL("="), "any": sql.SQL("&&")}.get(operator, sql.SQL("@>"))
+            return sql.SQL("{} {} {}").format(column, word, bound)
+        cast = {"instant": "timestamptz", "key": "uuid"}.get(str(kind), "text")
+        if operator == "in":
+            return sql.SQL("{} = ANY({})").format(column, self._bound(operand, f"{cast}[]"))
+        if operator == "==":
+            return self._compared(column, "=", operand, cast)
+        if kind == "instant":
+            return self._compared(column, operator, operand, cast)
+        there = sql.SQL("NULLIF({}, '') COLLATE \"C\"").format(column)
+        return (self._compared if operator in ORDER else self._matched)(there, operator, operand)
+
+    def _compared(self, expression: sql.Composable, operator: str, operand: Any, kind: str = "text") -> sql.Composable:
+        bound = self._bound(json_text(operand), "numeric") if kind == "number" else self._bound(operand, kind)
+        return sql.SQL("{} {} {}").format(expression, _COMPARED[operator], bound)
+
+    def _matched(self, expression: sql.Composable, operator: str, pattern: str) -> sql.Composable:
+        bound = self._bound(folded(pattern) if operator == "ilike" else pattern, "text")
+        return _MATCHED[operator].format(expression, bound)
+
+    def _path(self, path: tuple[str, ...]) -> sql.Composable:
+        """A path as a constant, for which an index can be used; with ``%``, which the driver reads, it is bound."""
+        if any("%" in part for part in path):
+            return self._bound(list(path), "text[]")
+        return field_values.constant_path(path)
 
 
-def value_from_text(text: str) -> str | OneOf:
-    """What a value of the command line stands for, where nobody can say whether a number or its text is meant.
-
-    Returns:
-        The text, and beside it the number or truth value that it is in JSON.
-    """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if not isinstance(value, (bool, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
-        return text
-    return OneOf((text, value))
+def _at(path: tuple[str, ...], inner: str) -> str:
+    """A JSON value below a path."""
+    for part in reversed(path):
+        inner = f"{{{json_text(part)}: {inner}}}"
+    return inner
 
 
 async def unknown_fields(connection: Connection, names: Names, condition: Filter) -> list[str]:
     """Sentences about metadata fields that a filter looks at and no chunk has; none for a collection without chunks.
 
     Args:
-        connection: In a transaction; every chunk may have to be looked at.
+        connection: In a transaction; every chunk may have to be looked at, in the first of two statements.
         names: The collection's.
-        condition: Of the search that found nothing.
+        condition: Of the search that found nothing; its first fields are looked for.
     """
-    statement = sql.SQL(
-        "SELECT field FROM unnest(%(fields)s::text[]) AS field WHERE EXISTS (SELECT FROM {chunk}) "
-        "AND NOT EXISTS (SELECT FROM {chunk} AS c WHERE c.metadata ? field)"
-    ).format(chunk=names.chunk)
-    cursor = await connection.execute(statement, {"fields": list(condition.fields)})
-    return [_unknown(name) for (name,) in await cursor.fetchall()]
+    asked = list(condition.metadata_fields)[:MAX_LOOKED_FOR]
+    is_missing = await _for_each(connection, names, _IS_MISSING, [one.path for one in asked])
+    unknown = [one for one, missing in zip(asked, is_missing, strict=False) if missing]
+    beside = await _for_each(connection, names, _KEYS, [one.path[:-1] for one in unknown])
+    return [
+        _unknown(one, [str(Field((*one.path[:-1], key))) for key in keys])
+        for one, keys in zip(unknown, beside, strict=False)
+    ]
+
+
+async def _for_each(
+    connection: Connection, names: Names, expression: sql.SQL, paths: Sequence[tuple[str, ...]]
+) -> Sequence[Any]:
+    """The value of an expression for each of some paths; empty for a collection without chunks."""
+    if not paths:
+        return ()
+    parameters = {f"path_{number}": list(path) for number, path in enumerate(paths)}
+    columns = [expression.format(chunk=names.chunk, path=sql.Placeholder(name)) for name in parameters]
+    statement = sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})").format(sql.SQL(", ").join(columns), names.chunk)
+    cursor = await connection.execute(statement, parameters)
+    return await cursor.fetchone() or ()
 
 
 async def log_unknown_fields(connection: Connection, names: Names, condition: Filter) -> None:
@@ -195,11 +295,12 @@ async def log_unknown_fields(connection: Connection, names: Names, condition: Fi
         logger.warning("%s", told)
 
 
-def _unknown(name: str) -> str:
-    near = get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
-    remedy = f"did you mean {near[0]}?" if near else f"beside metadata, filters know {_listed(COLUMNS)}"
-    return f"no chunk has the metadata field {name[:SHOWN_CHARACTERS]!r}; {remedy}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+def _unknown(asked: Field, known: list[str]) -> str:
+    """What is said of a field that no chunk has."""
+    name = str(asked)
+    own = COLUMNS.get(asked.path[-1], asked.path[-1])
+    if own in OWN and len(asked.path) == 1:
+        remedy = f"; did you mean @{own}?"
+    else:
+        remedy = nearest(name, known) or f"; beside metadata, filters know {', '.join(f'@{one}' for one in OWN)}"
+    return f"no chunk has the metadata field {name[:SHOWN_CHARACTERS]!r}{remedy}"

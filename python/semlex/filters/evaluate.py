@@ -1,0 +1,128 @@
+"""What a filter means: whether it holds of one document. Slow and obvious; the SQL is tested against it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from semlex.filters.tree import ORDER, PATTERNS, Condition, FilterTree, Group, node_of
+from semlex.filters.values import exact, is_number, pattern_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semlex.filters.fields import Field
+
+MISSING = object()
+# What Postgres takes for a place in a list; below 0 it counts from the end.
+_INDEX = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+")
+_MAX_INDEX = 2**31 - 1
+_UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> bool:
+    """Whether a filter holds.
+
+    Args:
+        tree: The filter.
+        metadata: Of the document.
+        own: Fields of semlex's own by name, without those that the document does not have: texts, lists of texts, and
+            datetimes with a zone.
+    """
+    node = node_of(tree)
+    if isinstance(node, Group):
+        return (all if node.word == "and" else any)(holds(part, metadata, own) for part in node.parts)
+    if isinstance(node, Condition):
+        return _fits(node, value_at(node.field, metadata, own or {}))
+    return not holds(node.part, metadata, own)
+
+
+def value_at(field: Field, metadata: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
+    """The value of a field, or `MISSING`."""
+    if field.is_own:
+        return own.get(field.path[0], MISSING)
+    value: Any = metadata
+    for part in field.path:
+        if isinstance(value, dict):
+            value = value.get(part, MISSING)
+        elif isinstance(value, list) and is_index(part) and -len(value) <= int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return MISSING
+    return value
+
+
+def is_index(part: str) -> bool:
+    """Whether a key also leads to a place in a list."""
+    return _INDEX.fullmatch(part) is not None and abs(int(part)) <= _MAX_INDEX
+
+
+def _fits(condition: Condition, value: Any) -> bool:
+    operator, operand = condition.operator, condition.value
+    if operator == "empty":
+        return value is MISSING or value is None or (isinstance(value, (str, list, dict)) and not value)
+    if value is MISSING or operator == "exists":
+        return value is not MISSING
+    if operator in ORDER:
+        return _is_ordered(value, operator, operand)
+    if operator in PATTERNS:
+        return isinstance(value, str) and _is_matched(value, operator, operand)
+    if operator in {"==", "in"}:
+        return any(is_equal(value, one) for one in (operand if operator == "in" else [operand]))
+    wanted = [operand] if operator == "contains" else operand
+    found = (isinstance(value, list) and any(is_equal(item, one) for item in value) for one in wanted)
+    return (any if operator == "any" else all)(found)
+
+
+def _is_matched(text: str, operator: str, pattern: str) -> bool:
+    if operator == "startswith":
+        return text.startswith(pattern)
+    return is_like(text, pattern) if operator == "like" else is_like(folded(text), folded(pattern))
+
+
+def is_equal(first: Any, second: Any) -> bool:
+    """Whether two values are the same JSON; numbers by value, and a truth value is no number."""
+    if is_number(first) and is_number(second):
+        return exact(first) == exact(second)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(is_equal(first[key], second[key]) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(is_equal, first, second))
+    return type(first) is type(second) and bool(first == second)
+
+
+def _is_ordered(value: Any, operator: str, operand: Any) -> bool:
+    """Numbers by value, texts by code point, instants by time; nothing else has an order."""
+    if is_number(value) and is_number(operand):
+        value, operand = exact(value), exact(operand)
+    elif is_number(value) or type(value) is not type(operand):
+        return False
+    is_below, is_same = bool(value < operand), bool(value == operand)
+    return {"<": is_below, "<=": is_below or is_same, ">": not (is_below or is_same), ">=": not is_below}[operator]
+
+
+def folded(text: str) -> str:
+    """The text with ``a`` to ``z`` for ``A`` to ``Z``."""
+    return text.translate(_UPPER)
+
+
+def is_like(text: str, pattern: str) -> bool:
+    """Whether a text fits a pattern as a whole."""
+    first, *rest = pattern_pieces(pattern) or [[]]
+    if not _is_at(text, 0, first) or (not rest and len(text) != len(first)):
+        return False
+    position = len(first)
+    for number, piece in enumerate(rest):
+        last = len(text) - len(piece)
+        # The last piece stands at the end, each of the others as early as it can.
+        places = [last] if number == len(rest) - 1 else range(position, last + 1)
+        found = next((place for place in places if place >= position and _is_at(text, place, piece)), None)
+        if found is None:
+            return False
+        position = found + len(piece)
+    return True
+
+
+def _is_at(text: str, place: int, piece: list[str | None]) -> bool:
+    part = text[place : place + len(piece)]
+    return len(part) == len(piece) and all(one in {None, character} for one, character in zip(piece, part, strict=True))

@@ -1,0 +1,165 @@
+"""What a filter looks at: a path into the metadata, or a field of semlex's own, which is written with ``@``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+from semlex.errors import ValidationError
+from semlex.validation import refuse, text_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OwnKind = Literal["text", "texts", "instant", "key"]
+# Fields of semlex's own, and what their values are.
+OWN: dict[str, OwnKind] = {
+    "source": "text",
+    "uri": "text",
+    "title": "text",
+    "heading": "texts",
+    "chapter": "text",
+    "section": "text",
+    "type": "text",
+    "language": "text",
+    "created": "instant",
+    "updated": "instant",
+    "document": "key",
+    "parent": "text",
+}
+# Names that mean a field of semlex's own in mappings; in quotes they are keys of the metadata there, too.
+COLUMNS = {
+    "source_document": "uri",
+    "chapter_title": "chapter",
+    "section_title": "section",
+    "chunk_type": "type",
+    "parent_chunk_id": "parent",
+}
+RESERVED = frozenset(
+    ("and", "or", "not", "exists", "empty", "in", "contains", "any", "all", "between", "startswith", "like", "ilike")
+) | {"true", "false", "null"}
+MAX_PATH_PARTS = 64
+SHOWN_CHARACTERS = 40
+WORD = re.compile(r"[^\W\d][\w-]*")
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^".][^.]*', re.DOTALL)
+_NAME_FORM = 'the name of a field: keys with dots between them, and a key that holds a dot in quotes, as "a.b"'
+
+
+def refusal(place: str, code: str, limit: str | None = None, actual: str | None = None) -> ValidationError:
+    """The error about a part of a filter.
+
+    Args:
+        place: Where, such as ``filters.$or[1].year``.
+        code: The rule that is broken.
+        limit: Its bound.
+        actual: What was found; never a value.
+    """
+    return ValidationError(refuse(place, code, limit, actual))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The name that is most like another, as a question at the end of a sentence; empty where none is."""
+    found = get_close_matches(name[:SHOWN_CHARACTERS], list(names), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a condition looks at.
+
+    Attributes:
+        path: Keys from the outside in; of one of semlex's own fields its name alone, without ``@``.
+        is_own: Whether it is one of semlex's own.
+    """
+
+    path: tuple[str, ...]
+    is_own: bool = False
+
+    def __str__(self) -> str:
+        if self.is_own:
+            return f"@{self.path[0]}"
+        return ".".join(_written(part, is_first=not number) for number, part in enumerate(self.path))
+
+    @property
+    def kind(self) -> OwnKind | None:
+        """What the values of one of semlex's own fields are; None for metadata, whose values may be anything."""
+        return OWN[self.path[0]] if self.is_own else None
+
+    def place(self, outer: str) -> str:
+        """Where a condition on this field stands, for a message."""
+        return f"{outer}.{str(self)[:SHOWN_CHARACTERS]}"
+
+
+def _written(part: str, *, is_first: bool) -> str:
+    is_bare = WORD.fullmatch(part) and part.lower() not in RESERVED
+    is_index = not is_first and part.isascii() and part.isdigit()
+    return part if is_bare or is_index else json.dumps(part, ensure_ascii=False)
+
+
+def own_field(name: str, place: str) -> Field:
+    """One of semlex's own fields.
+
+    Args:
+        name: Without ``@``.
+        place: Where it stands.
+
+    Raises:
+        ValidationError: There is none of that name.
+    """
+    if name == "page":
+        raise refusal(place, "unknown_field", "no pages yet: they come with the formats that have pages")
+    if name not in OWN:
+        near = nearest(name, OWN).replace("mean ", "mean @")
+        raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in OWN) + near)
+    return Field((name,), is_own=True)
+
+
+def metadata_field(parts: tuple[str, ...], place: str) -> Field:
+    """A path into the metadata.
+
+    Raises:
+        ValidationError: A key cannot be stored, or there are too many.
+    """
+    if len(parts) > MAX_PATH_PARTS:
+        raise refusal(place, "too_deep", str(MAX_PATH_PARTS), f"{len(parts)} levels")
+    errors = [error for part in parts for error in text_errors(place, part)]
+    if errors:
+        raise ValidationError(errors[:1])
+    return Field(parts)
+
+
+def field_named(name: object, place: str) -> Field:
+    """The field of a name as Python and mappings write it: any characters but ``.``, unless in double quotes.
+
+    Raises:
+        ValidationError: It is no name.
+    """
+    if not isinstance(name, str):
+        raise refusal(place, "wrong_type", "str", type(name).__name__)
+    if name.startswith("@"):
+        return own_field(name[1:], place)
+    parts, position = [], 0
+    while found := _PART.match(name, position):
+        parts.append(unquoted(found[0], place) if found[0].startswith('"') else found[0])
+        position = found.end()
+        if position == len(name):
+            return metadata_field(tuple(parts), place)
+        if name[position] != ".":
+            break
+        position += 1
+    raise refusal(place, "wrong_type", _NAME_FORM, "something else")
+
+
+def unquoted(text: str, place: str) -> str:
+    """The text that a JSON string stands for.
+
+    Raises:
+        ValidationError: A backslash begins nothing that JSON knows.
+    """
+    try:
+        return str(json.loads(text, strict=False))
+    except ValueError:
+        raise refusal(place, "syntax", r"a text as in JSON; a backslash in it is written \\") from None

@@ -1,0 +1,33 @@
+"""A filter as users give it: a mapping, a text, or a tree that `F` has made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from semlex.filters.fields import refusal
+from semlex.filters.mapping import tree_of_mapping
+from semlex.filters.text import tree_of_text
+from semlex.filters.tree import PLACE, FilterTree
+
+Filters = Mapping[str, Any] | FilterTree | str
+
+
+def filter_tree(filters: Filters | None, place: str = PLACE) -> FilterTree | None:
+    """The tree of a filter; None where there is none.
+
+    Args:
+        filters: In any form.
+        place: What messages call it.
+
+    Raises:
+        ValidationError: With everything that is wrong, each with its place.
+    """
+    if filters is None or isinstance(filters, FilterTree):
+        return filters
+    if isinstance(filters, str):
+        return tree_of_text(filters, place)
+    if isinstance(filters, Mapping):
+        return tree_of_mapping(filters, place)
+    limit = "a mapping of field names to values, such as {'lang': 'de'}, a text such as \"lang == 'de'\", or one of F"
+    raise refusal(place, "wrong_type", limit, type(filters).__name__)

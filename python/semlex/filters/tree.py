@@ -1,0 +1,378 @@
+"""The tree of a filter: conditions on fields, joined by *and*, *or* and *not*; and `F`, which makes one in Python.
+
+A tree is the same whether it was a mapping, a text or Python. It is never changed; joining the same way twice makes one
+group, and a double *not* is none. Its limits hold wherever it is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from semlex.errors import ConfigurationError
+from semlex.filters.fields import Field, field_named, refusal
+from semlex.filters.values import (
+    checked_instant,
+    checked_pattern,
+    checked_text,
+    checked_value,
+    exact,
+    is_number,
+    json_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from semlex.filters.fields import OwnKind
+
+Operator = Literal[
+    "==", "<", "<=", ">", ">=", "in", "contains", "any", "all", "exists", "empty", "startswith", "like", "ilike"
+]
+ORDER = ("<", "<=", ">", ">=")
+PATTERNS = ("startswith", "like", "ilike")
+LISTS = ("in", "any", "all")
+ALONE = ("exists", "empty")
+# What each of semlex's own fields can be asked, by the kind of its values; a metadata field can be asked everything.
+OPERATORS: dict[OwnKind, tuple[str, ...]] = {
+    "text": ("==", *ORDER, "in", *ALONE, *PATTERNS),
+    "texts": ("==", "contains", "any", "all", *ALONE),
+    "instant": ("==", *ORDER, "in"),
+    "key": ("==", "in"),
+}
+MAX_CONDITIONS = 10_000
+MAX_DEPTH = 64
+MAX_BYTES = 1024 * 1024
+PLACE = "filters"
+_KEY_DIGITS = 32
+
+
+class FilterTree:
+    """A filter. ``&`` is *and*, ``|`` is *or*, ``~`` is *not*; as a text it is what the command line takes.
+
+    Attributes:
+        depth: Levels of *and*, *or* and *not*.
+        conditions: How many there are.
+        size: Bytes of names and values.
+    """
+
+    __slots__ = ()
+
+    depth: int
+    conditions: int
+    size: int
+
+    def __and__(self, other: FilterTree) -> FilterTree:
+        return joined("and", (self, other)) if isinstance(other, FilterTree) else NotImplemented
+
+    def __or__(self, other: FilterTree) -> FilterTree:
+        return joined("or", (self, other)) if isinstance(other, FilterTree) else NotImplemented
+
+    def __invert__(self) -> FilterTree:
+        return negated(self)
+
+    def __bool__(self) -> bool:
+        """Refuses: ``and``, ``or``, ``not`` and ``a < b < c`` of Python would lose a part of the filter."""
+        raise ConfigurationError(
+            "a filter has no truth value: write & for and, | for or, ~ for not (with brackets around each condition), "
+            "and between(low, high) for low <= F(name) <= high"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Condition(FilterTree):
+    """One field and what must hold of it.
+
+    Attributes:
+        field: What is looked at.
+        operator: How.
+        value: With what: a JSON value, a list of them, a text, an instant, or None.
+    """
+
+    field: Field
+    operator: Operator
+    value: Any = None
+    depth: int = attribute(default=0, init=False, compare=False, repr=False)
+    conditions: int = attribute(default=1, init=False, compare=False, repr=False)
+    size: int = attribute(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", len(str(self.field).encode()) + len(json_text(self.value).encode()))
+
+    def __str__(self) -> str:
+        if self.operator in ALONE:
+            return f"{self.operator} {self.field}"
+        return f"{self.field} {self.operator} {json_text(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group(FilterTree):
+    """Filters of which all (*and*) or at least one (*or*) must hold; two or more."""
+
+    word: Literal["and", "or"]
+    parts: tuple[FilterTree, ...]
+    depth: int = attribute(compare=False, repr=False)
+    conditions: int = attribute(compare=False, repr=False)
+    size: int = attribute(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return f" {self.word} ".join(f"({part})" if isinstance(part, Group) else str(part) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(FilterTree):
+    """A filter that must not hold; it holds where a field is missing."""
+
+    part: Condition | Group
+    depth: int = attribute(compare=False, repr=False)
+    conditions: int = attribute(compare=False, repr=False)
+    size: int = attribute(compare=False, repr=False)
+
+    def __str__(self) -> str:
+        part = self.part
+        if isinstance(part, Condition) and part.operator in ("==", "in"):
+            word = "!=" if part.operator == "==" else "not in"
+            return f"{part.field} {word} {json_text(part.value)}"
+        return f"not ({part})" if isinstance(part, Group) else f"not {part}"
+
+
+Node = Condition | Group | Not
+
+
+def node_of(tree: FilterTree) -> Node:
+    """A tree as one of the kinds that there are.
+
+    Raises:
+        TypeError: It is a class of somebody else's.
+    """
+    if not isinstance(tree, (Condition, Group, Not)):
+        raise TypeError(f"{type(tree).__name__} is no filter of semlex")
+    return tree
+
+
+def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str = PLACE) -> FilterTree:
+    """One filter of several.
+
+    Args:
+        word: Whether all must hold, or one.
+        parts: At least one.
+        place: Where they stand.
+
+    Raises:
+        ValidationError: The filter becomes too large.
+    """
+    given = tuple(parts)
+    if len(given) == 1:
+        return given[0]
+    conditions, size = sum(part.conditions for part in given), sum(part.size for part in given)
+    if conditions > MAX_CONDITIONS:
+        raise refusal(place, "too_long", f"{MAX_CONDITIONS} conditions", f"{conditions} conditions")
+    if size > MAX_BYTES:
+        raise refusal(place, "too_long", f"{MAX_BYTES} bytes", f"{size} bytes")
+    flat: list[FilterTree] = []
+    for part in given:
+        flat += part.parts if isinstance(part, Group) and part.word == word else (part,)
+    depth = 1 + max(part.depth - (isinstance(part, Group) and part.word == word) for part in given)
+    return Group(word, tuple(flat), _checked_depth(depth, place), conditions, size)
+
+
+def negated(tree: FilterTree, place: str = PLACE) -> FilterTree:
+    """What holds where a filter does not.
+
+    Raises:
+        ValidationError: It is nested too deeply.
+    """
+    node = node_of(tree)
+    if isinstance(node, Not):
+        return node.part
+    return Not(node, _checked_depth(tree.depth + 1, place), tree.conditions, tree.size)
+
+
+def _checked_depth(depth: int, place: str) -> int:
+    if depth > MAX_DEPTH:
+        raise refusal(place, "too_deep", str(MAX_DEPTH))
+    return depth
+
+
+def condition(field: Field, operator: Operator, value: object = None, place: str = PLACE) -> Condition:
+    """A checked condition.
+
+    Args:
+        field: What is looked at.
+        operator: How.
+        value: With what.
+        place: Where it stands, for messages.
+
+    Raises:
+        ValidationError: The value is none that this operator, or this field, can be compared with.
+    """
+    kind = field.kind
+    allowed = get_args(Operator) if kind is None else OPERATORS[kind]
+    if operator not in allowed:
+        raise refusal(place, "wrong_operator", ", ".join(allowed))
+    checked = None if operator in ALONE else _operand(kind, operator, value, place)
+    made = Condition(field, operator, checked)
+    if made.size > MAX_BYTES:
+        raise refusal(place, "too_long", f"{MAX_BYTES} bytes", f"{made.size} bytes")
+    return made
+
+
+def _operand(kind: OwnKind | None, operator: str, value: object, place: str) -> Any:
+    """The value of a condition, checked."""
+    if operator in LISTS or (kind == "texts" and operator == "=="):
+        if not isinstance(value, (list, tuple)):
+            raise refusal(place, "wrong_type", "list", type(value).__name__)
+        if not value:
+            raise refusal(
+                place, "wrong_type", "a list with a value; of an empty one it is not clear what it means", "[]"
+            )
+        return [_single(kind, "==", one, place) for one in value]
+    return _single(kind, operator, value, place)
+
+
+def _single(kind: OwnKind | None, operator: str, value: object, place: str) -> Any:
+    if operator == "startswith":
+        return _filled(value, place, "a text with a character")
+    if operator in PATTERNS:
+        return checked_pattern(value, place)
+    if kind == "instant":
+        return checked_instant(value, place)
+    if kind == "key":
+        return _document_key(value, place)
+    if kind is not None:
+        return _filled(value, place, "a text that is not empty (for what has none, use not exists)")
+    if operator in ORDER and not (is_number(value) or isinstance(value, str)):
+        raise refusal(place, "wrong_type", "a number or a text, which are what has an order", type(value).__name__)
+    return checked_value(value, place)
+
+
+def _filled(value: object, place: str, expected: str) -> str:
+    text = checked_text(value, place)
+    if not text:
+        raise refusal(place, "wrong_type", expected, "an empty one")
+    return text
+
+
+def _document_key(value: object, place: str) -> str:
+    digits = checked_text(value, place).replace("-", "").lower()
+    if len(digits) != _KEY_DIGITS or not set(digits) <= set("0123456789abcdef"):
+        raise refusal(
+            place, "wrong_type", "the key of a document: 32 hexadecimal digits, as ids of chunks begin", "another text"
+        )
+    return digits
+
+
+def between(field: Field, low: object, high: object, place: str = PLACE) -> FilterTree:
+    """Both bounds included.
+
+    Raises:
+        ValidationError: They are not of one kind, or the first is above the second.
+    """
+    bounds = condition(field, ">=", low, place), condition(field, "<=", high, place)
+    first, last = (bound.value for bound in bounds)
+    if is_number(first) and is_number(last):
+        first, last = exact(first), exact(last)
+    elif type(first) is not type(last):
+        raise refusal(place, "wrong_type", "two bounds of one kind", f"{type(low).__name__} and {type(high).__name__}")
+    if first > last:
+        raise refusal(place, "wrong_type", "two bounds of which the lower one comes first", "the reverse")
+    return joined("and", bounds, place)
+
+
+def listed(field: Field, values: Sequence[object], place: str = PLACE) -> FilterTree:
+    """A bare list: the field's list has all of its values, or the field's single value is one of them.
+
+    Raises:
+        ValidationError: The list is empty, or has a value that the field cannot have.
+    """
+    if field.kind is not None:
+        return condition(field, "all" if field.kind == "texts" else "in", values, place)
+    return joined("or", (condition(field, "all", values, place), condition(field, "in", values, place)), place)
+
+
+class F:
+    """A field, to make filters of in Python: ``(F("year") >= 2020) & F("tags").contains("draft")``.
+
+    Args:
+        name: A key of the metadata; dots lead into objects and lists (``author.name``, ``tags.0``), and ``'"a.b"'`` is
+            one key. With ``@`` one of semlex's own fields.
+
+    Raises:
+        ValidationError: It is no name; a value cannot be compared.
+    """
+
+    __slots__ = ("_field", "_place")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, name: str) -> None:
+        self._field = field_named(name, PLACE)
+        self._place = self._field.place(PLACE)
+
+    def __repr__(self) -> str:
+        return f"F({str(self._field)!r})"
+
+    def _condition(self, operator: Operator, value: object = None) -> Condition:
+        return condition(self._field, operator, value, self._place)
+
+    def __eq__(self, value: object) -> FilterTree:  # type: ignore[override]
+        return self._condition("==", value)
+
+    def __ne__(self, value: object) -> FilterTree:  # type: ignore[override]
+        return negated(self._condition("==", value))
+
+    def __lt__(self, value: object) -> FilterTree:
+        return self._condition("<", value)
+
+    def __le__(self, value: object) -> FilterTree:
+        return self._condition("<=", value)
+
+    def __gt__(self, value: object) -> FilterTree:
+        return self._condition(">", value)
+
+    def __ge__(self, value: object) -> FilterTree:
+        return self._condition(">=", value)
+
+    def between(self, low: object, high: object) -> FilterTree:
+        """From `low` to `high`, both included."""
+        return between(self._field, low, high, self._place)
+
+    def in_(self, values: Sequence[object]) -> FilterTree:
+        """The value equals one of these."""
+        return self._condition("in", values)
+
+    def not_in(self, values: Sequence[object]) -> FilterTree:
+        """The value equals none of these, or is missing."""
+        return negated(self._condition("in", values))
+
+    def contains(self, value: object) -> FilterTree:
+        """The field is a list with this value."""
+        return self._condition("contains", value)
+
+    def any(self, values: Sequence[object]) -> FilterTree:
+        """The field is a list with at least one of these."""
+        return self._condition("any", values)
+
+    def all(self, values: Sequence[object]) -> FilterTree:
+        """The field is a list with all of these."""
+        return self._condition("all", values)
+
+    def exists(self) -> FilterTree:
+        """There is a value; null is one."""
+        return self._condition("exists")
+
+    def empty(self) -> FilterTree:
+        """The value is missing, null, an empty text, an empty list or an empty object."""
+        return self._condition("empty")
+
+    def startswith(self, prefix: str) -> FilterTree:
+        """The value is a text that begins so."""
+        return self._condition("startswith", prefix)
+
+    def like(self, pattern: str) -> FilterTree:
+        r"""The value is a text that fits: ``%`` any characters, ``_`` one, ``\`` takes the next as it is."""
+        return self._condition("like", pattern)
+
+    def ilike(self, pattern: str) -> FilterTree:
+        """The same, where ``A`` to ``Z`` equal ``a`` to ``z``; no other letters are folded."""
+        return self._condition("ilike", pattern)

@@ -1,0 +1,322 @@
+"""Filters as mapping, text and Python are one tree; what is not understood is told with its place; limits hold."""
+# ruff: noqa: E501 - one case a line
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import F
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.filters import mapping, text
+from semlex.filters.evaluate import holds
+from semlex.filters.fields import RESERVED, Field
+from semlex.filters.forms import filter_tree
+from semlex.filters.mapping import mapping_of_tree, tree_of_mapping
+from semlex.filters.text import tree_of_text
+from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, Operator, condition
+from tests.support.filter_trees import NAMES, all_trees, values
+from tests.support.folders import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.errors import FieldError
+    from semlex.filters.tree import FilterTree
+
+
+def refusals(make: Callable[[], object]) -> tuple[FieldError, ...]:
+    with pytest.raises(ValidationError) as caught:
+        make()
+    assert all(len(line) < 600 for line in str(caught.value).split("\n"))
+    return caught.value.errors
+
+
+# --- one tree ---------------------------------------------------------------------------------------------------------
+
+
+@given(all_trees)
+def test_a_tree_is_what_its_text_and_its_mapping_are(tree: FilterTree) -> None:
+    for again in (tree_of_text(str(tree)), tree_of_mapping(mapping_of_tree(tree))):
+        assert repr(again) == repr(tree)  # 1, 1.0 and True are different there
+        assert (again.depth, again.conditions, again.size) == (tree.depth, tree.conditions, tree.size)
+    assert filter_tree(tree) is tree
+
+
+@given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3), values)
+def test_a_field_of_python_is_that_of_text_and_mapping(path: list[str], value: Any) -> None:
+    field = Field(tuple(path))
+    made = F(str(field)) == value
+    assert repr(made) == repr(condition(field, "==", value))
+    assert repr(tree_of_text(f"{field} == {str(made).removeprefix(f'{field} == ')}")) == repr(made)
+
+
+TREES = [
+    (F("year") >= 2020, "year >= 2020", {"year": {"$gte": 2020}}),
+    (F("year") == 2020, "year == 2020", {"year": 2020}),
+    (F("year") != 2020, "year != 2020", {"year": {"$ne": 2020}}),
+    (~(F("year") == 2020), "not year == 2020", {"year": {"$not": {"$eq": 2020}}}),
+    (F("a.b").in_([1, "x", None]), "a.b in [1, 'x', null]", {"a": {"b": {"$in": [1, "x", None]}}}),
+    (F('"a.b".c').not_in([1]), "'a.b'.c not in [1]", {'"a.b".c': {"$nin": [1]}}),
+    (F("a").between(1, 2), "a between 1 and 2", {"a": {"$between": [1, 2]}}),
+    (F("a").between(1, 2), "a >= 1 and a <= 2", {"a": {"$gte": 1, "$lte": 2}}),
+    (~F("a").between(1, 2), "a not between 1 and 2", {"a": {"$not": {"$between": [1, 2]}}}),
+    (F("a").exists() & ~F("b").empty(), "exists a and not empty b", {"a": {"$exists": True}, "b": {"$empty": False}}),
+    (F("a").any([1]) | F("a").all([1, 2]), "a any [1] OR a ALL [1, 2]", {"$or": [{"a": {"$any": [1]}}, {"a": {"$all": [1, 2]}}]}),
+    (F("a").contains({"b": [1]}), 'a contains {"b": [1]}', {"a": {"$contains": {"b": [1]}}}),
+    (F("a").all([1, 2]) | F("a").in_([1, 2]), "a all [1,2] or a in [1,2]", {"a": [1, 2]}),
+    (F("a") == [], "a == []", {"a": {"$eq": []}}),
+    (F("a").startswith("x"), "a startswith 'x'", {"a": {"$startswith": "x"}}),
+    (F("a").like("x%") & F("a").ilike("_X"), "a like 'x%' and a ilike '_X'", {"a": {"$like": "x%", "$ilike": "_X"}}),
+    (~((F("a") == 1) & (F("b") == 2)), "not (a == 1 and b == 2)", {"$not": {"a": 1, "b": 2}}),
+    ((F("a") == 1) & ((F("b") == 2) | (F("c") == 3)), "a == 1 and (b == 2 or c == 3)", {"a": 1, "$or": [{"b": 2}, {"c": 3}]}),
+    ((F("a") == 1) | (F("b") == 2) & (F("c") == 3), "a == 1 or b == 2 and c == 3", {"$or": [{"a": 1}, {"b": 2, "c": 3}]}),
+    (F("a") == 1, "((not not (a == 1)))", {"$and": [{"$or": [{"$not": {"$not": {"a": 1}}}]}]}),
+    (F("@uri").like("a/%"), "@uri like 'a/%'", {"source_document": {"$like": "a/%"}}),
+    (F("@chapter") == "X", '@chapter == "X"', {"chapter_title": "X"}),
+    (F("source_document") == "x", "source_document == 'x'", {'"source_document"': "x"}),
+    (F('"@uri"') == 1, '"@uri" == 1', {'"@uri"': 1}),
+    (F("@heading").contains("X"), "@heading contains 'X'", {"@heading": {"$contains": "X"}}),
+    (F("@heading").all(["X", "Y"]), "@heading all ['X', 'Y']", {"@heading": ["X", "Y"]}),
+    (F("@source").in_(["x", "y"]), "@source in ['x', 'y']", {"@source": ["x", "y"]}),
+    (F("@created") >= "2026-01-31T00:00+01:00", "@created >= '2026-01-30T23:00Z'", {"@created": {"$gte": "2026-01-30T23:00"}}),
+    (F('"in"') == True, '"in" == true', {"in": True}),  # noqa: E712
+    (F("é-1_x") == -0.5e-3, "é-1_x == -5e-4", {"é-1_x": -0.0005}),
+    (F("a") == Decimal("0.12345678901234567890"), "a == 0.12345678901234567890", {"a": Decimal("0.12345678901234567890")}),
+    (F("a") == 'it\'s "é" \\ \n', r"""a == 'it\'s "\u00e9" \\ \n'""", {"a": 'it\'s "é" \\ \n'}),
+    (F('""') == 1, '"" == 1', {'""': 1}),
+    (F('a"b') == 1, r'"a\"b" == 1', {'a"b': 1}),
+    (F("tags.0") == 1, "tags.0 == 1", {"tags": {"0": 1}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tree", "written", "given"), TREES, ids=lambda one: one if isinstance(one, str) else "")
+def test_three_spellings_are_one_tree(tree: FilterTree, written: str, given: dict[str, Any]) -> None:
+    before = copy.deepcopy(given)
+    assert repr(filter_tree(written)) == repr(tree)
+    assert repr(filter_tree(given)) == repr(tree)
+    assert repr(given) == repr(before)
+
+
+def test_every_operator_has_its_words() -> None:
+    operators = set(get_args(Operator))
+    assert {*text.SYMBOLS, *text.WORDS, "exists", "empty"} - {"!=", "between"} == operators
+    assert {*mapping.COMPARISONS.values(), *mapping.SWITCHES.values()} == operators
+    assert {*text.WORDS, *text.LITERALS, "and", "or", "not", "exists", "empty"} == RESERVED
+
+
+def test_the_page_has_the_grammar_and_every_operator() -> None:
+    page = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
+    grammar = [line.strip() for line in (text.__doc__ or "").split("::\n")[1].split("The words of")[0].splitlines()]
+    found = re.search(r"```\n(filter .*?)```", page, re.DOTALL)
+    assert found
+    assert [line.strip() for line in found[1].splitlines()] == list(filter(None, grammar))
+    rows = [re.split(r"(?<!\\)\|", line)[1:4] for line in page.splitlines() if re.match(r"\| .*\{\"", line)]
+    for texts, mappings, python in rows:
+        trees = {repr(filter_tree(one)) for one in re.findall(r"`(\w+ [^`]+)`", texts)}
+        trees |= {repr(filter_tree(eval(one))) for one in re.findall(r"`(\{[^`]+)`", mappings)}  # noqa: S307
+        trees |= {repr(eval(one.replace("\\|", "|"))) for one in re.findall(r"`([~(]*F[^`]+)`", python)}  # noqa: S307
+        assert len(trees) == 1, texts
+    assert all(f"`{name}`" in page or f'"{name}"' in page for name in mapping.OF_FIELDS)
+
+
+def test_python_has_no_way_to_lose_a_part() -> None:
+    with pytest.raises(ConfigurationError, match="write & for and"):
+        (F("a") == 1) and (F("b") == 2)
+    with pytest.raises(ConfigurationError, match="between"):
+        assert 1 < F("a") < 3
+    with pytest.raises(TypeError):
+        (F("a") == 1) & {"b": 2}
+    with pytest.raises(TypeError):
+        {F("a"): 1}
+    assert repr(F("a.b")) == "F('a.b')"
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+TEXTS = [
+    ("year = 2020", 6, "did you mean ==?"),
+    ("year <> 2020", 6, "did you mean !=?"),
+    ("year lke 'a'", 6, "did you mean like?"),
+    ("year >= 2020-01-01", 9, "a date, stands in quotes"),
+    ("lang == de", 9, "stands in quotes"),
+    ("lang == 'de", 9, "ends with the quote"),
+    ("@urii == 'x'", 1, "did you mean @uri?"),
+    ("@page == 3", 1, "no pages yet"),
+    ("@ == 3", 1, "there are @source"),
+    ("@uri.x == 3", 5, "an operator"),
+    ("@uri > 3", 8, "must be a str"),
+    ("@uri == ''", 9, "not exists"),
+    ("@uri contains 'x'", 15, "is no operator here"),
+    ("exists @created", 1, "is no operator here"),
+    ("@created > '31.1.2026'", 12, "as ISO writes it"),
+    ("@created > '0001-01-01T00:00+14:00'", 12, "years 1 and 9999"),
+    ("@document == 'x'", 14, "32 hexadecimal digits"),
+    ("a == 1 b == 2", 8, "the end, and, or or"),
+    ("a == 1 and", 11, "the name of a field"),
+    ("a ==", 5, "a value"),
+    ("a..b == 1", 3, "the name of a field"),
+    ("(a == 1", 8, "), and or or"),
+    ("a == 1)", 7, "the end"),
+    ("in == 3", 1, "in quotes"),
+    ("a in 'x'", 6, "must be a list"),
+    ("a in []", 6, "a list with a value"),
+    ("a in [1 2]", 9, ", or ]"),
+    ("a any [", 8, "a value"),
+    ("a == {x: 1}", 7, "a key in quotes"),
+    ("a == {'x' 1}", 11, ":"),
+    ("a between 1 or 2", 13, "and"),
+    ("a between 2 and 1", 11, "the lower one comes first"),
+    ("a between 1 and 'x'", 11, "of one kind"),
+    ("a between 'a' and '2'", 11, "the lower one comes first"),
+    ("a > true", 5, "a number or a text"),
+    ("a > null", 5, "a number or a text"),
+    ("a > [1]", 5, "a number or a text"),
+    ("a startswith ''", 14, "a text with a character"),
+    ("a like 5", 8, "must be a str"),
+    (r"a like 'x\\'", 8, "an escape"),
+    ("a like '%s'" % ("%a" * 33), 8, "at most 32 %"),
+    ("a like '%s'" % ("a" * 1025), 8, "at most 1,024 bytes"),
+    (r"a == 'x\y'", 6, "as in JSON"),
+    (r"a == '\u0000'", 6, "NUL"),
+    (r"'\ud800' == 1", 1, "surrogate"),
+    ("a == NaN", 6, "a value"),
+    ("a == 01", 6, "a value"),
+    ("a == 1e99999", 6, "4,300 digits"),
+    ("a == 1e" + "9" * 40, 6, "4,300 digits"),
+    ("a == " + "9" * 4302, 6, "4,300 digits"),
+    ("a == 1 and b == " + "[" * 70, 81, "at most 64 levels"),
+    ("a == 1 & b == 2", 8, "the end"),
+    ("a == 1; DROP TABLE x", 7, "the end"),
+    ("not", 4, "the name of a field"),
+]
+
+
+@pytest.mark.parametrize(("written", "column", "told"), TEXTS, ids=[one[0][:30] for one in TEXTS])
+def test_a_text_is_refused_with_its_column(written: str, column: int, told: str) -> None:
+    [error] = refusals(lambda: tree_of_text(written))
+    assert error.field == f"filters at column {column}"
+    assert told in str(error)
+
+
+MAPPINGS: list[tuple[Any, list[str], str]] = [
+    ({"$or": []}, ["filters.$or"], "at least one"),
+    ({"$and": {"a": 1}}, ["filters.$and"], "a list of filters"),
+    ({"$or": [{}]}, ["filters.$or[0]"], "a mapping with an entry"),
+    ({"$or": [{"a": 1}, 5]}, ["filters.$or[1]"], "a mapping of fields"),
+    ({"$or": [{"a": 1}, {"year": {"$gtee": 1}}]}, ["filters.$or[1].year.$gtee"], "did you mean $gte?"),
+    ({"$nor": [{"a": 1}]}, ["filters.$nor"], "did you mean $or?"),
+    ({"$gt": 1}, ["filters.$gt"], "behind the name of a field"),
+    ({"$not": {}}, ["filters.$not"], "a mapping with an entry"),
+    ({"a": {}}, ["filters.a"], "a mapping with an entry"),
+    ({"a": []}, ["filters.a"], "a list with a value"),
+    ({"a": {"$in": []}, "b": {"$nin": "x"}}, ["filters.a.$in", "filters.b.$nin"], "2 errors"),
+    ({"a": {"$gt": 1, "b": 2}}, ["filters.a"], "both in one"),
+    ({"a": {"b": {"$lt": None}}}, ["filters.a.b.$lt"], "a number or a text"),
+    ({"a": {"$between": [1]}}, ["filters.a.$between"], "two bounds"),
+    ({"a": {"$between": [2, 1]}}, ["filters.a.$between"], "the lower one"),
+    ({"a": {"$between": [True, False]}}, ["filters.a.$between"], "a number or a text"),
+    ({"a": {"$exists": 1}}, ["filters.a.$exists"], "True or False"),
+    ({"a": {1, 2}}, ["filters.a"], "a set"),
+    ({"a": b"x"}, ["filters.a"], "bytes"),
+    ({"a": [object()]}, ["filters.a"], "an object"),
+    ({"a": {"$eq": float("inf")}}, ["filters.a.$eq"], "infinity"),
+    ({"a": Decimal("NaN")}, ["filters.a"], "NaN"),
+    ({"a": 10**4300}, ["filters.a"], "4,300 digits"),
+    ({"a": Decimal("1e5000")}, ["filters.a"], "4,300 digits"),
+    ({5: 1}, ["filters"], "keys of JSON"),
+    ({"a": {"b": 1, 5: 1}}, ["filters.a"], "keys of JSON"),
+    ({"a": {"$eq": {5: 1}}}, ["filters.a.$eq"], "keys of JSON"),
+    ({"a\0b": 1}, ["filters[0]"], "NUL"),
+    ({"\ud800": 1}, ["filters[0]"], "surrogate"),
+    ({"": 1}, ["filters."], "the name of a field"),
+    ({"a.": 1}, ["filters.a."], "the name of a field"),
+    ({'"a': 1}, ['filters."a'], "the name of a field"),
+    ({'"a"b': 1}, ['filters."a"b'], "the name of a field"),
+    ({"@page": 1}, ["filters.@page"], "no pages yet"),
+    ({"@sorce": "x"}, ["filters.@sorce"], "did you mean @source?"),
+    ({"@uri": {"x": 1}}, ["filters.@uri.x"], "a key of the metadata"),
+    ({"a": {"@uri": 1}}, ["filters.a.@uri"], "a key of the metadata"),
+    ({"@created": 5}, ["filters.@created"], "a time"),
+    ({".".join("a" * 65): 1}, ["filters." + ".".join("a" * 65)[:40]], "at most 64 levels"),
+    ({"x" * 50: float("nan")}, ["filters." + "x" * 40], "NaN"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "places", "told"), MAPPINGS, ids=[str(one[1]) + one[2] for one in MAPPINGS])
+def test_a_mapping_is_refused_with_its_places(given: Any, places: list[str], told: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        tree_of_mapping(given)
+    assert [error.field for error in caught.value.errors] == places
+    assert told in str(caught.value)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_levels() -> None:
+    deep: Any = {"a": 1}
+    for _ in range(100_000):
+        deep = {"$or": [deep, {"a": 1}]}
+    assert refusals(lambda: tree_of_mapping(deep))[0].code == "too_deep"
+    inner: Any = 1
+    for _ in range(100_000):
+        inner = {"a": inner}
+    assert refusals(lambda: tree_of_mapping(inner))[0].code == "too_deep"
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert refusals(lambda: tree_of_mapping({"a": nested}))[0].code == "too_deep"
+    for written in ("(" * 1_000_000, "not " * 200_000, "a == " + "[" * 1_000_000, "a == " + '{"a":' * 200_000):
+        assert refusals(lambda written=written: tree_of_text(written))[0].code == "too_deep"
+    tree = F("a") == 1
+    for _ in range(MAX_DEPTH // 2):
+        tree = ~(tree & (F("b") == 2))
+    assert tree.depth == MAX_DEPTH
+    assert repr(tree_of_text(str(tree))) == repr(tree)
+    assert repr(tree_of_mapping(mapping_of_tree(tree))) == repr(tree)
+    assert holds(tree, {"a": 1, "b": 2}) is True
+    assert refusals(lambda: tree & (F("b") == 2))[0].code == "too_deep"
+    while deep is not None:
+        deep = deep.get("$or", [None])[0]  # so that it is not freed by recursion
+
+
+def test_conditions() -> None:
+    flat = [F("a") == number for number in range(MAX_CONDITIONS)]
+    tree = functools.reduce(operator.or_, flat)
+    assert (tree.depth, tree.conditions) == (1, MAX_CONDITIONS)
+    assert repr(tree_of_text(str(tree))) == repr(tree)
+    assert [one.code for one in refusals(lambda: tree | (F("b") == 1))] == ["too_long"]
+    many = {"$or": [{"a": number} for number in range(MAX_CONDITIONS + 1)]}
+    assert [(one.field, one.code) for one in refusals(lambda: tree_of_mapping(many))] == [("filters.$or", "too_long")]
+    assert refusals(lambda: tree_of_text(" or ".join(["a==1"] * 10_001)))[0].code == "too_long"
+
+
+def test_bytes() -> None:
+    assert filter_tree({"a": {"$in": list(range(100_000))}}) is not None
+    for make in (
+        lambda: tree_of_mapping({"a": {"$in": ["x" * 1024] * 1024}}),
+        lambda: tree_of_mapping({"a" * 2**20: 1}),
+        lambda: tree_of_mapping({"$or": [{"a": "x" * 2**19}, {"b": "x" * 2**19}]}),
+        lambda: F("a") == "é" * 2**19,
+        lambda: tree_of_text("a == 1" + " " * 2**20),
+    ):
+        assert [one.code for one in refusals(make)] == ["too_long"]
+
+
+@given(st.text(st.sampled_from("ab.@\"' ()[]{},=<>!-+0123\\né%$:") | st.characters(), max_size=30))
+def test_no_text_is_another_error(written: str) -> None:
+    for make in (tree_of_text, F):
+        try:
+            make(written)
+        except ValidationError as error:
+            told = str(error)
+            assert told
