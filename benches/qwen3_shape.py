@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.models.local.device import place
+from semlex.models.local.device import choose_placement
 from semlex.reranking.qwen3 import DEFAULT_INSTRUCTION, PREFIX, SUFFIX
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def options(*, quick: bool) -> dict[str, str]:
 
 def precision() -> str:
     """The precision that this CPU gets from the device policy."""
-    return place("cpu", None).precision
+    return choose_placement("cpu", None).precision
 
 
 def write_model(state: Path, kind: str, *, quick: bool) -> Path:

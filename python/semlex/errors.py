@@ -91,7 +91,7 @@ class FieldError:
         code: Stable name of the rule that was broken, for example ``"too_long"``.
         limit: The bound that was broken, as text, or None.
         actual: What was found, as text (a length, a dimension, an offset: never the value itself), or None.
-        key: Key of the field, where it is a mapping and the key can be told; or None.
+        key: Key of the field, where it is a mapping and the key can be shown; or None.
     """
 
     row: int
@@ -107,8 +107,8 @@ class FieldError:
         text = sentence(name, self.code, self.limit, self.actual)
         if self.row < 0:
             return text
-        place = f"row {self.row}" if self.id is None else f"row {self.row} (id {self.id!r})"
-        return f"{place}: {text}"
+        where = f"row {self.row}" if self.id is None else f"row {self.row} (id {self.id!r})"
+        return f"{where}: {text}"
 
 
 class ValidationError(SemlexError, ValueError):

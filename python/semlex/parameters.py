@@ -1,4 +1,4 @@
-"""What a caller wants of a collection: said for this one, or the default of new ones."""
+"""Options of users: for a server, for a collection, and defaults of new collections."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ DEFAULT_BM25 = Bm25Options()
 
 @dataclass(frozen=True, slots=True)
 class WantedOptions:
-    """Options of a collection as they are wanted by one caller, checked.
+    """Options of a collection that one caller wants, checked.
 
     Attributes:
         said: What the caller said about the collection; it is refused where it differs from what is stored.
@@ -247,7 +247,7 @@ class WantedOptions:
         return wanted, self.said.get("overlap_tokens", min(overlap_tokens, max_overlap(wanted)))
 
     def saying(self, **said: int | None) -> WantedOptions:
-        """The same options, and what is said in one call."""
+        """The same options, and those of one call."""
         given = {name: value for name, value in said.items() if value is not None}
         return self.checked(self.said | given, self.defaults)
 
@@ -352,5 +352,5 @@ def max_overlap(chunk_tokens: int) -> int:
 
 
 def default_overlap(chunk_tokens: int) -> int:
-    """What neighbours share when nothing is said: 50 tokens, and fewer where the chunks are too short for that."""
+    """The default overlap of neighbours: 50 tokens, and fewer where the chunks are too short for that."""
     return min(DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# The offset of a finding: these words begin `actual` where it names a place and no value.
-_PLACE = re.compile(r"(character|component|element|index|bit|byte) \d+")
+# The offset of a finding: these words begin `actual` where it is an offset and no value.
+_OFFSET = re.compile(r"(character|component|element|index|bit|byte) \d+")
 _NUMBER = re.compile(r"(?<![\w.,*])\d{4,}(?![\w.*])")
 _SINGULAR = re.compile(r"(?<![\d,.])1 (byte|character|component|digit|level|text|id|row|column)s\b")
 _BARE_WORD = re.compile(r"[A-Za-z_]\w*(\[.*\])?")
@@ -27,7 +27,7 @@ JSON_REMEDIES = {
 
 
 class Rule(NamedTuple):
-    """How a broken rule is told.
+    """The message of a broken rule.
 
     Attributes:
         text: What follows the field's name; holds ``{limit}``, ``{actual}`` or ``{at}`` where they belong.
@@ -113,25 +113,25 @@ def sentence(name: str, code: str, limit: str | None = None, actual: str | None 
         name: The field, as the caller knows it.
         code: The rule that is broken.
         limit: Its bound, as text.
-        actual: What was found: a number, a type, or a place.
+        actual: What was found: a number, a type, or an offset.
     """
     rule = RULES.get(code, _UNKNOWN)
-    place = actual if actual is not None and _PLACE.match(actual) else None
-    found = None if place else actual
+    offset = actual if actual is not None and _OFFSET.match(actual) else None
+    found = None if offset else actual
     values = {
         "limit": _bound(code, limit),
         "actual": None if actual is None else _with_article(actual),
-        "at": "" if place is None else f" (at {_offset(place)})",
+        "at": "" if offset is None else f" (at {_shown_offset(offset)})",
     }
     text = rule.text
     if any(f"{{{key}}}" in text and value is None for key, value in values.items()):
         text = rule.plain
-    told = "{actual}" in text or code in _NO_FINDING
-    told_place = "{at}" in text
+    has_actual = "{actual}" in text or code in _NO_FINDING
+    has_offset = "{at}" in text
     text = f"{name} {text.format(**values)}"
-    if place and not told_place:
+    if offset and not has_offset:
         text += str(values["at"])
-    if found is not None and not told:
+    if found is not None and not has_actual:
         text += f"; got {_with_article(found) if code == 'wrong_type' else readable(found)}"
     remedy = JSON_REMEDIES.get(actual or "", rule.remedy) if code == "unsupported_type" else rule.remedy
     return f"{text}: {remedy}" if remedy else text
@@ -150,8 +150,8 @@ def _bound(code: str, limit: str | None) -> str | None:
     return f"{text} levels" if code == "too_deep" and text.isdigit() else text
 
 
-def _offset(place: str) -> str:
-    return readable(place).replace("character", "offset")
+def _shown_offset(offset: str) -> str:
+    return readable(offset).replace("character", "offset")
 
 
 def _with_article(word: str) -> str:

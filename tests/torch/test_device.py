@@ -29,14 +29,14 @@ def test_a_driver_alone_is_no_gpu(monkeypatch, found, expected):
 def test_precision_on_mps(monkeypatch, torch_version, expected):
     monkeypatch.setattr(torch, "__version__", torch_version)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert device.place(None, None) == device.Placement("mps", expected)
-    assert device.place("mps", "float32") == device.Placement("mps", "float32")
+    assert device.choose_placement(None, None) == device.Placement("mps", expected)
+    assert device.choose_placement("mps", "float32") == device.Placement("mps", "float32")
     if expected == "float32":
         for half in ("float16", "bfloat16"):
             with pytest.raises(ConfigurationError, match=r"needs torch 2\.13 or newer"):
-                device.place("mps", half)
+                device.choose_placement("mps", half)
     else:
-        assert device.place("mps", "float16").precision == "float16"
+        assert device.choose_placement("mps", "float16").precision == "float16"
 
 
 @pytest.mark.parametrize(("capability", "expected"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16")])
@@ -44,7 +44,7 @@ def test_precision_on_cuda(monkeypatch, capability, expected):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert device.place(None, None) == device.Placement("cuda", expected)
+    assert device.choose_placement(None, None) == device.Placement("cuda", expected)
 
 
 @pytest.mark.parametrize(
@@ -57,25 +57,25 @@ def test_precision_on_a_cpu(monkeypatch, amx, avx512, expected):
             monkeypatch.delattr(torch.cpu, name)
         else:
             monkeypatch.setattr(torch.cpu, name, lambda value=value: value)
-    assert device.place("cpu", None) == device.Placement("cpu", expected)
+    assert device.choose_placement("cpu", None) == device.Placement("cpu", expected)
 
 
 def test_every_precision_has_a_reason(monkeypatch):
     for probe in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
         monkeypatch.setattr(torch.cpu, probe, lambda: True)
-    assert device.place("cpu", None).reason == "this CPU has AMX and AVX512-BF16"
-    assert device.place("cpu", "float16").reason == "as configured"
+    assert device.choose_placement("cpu", None).reason == "this CPU has AMX and AVX512-BF16"
+    assert device.choose_placement("cpu", "float16").reason == "as configured"
     for probe in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
         monkeypatch.setattr(torch.cpu, probe, lambda: False)
-    assert device.place("cpu", None).reason == "this CPU would only emulate bfloat16"
+    assert device.choose_placement("cpu", None).reason == "this CPU would only emulate bfloat16"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for capability, reason in (((9, 0), "the models were trained in it"), ((7, 5), "has no units for bfloat16")):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
-        assert device.place("cuda", None).reason.endswith(reason)
+        assert device.choose_placement("cuda", None).reason.endswith(reason)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     for version, reason in (("2.13.0", "right on MPS from torch 2.13"), ("2.12.0", "wrongly on MPS")):
         monkeypatch.setattr(torch, "__version__", version)
-        assert device.place("mps", None).reason.endswith(reason)
+        assert device.choose_placement("mps", None).reason.endswith(reason)
 
 
 def test_a_place_is_the_same_whatever_the_reason():

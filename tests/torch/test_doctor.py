@@ -137,7 +137,7 @@ def test_with_a_torch_that_does_not_work(monkeypatch):
     def fail(*_):
         raise OSError("libcudart.so: cannot open shared object file")
 
-    monkeypatch.setattr(doctor, "place", fail)
+    monkeypatch.setattr(doctor, "choose_placement", fail)
     found = doctor.examine_models()
     assert "torch is installed but does not work here (OSError)" in found.precision_reason
     assert found.devices == {}

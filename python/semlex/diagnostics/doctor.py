@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
 from semlex.models.files import find_cached, find_model
-from semlex.models.local.device import describe_devices, place
+from semlex.models.local.device import choose_placement, describe_devices
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import open_tokenizer
 from semlex.reranking.registry import choose_reranker
@@ -202,7 +202,7 @@ def _devices(device: str | None) -> tuple[dict[str, str], Placement | None, str]
     if find_spec("torch") is None:
         return {}, None, "torch is not installed"
     try:
-        placement = place(device, None)
+        placement = choose_placement(device, None)
         return describe_devices(), placement, placement.reason
     except (ImportError, OSError, RuntimeError) as error:  # libraries that do not fit, or a broken driver
         return {}, None, f"torch is installed but does not work here ({type(error).__name__}); install it again"

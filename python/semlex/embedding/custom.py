@@ -1,4 +1,4 @@
-"""A base for embedders of one's own."""
+"""A base class for users' embedders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BaseEmbedder(WordCounter, ABC):
         fusion_weight: How much its vectors weigh against the words in completed fusion when a search says nothing,
             0 to 1.
         calls_at_once: How many searches may ask it at the same time; more than 1 for a model behind a server.
-        documents_cut: How many documents so far were longer than the model reads; reports tell it.
+        documents_cut: How many documents so far were longer than the model reads, for reports.
         runs_on_torch: Whether it uses torch, which cannot be used in a forked child.
     """
 

@@ -2,7 +2,7 @@
 
 ``POST {base_url}/v1beta/models/MODEL:batchEmbedContents`` with one request per text, as in the Gemini API reference
 (Embeddings); the key travels in a header, never in the address. Of gemini-embedding-001 only vectors of the full 3,072
-dimensions come normalised, so all are normalised here. It is told the task by ``taskType``; gemini-embedding-2 ignores
+dimensions come normalised, so all are normalised here. Its task is ``taskType``; gemini-embedding-2 ignores
 that and reads the task in front of the text (Gemini API guide, "Embeddings").
 """
 

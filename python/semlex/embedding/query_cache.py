@@ -52,7 +52,7 @@ class QueryEmbeddingCache:
     """Keeps the vectors of the queries that were asked last. Safe for several threads.
 
     A vector is found again by the key of the embedder's identity and the exact text. The key is handed in, because an
-    embedder may have to wait for its model before it can tell.
+    embedder may have to wait for its model to know it.
 
     Args:
         capacity: Most vectors; 0 keeps none.

@@ -1,8 +1,8 @@
 """Which embedder runs, and the one line that says so.
 
 Nothing is downloaded here unless that was allowed, no server is asked, and torch is imported only where a model that
-needs it is in the cache and a GPU's driver is in sight. Models behind servers are never chosen unasked: texts leave
-this machine only when a name says so.
+needs it is in the cache and a GPU's driver is in sight. Models behind servers are never a default: texts leave this
+machine only when a name says so.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
 from semlex.models.files import find_model
 from semlex.models.local import memory
-from semlex.models.local.device import check_names, place
+from semlex.models.local.device import check_names, choose_placement
 from semlex.models.local.fair_lock import FairLock
 from semlex.models.local.forked import torch_process
 from semlex.models.quiet_bars import quiet_transformers
@@ -46,7 +46,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
     The constructor finds the model; the package and the weights are loaded at first use. Only safetensors are read, and
     no code of the model is run. One batch at a time, first come first served; safe for several threads. What is known
-    of an opened model (identity, dimensions, tokens) is told while a batch is computed.
+    of an opened model (identity, dimensions, tokens) can be read while a batch is computed.
 
     Args:
         model_name: Hub id, or path of a local folder; it holds ``modules.json``.
@@ -269,7 +269,7 @@ def _read_model(folder: ModelFolder, device: str | None) -> Any:
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415
 
         torch_process.use()
-        placement = place(device, None)
+        placement = choose_placement(device, None)
         precision = getattr(torch, "float32" if placement.device == "cpu" else placement.precision)
         try:
             model = SentenceTransformer(

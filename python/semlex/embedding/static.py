@@ -179,7 +179,7 @@ class _Folder:
             ) from error
         # Sums of float16 would be rounded to 11 bits.
         self._runtime.embedding = np.asarray(self._runtime.embedding, dtype=np.float32)
-        # One of our own: the runtime changes its own.
+        # A copy: the runtime changes its own.
         self.tokenizer = open_tokenizer(folder)
         self.dimensions: int = self._runtime.embedding.shape[1]
         # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.

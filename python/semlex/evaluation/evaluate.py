@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 RERANKED = "reranked"
-DEEP = 100  # depth of the recall that tells what a reranker, or a reader who pages on, could still find
+DEEP = 100  # depth of the recall: what a reranker, or a reader who pages on, could still find
 CONCURRENCY = 4  # searches under way at once: enough to keep the server and the model busy
 
 

@@ -50,8 +50,8 @@ def gains(run: Run, judgements: Judgements, k: int) -> NDArray[np.float64]:
     check_range("the depth of a measure", k, 1)
     found = np.zeros((len(judgements), k))
     for row, (query, judged) in enumerate(judgements.items()):
-        for place, document in enumerate(ranking(run.get(query, {}))[:k]):
-            found[row, place] = max(0, judged.get(document, 0))
+        for position, document in enumerate(ranking(run.get(query, {}))[:k]):
+            found[row, position] = max(0, judged.get(document, 0))
     return found
 
 

@@ -191,8 +191,8 @@ async def search_parts(
         rerank=False,
     )
     ids = [judged_id(hit, unit) for hit in hits]
-    places = [[hit.keyword_rank for hit in hits], [hit.vector_rank for hit in hits]]
-    ranks = np.array(places, dtype=np.float64)  # None becomes NaN
+    by_leg = [[hit.keyword_rank for hit in hits], [hit.vector_rank for hit in hits]]
+    ranks = np.array(by_leg, dtype=np.float64)  # None becomes NaN
     if hits.fusion is None:  # one leg answered alone
         keyword, vector = _column(hit.keyword_score for hit in hits), _column(hit.vector_score for hit in hits)
     else:
@@ -230,8 +230,8 @@ def linear_parts(legs: Sequence[Mapping[str, float]]) -> Parts:
             )
         )
     keyword, vector = parts
-    places = [{name: rank for rank, name in enumerate(leg, start=1)} for leg in legs]
-    ranks = np.array([[found.get(name, np.nan) for name in ids] for found in places], dtype=np.float64)
+    by_leg = [{name: rank for rank, name in enumerate(leg, start=1)} for leg in legs]
+    ranks = np.array([[found.get(name, np.nan) for name in ids] for found in by_leg], dtype=np.float64)
     return Parts(ids, keyword, vector, ranks)
 
 

@@ -1,4 +1,4 @@
-"""What is told of long work: while it goes on, and at its end."""
+"""Progress events of long work, and its final reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IndexReport:
         failed: Files that could not be read; each is in `problems`.
         chunks: Chunks written.
         embedded: Vectors computed.
-        cut: Chunks of which the model read only the beginning, as far as it tells.
+        cut: Chunks of which the model read only the beginning, as far as it reports that.
         seconds: Wall time.
         problems: One per failed file.
         warnings: What else did not go as asked, for example an index that could not be built.

@@ -1,7 +1,7 @@
 """Fetches a model's files from the hub into its local cache, and says how far it is.
 
 Files that have arrived whole are kept when a download ends early, and are not fetched again. Lost connections are taken
-up again where they broke off. The hub's client draws bars of its own; here they draw nothing and only count.
+up again where they broke off. The hub's client draws progress bars; here they draw nothing and only count.
 """
 
 from __future__ import annotations

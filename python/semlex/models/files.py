@@ -1,7 +1,7 @@
 """Finds the folder of a model: a local path, the local cache, and only then, when allowed, the hub.
 
 The hub is the slowest failure there is: a hub that refuses holds a loader for most of a minute, one that never answers
-for many. So nothing here touches the network unless a download was allowed, and then a probe of our own decides first.
+for many. So nothing here touches the network unless a download was allowed, and then a probe decides first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 3.0
 # What must be in the cache; a model may have more files, which other programs may have left out.
 NEEDED_FILES = ["config.json", "modules.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
-UNKNOWN_OR_CLOSED = (401, 403, 404)  # the hub does not tell strangers which
+UNKNOWN_OR_CLOSED = (401, 403, 404)  # without a token the hub does not say which
 _REFUSED = "answered"  # how an obstacle begins that is the hub's own answer
 FINGERPRINT_BLOCKS = 16
 FINGERPRINT_BLOCK_BYTES = 64 * 1024

@@ -3,7 +3,7 @@
 Three things decide its form. A socket's time-out bounds one read, not an answer that arrives byte by byte nor the
 look-up of a host's name, so every attempt runs in a thread that is left behind when its time is over. Waiting ends at
 once when nobody waits for the result any more. And what a server says about an error may repeat what was sent to it, so
-messages quote only names from a list of our own.
+messages quote only names of a fixed list.
 """
 
 from __future__ import annotations

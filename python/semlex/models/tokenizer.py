@@ -47,7 +47,7 @@ class TokenRows:
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[np.int64]], cut: Sequence[int] = ()) -> TokenRows:
-        """Joins rows that stand in arrays of their own."""
+        """Joins rows of separate arrays."""
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum([row.size for row in rows], out=offsets[1:])
         ids = np.concatenate([np.empty(0, dtype=np.int64), *rows])

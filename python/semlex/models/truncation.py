@@ -1,4 +1,4 @@
-"""Texts that are cut because a model reads no more: counted, and told now and then."""
+"""Truncation: counts the texts that a model cut, and logs the count now and then."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
 from semlex.models.files import find_model
 from semlex.models.local import memory
-from semlex.models.local.device import check_names, place
+from semlex.models.local.device import check_names, choose_placement
 from semlex.models.local.forked import torch_process
 from semlex.models.quiet_bars import quiet_transformers
 from semlex.models.truncation import CutTexts
@@ -159,7 +159,7 @@ class CrossEncoderReranker(CheckedReranker):
                 from sentence_transformers import CrossEncoder  # noqa: PLC0415
 
                 torch_process.use()
-                placement = place(*self._requested)
+                placement = choose_placement(*self._requested)
                 try:
                     model = CrossEncoder(
                         str(self._folder.path),

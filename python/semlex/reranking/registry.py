@@ -1,7 +1,7 @@
 """Which reranker runs, and the one line that says so.
 
 Nothing is downloaded here and the network is not touched. Texts go to a server only where one was named, or where
-``auto`` was asked for: a key that happens to be in the environment sends nothing anywhere.
+``auto`` was named: a key that happens to be in the environment sends nothing anywhere.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def choose_reranker(
                                           else none
     ====================================  =====================================================  =======================
 
-    None, when nothing is said, chooses among local models only; ``auto`` has to be said, because it may send queries
+    None, the default, chooses among local models only; ``auto`` has to be named, because it may send queries
     and texts to a third party.
 
     Args:

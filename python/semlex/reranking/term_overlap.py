@@ -27,10 +27,10 @@ class TermOverlapReranker(CheckedReranker):
 
         score = (m - 1 + m / w) / n      (0 where m is 0)
 
-    So 1 means that the whole query stands in one place, in any order. It is a rule, not a probability that a model
-    learned: it knows no synonyms, no inflection and no meaning. Words are those of Unicode (Annex 29) after
-    compatibility normalisation and case folding. Equal input always gives equal scores, whatever the neighbours. Safe
-    for several threads.
+    So 1 means that the words of the query follow each other in the text, in any order. It is a rule, not a probability
+    that a model learned: it knows no synonyms, no inflection and no meaning. Words are those of Unicode (Annex 29)
+    after compatibility normalisation and case folding. Equal input always gives equal scores, whatever the neighbours.
+    Safe for several threads.
     """
 
     @property
@@ -59,15 +59,15 @@ def _words(text: str) -> list[str]:
 
 def _shortest_cover(wanted: frozenset[str], words: Sequence[str]) -> tuple[int, int]:
     """How many wanted words a text holds, and the length in words of its shortest stretch that holds all of these."""
-    places = [(place, word) for place, word in enumerate(words) if word in wanted]
-    target = len({word for _, word in places})
+    positions = [(position, word) for position, word in enumerate(words) if word in wanted]
+    target = len({word for _, word in positions})
     shortest = len(words)
     inside: dict[str, int] = {}
     first = 0
-    for last, word in places:
+    for last, word in positions:
         inside[word] = inside.get(word, 0) + 1
         while len(inside) == target:
-            begin, leaving = places[first]
+            begin, leaving = positions[first]
             shortest = min(shortest, last - begin + 1)
             first += 1
             inside[leaving] -= 1

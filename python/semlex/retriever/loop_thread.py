@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, and what of it a synchronous object needs: opening, closing, forks, exit."""
+"""An event loop in its own thread, for synchronous objects: opening, closing, forks, exit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, to which other threads hand calls and wait for them."""
+    """An event loop in its own thread; other threads submit calls and wait for them."""
 
     def __init__(self) -> None:
         # Made by a factory, it does not become the current loop of the thread that makes it.

@@ -1,4 +1,4 @@
-"""The models of an open collection: what was asked for, what the collection was made with, what is at hand."""
+"""The models of an open collection: as configured, as stored with the collection, or as available."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ModelOptions:
         return found
 
     def chosen_for(self, stored: EmbeddingVersion | None) -> ModelOptions:
-        """The same options with those defaults said that a collection with these vectors follows."""
+        """The same options, with the defaults that a collection with these vectors follows made explicit."""
         unused = self.unused(stored)
         model, dimensions = self.embedding_model, self.dimensions
         if model is None and "embedding_model" not in unused:

@@ -454,7 +454,7 @@ class SyncCollection:
     ) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run.
 
-        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
+        Large tables are estimated (``estimated`` is True), and what only a count can give is None, unless `exact`.
         """
         return self._runner.run(self._collection.status, exact=exact)
 

@@ -193,7 +193,7 @@ class CollectionUpkeep(ABC):
     async def status(self, *, exact: bool = False) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run.
 
-        Large tables are estimated (``estimated`` is True), and what only a count tells is None, unless `exact`.
+        Large tables are estimated (``estimated`` is True), and what only a count can give is None, unless `exact`.
         """
         opened, folder = (await self._ready()).opened, self._resources.data_folder
         return await collection_status(

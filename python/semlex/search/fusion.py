@@ -114,30 +114,30 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
 
 
 def candidates_of(
-    results: Mapping[str, LegResult], union: Union, places: Sequence[int] | None = None
+    results: Mapping[str, LegResult], union: Union, indices: Sequence[int] | None = None
 ) -> Iterator[Candidate]:
     """Chunks with their rank and score in each leg that found them, made as they are asked for.
 
     Args:
         results: Leg name (``vector``, ``keyword``) -> its result.
         union: Of the results.
-        places: Which chunks of the union, in which order; None for all, in the order of the first leg, then the next.
+        indices: Which chunks of the union, in which order; None for all, in the order of the first leg, then the next.
     """
     found = {
         name: {
-            place: (rank, score)
-            for rank, (place, score) in enumerate(
-                zip(union.places[name].tolist(), result.scores.tolist(), strict=True), start=1
+            index: (rank, score)
+            for rank, (index, score) in enumerate(
+                zip(union.indices[name].tolist(), result.scores.tolist(), strict=True), start=1
             )
         }
         for name, result in results.items()
     }
-    if places is None:
-        places = list(dict.fromkeys(place for own in found.values() for place in own))
-    for place in places:
-        candidate = Candidate(union.keys[place])
-        candidate.vector_rank, candidate.vector_score = found.get("vector", {}).get(place, (None, None))
-        candidate.keyword_rank, candidate.keyword_score = found.get("keyword", {}).get(place, (None, None))
+    if indices is None:
+        indices = list(dict.fromkeys(index for own in found.values() for index in own))
+    for index in indices:
+        candidate = Candidate(union.keys[index])
+        candidate.vector_rank, candidate.vector_score = found.get("vector", {}).get(index, (None, None))
+        candidate.keyword_rank, candidate.keyword_score = found.get("keyword", {}).get(index, (None, None))
         yield candidate
 
 
@@ -149,7 +149,7 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
 ) -> Iterator[Candidate]:
-    """Candidates of both legs by what each leg knows of its own, best first; ties by (document_id, chunk_id).
+    """Candidates of both legs by each leg's scores of its own results, best first; ties by (document_id, chunk_id).
 
     Args:
         results: Leg name (``vector``, ``keyword``) -> its result.
@@ -162,19 +162,19 @@ def fuse(
     Raises:
         ConfigurationError: The weights' sum is not finite, or a score is not.
     """
-    rankings = [union.places[name] for name in results]
+    rankings = [union.indices[name] for name in results]
     chosen = [float((weights or {}).get(name, 1.0)) for name in results]
     try:
         if method == "rrf":
-            places, scores = _core.reciprocal_rank_fusion(rankings, weights=chosen, k=rrf_k)
+            indices, scores = _core.reciprocal_rank_fusion(rankings, weights=chosen, k=rrf_k)
         else:
             leg_scores = [result.scores for result in results.values()]
-            places, scores = _core.linear_fusion(rankings, leg_scores, weights=chosen)
+            indices, scores = _core.linear_fusion(rankings, leg_scores, weights=chosen)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
 
     def with_scores() -> Iterator[Candidate]:
-        found = candidates_of(results, union, places.tolist())
+        found = candidates_of(results, union, indices.tolist())
         for candidate, score in zip(found, scores.tolist(), strict=True):
             candidate.fused_score = score
             yield candidate
@@ -207,15 +207,15 @@ def fuse_completed(
     """
     vector, keyword = scores["vector"], scores["keyword"]
     try:
-        places, fused_scores, by_vector, by_words = _core.completed_fusion(
+        indices, fused_scores, by_vector, by_words = _core.completed_fusion(
             vector, keyword, mean=spread.mean, deviation=spread.deviation, vector_weight=weight
         )
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    columns = (fused_scores, by_vector, by_words, vector[places], keyword[places])
+    columns = (fused_scores, by_vector, by_words, vector[indices], keyword[indices])
 
     def with_scores() -> Iterator[Candidate]:
-        found = candidates_of(results, union, places.tolist())
+        found = candidates_of(results, union, indices.tolist())
         for candidate, *row in zip(found, *(column.tolist() for column in columns), strict=True):
             candidate.fused_score, candidate.vector_contribution, candidate.keyword_contribution = row[:3]
             own = (None if math.isnan(score) else score for score in row[3:])

@@ -42,5 +42,5 @@ def embedding_error(reason: Exception, request: Request, *, is_late: bool) -> Se
 
 
 def kind_of(error: BaseException) -> str:
-    """What is told of an error of a model: its text may quote the query or a document."""
+    """A model's error without its text, which may quote the query or a document."""
     return type(error).__name__

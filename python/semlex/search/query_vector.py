@@ -37,7 +37,7 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
     embedder = models.embedder
     if embedder is None or request.text is None:
         raise ModelError("no embedding model is open to embed the query")
-    # What the embedder is, as it said when it was opened: asking it again may mean waiting for its model.
+    # The identity that the embedder had when it was opened: reading it again may mean waiting for its model.
     identity = "" if models.version is None else models.version.identity_key
     remaining = request.remaining()
     limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)

@@ -50,7 +50,7 @@ def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]
     """
     name = "vector" if dimensions == 1 else "embeddings"
     if isinstance(values, np.ma.MaskedArray):
-        # Its masked places would become numbers.
+        # Its masked elements would become numbers.
         limit = "an array without a mask, such as values.filled(0)"
         raise ValidationError(refuse(name, "wrong_type", limit, "masked array"))
     try:
@@ -77,7 +77,7 @@ def check_ids(ids: Iterable[str]) -> list[str]:
         The ids.
 
     Raises:
-        ValidationError: With every unusable id's place.
+        ValidationError: With the row of every unusable id.
     """
     if isinstance(ids, (str, bytes, Mapping)) or not isinstance(ids, Iterable):
         raise ValidationError(refuse("ids", "wrong_type", "list of str", type(ids).__name__))
@@ -239,7 +239,7 @@ def check_deadline(deadline: float | None) -> None:
 def _parts_of(
     query: SearchQuery, vector: ArrayLike | None, top_k: int, filters: Filters | None
 ) -> tuple[str | None, ArrayLike | None, int, Filters | None]:
-    """Text, vector, top_k and filters of a query that brings them all; what is said twice is refused."""
+    """Text, vector, top_k and filters of a query that brings them all; what is given twice is refused."""
     twice = {
         "vector": vector is not None,
         "top_k": top_k not in (DEFAULT_TOP_K, query.top_k),

@@ -1,4 +1,4 @@
-"""The last stage: hits with the scores of every stage, and what the user is told of the search."""
+"""The last stage: hits with the scores of every stage, and the report of the search."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ class Retrieval:
         return Calibration(self._sample, self._collection, query_vector(state))
 
     async def unknown_fields(self, request: Request) -> list[str]:
-        """Why nothing may have passed the filter, as far as that can be told soon."""
+        """Why nothing may have passed the filter, as far as that is quick to find out."""
         remaining = request.remaining()
         seconds = LOOK_SECONDS if remaining is None else min(LOOK_SECONDS, remaining)
 
@@ -266,7 +266,7 @@ class Retrieval:
 async def run_remaining_legs(
     database: Database, plans: list[LegPlan], results: dict[str, LegResult], seconds: float | None, request: Request
 ) -> dict[str, LegResult]:
-    """Runs the legs that a failure of another cut off, each in a transaction of its own (and so its own snapshot).
+    """Runs the legs that a failure of another cut off, each in its own transaction (and so its own snapshot).
 
     Args:
         database: An open database.

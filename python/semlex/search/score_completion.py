@@ -32,11 +32,11 @@ class Union:
 
     Attributes:
         keys: Of n chunks, by (document_id, chunk_id).
-        places: Leg name -> where in `keys` each chunk stands that the leg found, int64, best first.
+        indices: Leg name -> indices into `keys` of the chunks that the leg found, int64, best first.
     """
 
     keys: list[Key]
-    places: dict[str, NDArray[np.int64]]
+    indices: dict[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,10 @@ def union_of(results: Mapping[str, LegResult]) -> Union:
     """The union of results, by the leg's name."""
     keys = in_key_order({key for result in results.values() for key in result.keys})
     numbers = {key: number for number, key in enumerate(keys)}
-    places = {name: np.array([numbers[key] for key in result.keys], dtype=np.int64) for name, result in results.items()}
-    return Union(keys, places)
+    indices = {
+        name: np.array([numbers[key] for key in result.keys], dtype=np.int64) for name, result in results.items()
+    }
+    return Union(keys, indices)
 
 
 async def without_excluded(snapshot: Snapshot, results: dict[str, LegResult]) -> Candidates:
@@ -75,13 +77,13 @@ async def without_excluded(snapshot: Snapshot, results: dict[str, LegResult]) ->
     if len(results) == 1 or not results["keyword"].has_exclusions:
         return Candidates(results, union)
     scores = await completed_scores(snapshot, results, union)
-    excluded = np.isnan(scores["keyword"][union.places["vector"]])
+    excluded = np.isnan(scores["keyword"][union.indices["vector"]])
     if not excluded.any():
         return Candidates(results, union, scores)
     vector, kept = results["vector"], np.flatnonzero(~excluded).tolist()
     nearest = replace(vector, keys=[vector.keys[number] for number in kept], scores=vector.scores[kept])
     stays = np.full(len(union.keys), fill_value=True)
-    stays[union.places["vector"][excluded]] = False
+    stays[union.indices["vector"][excluded]] = False
     left = results | {"vector": replace(nearest, side_values=None)}
     return Candidates(left, union_of(left), {name: own[stays] for name, own in scores.items()}, has_exclusions=True)
 
@@ -98,22 +100,22 @@ async def completed_scores(snapshot: Snapshot, results: Mapping[str, LegResult],
     queries: dict[str, ScoreQuery] = {}
     missing: dict[str, list[int]] = {}
     for name, result in results.items():
-        scores, own = np.full(len(union.keys), np.nan), set(union.places[name].tolist())
-        scores[union.places[name]] = result.scores
+        scores, own = np.full(len(union.keys), np.nan), set(union.indices[name].tolist())
+        scores[union.indices[name]] = result.scores
         completed[name] = scores
         # Best first, because a leg may have to stop before the last.
-        others = dict.fromkeys(place for other in results if other != name for place in union.places[other].tolist())
-        missing[name] = [place for place in others if place not in own]
+        others = dict.fromkeys(index for other in results if other != name for index in union.indices[other].tolist())
+        missing[name] = [index for index in others if index not in own]
         if result.scorer is None or not missing[name]:
             continue
         values = _side_values(results, union, name)
         found = None
-        if all(place in values for place in missing[name]):
-            found = result.scorer.scores_from_column([values[place] for place in missing[name]])
+        if all(index in values for index in missing[name]):
+            found = result.scorer.scores_from_column([values[index] for index in missing[name]])
         if found is not None:
             scores[missing[name]] = found
         else:
-            queries[name] = result.scorer.missing_scores([union.keys[place] for place in missing[name]])
+            queries[name] = result.scorer.missing_scores([union.keys[index] for index in missing[name]])
     for name, scores in (await ask(snapshot, queries)).items():
         completed[name][missing[name]] = scores
     return completed
@@ -124,5 +126,5 @@ def _side_values(results: Mapping[str, LegResult], union: Union, name: str) -> d
     values: dict[int, Any] = {}
     for other, result in results.items():
         if other != name and result.side_values is not None:
-            values |= zip(union.places[other].tolist(), result.side_values, strict=True)
+            values |= zip(union.indices[other].tolist(), result.side_values, strict=True)
     return values

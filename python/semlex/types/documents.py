@@ -57,7 +57,7 @@ class Document:
 
 @dataclass(slots=True)
 class StoredChunk(Document):
-    """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
+    """A document as it is stored, with its position in what it was read from. Storing it again does not move it.
 
     Attributes:
         source: Name of the source that it was read from; "" for added documents.

@@ -40,7 +40,7 @@ _FORMATS: dict[str, Format] = {
 }
 
 TEXT_FILES: tuple[str, ...] = (*(f"*.{suffix}" for suffix in _FORMATS), "readme", "changelog", "makefile", "dockerfile")
-"""The files that `find_files` takes unless told otherwise. Data (CSV, logs) is not text to search."""
+"""The files that `find_files` takes by default. Data (CSV, logs) is not text to search."""
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
 """Folders of other people's files. Hidden folders and files (``.git``, ``.venv``, ``.env``) are skipped as well."""
@@ -158,7 +158,7 @@ def _is_missing(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return True
     except OSError:
-        return False  # it is there; why it cannot be read is said where it is read
+        return False  # it is there; reading it raises the error
     return False
 
 

@@ -48,7 +48,7 @@ def plan_places(
         missing: Paths that lead to nothing, or cannot be looked at.
 
     Raises:
-        ConfigurationError: A path contains roots, or its source has another name or folder than was said.
+        ConfigurationError: A path contains roots, or its source has another name or folder than was given.
     """
     if source is not None:
         check_name(source)

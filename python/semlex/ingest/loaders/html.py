@@ -78,42 +78,42 @@ class _Token(NamedTuple):
 
 
 def _tokens(html: str) -> Iterator[_Token]:  # noqa: C901, PLR0912 - one branch per kind of token
-    place, end = 0, len(html)
+    offset, end = 0, len(html)
     endless: set[str] = set()  # raw elements known to have no further end tag: not searched for again
-    while place < end:
-        opening = html.find("<", place)
+    while offset < end:
+        opening = html.find("<", offset)
         if opening < 0:
             opening = end
-        if opening > place:
-            yield _Token("text", "", html[place:opening])
-        place = opening
-        if html.startswith("<!--", place):
-            place = _after(html, "-->", place + 2)  # "<!-->" is a whole comment
-        elif html.startswith(("<!", "<?"), place):
-            place = _after(html, ">", place)
-        elif not (html[place + 1 : place + 2].isascii() and html[place + 1 : place + 3].lstrip("/")[:1].isalpha()):
-            if place < end:
+        if opening > offset:
+            yield _Token("text", "", html[offset:opening])
+        offset = opening
+        if html.startswith("<!--", offset):
+            offset = _after(html, "-->", offset + 2)  # "<!-->" is a whole comment
+        elif html.startswith(("<!", "<?"), offset):
+            offset = _after(html, ">", offset)
+        elif not (html[offset + 1 : offset + 2].isascii() and html[offset + 1 : offset + 3].lstrip("/")[:1].isalpha()):
+            if offset < end:
                 yield _Token("text", "", "<")
-            place += 1
-        elif (tag := _TAG.match(html, place)) is None:
+            offset += 1
+        elif (tag := _TAG.match(html, offset)) is None:
             return  # a tag that never ends: browsers drop it, too
         else:
-            name, place = tag.group(2).lower(), tag.end()
+            name, offset = tag.group(2).lower(), tag.end()
             if tag.group(1):
                 yield _Token("end", name, "")
                 continue
             yield _Token("start", name, tag.group(3))
             if name in _RAW and name not in endless:
-                closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(html, place)
+                closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(html, offset)
                 if closing is not None:
-                    yield _Token("text", "", html[place : closing.start()])
-                    place = closing.start()
+                    yield _Token("text", "", html[offset : closing.start()])
+                    offset = closing.start()
                 else:
                     endless.add(name)
 
 
-def _after(html: str, mark: str, place: int) -> int:
-    found = html.find(mark, place)
+def _after(html: str, mark: str, offset: int) -> int:
+    found = html.find(mark, offset)
     return len(html) if found < 0 else found + len(mark)
 
 

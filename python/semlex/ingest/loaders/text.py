@@ -188,8 +188,8 @@ def _read_at_most(file: int, limit: int) -> bytes:
 
 def _decode(uri: str, data: bytes) -> str | FileProblem:
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if not wide and (place := data.find(b"\0")) >= 0:
-        return FileProblem(uri, "binary", f"byte {place} is NUL: no text file")
+    if not wide and (offset := data.find(b"\0")) >= 0:
+        return FileProblem(uri, "binary", f"byte {offset} is NUL: no text file")
     try:
         text = data.decode("utf-16" if wide else "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -197,8 +197,8 @@ def _decode(uri: str, data: bytes) -> str | FileProblem:
             return FileProblem(uri, "not_utf16", f"byte {error.start} ends the UTF-16 that its first two bytes promise")
         message = f"byte {error.start} is not UTF-8: convert the file (iconv -f WINDOWS-1252 -t UTF-8)"
         return FileProblem(uri, "not_utf8", message)
-    if (place := text.find("\0")) >= 0:
-        return FileProblem(uri, "binary", f"character {place} is NUL: no text file")
+    if (offset := text.find("\0")) >= 0:
+        return FileProblem(uri, "binary", f"character {offset} is NUL: no text file")
     return text
 
 

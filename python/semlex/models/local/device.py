@@ -13,7 +13,7 @@ CPU with AMX, AVX512-BF16   bfloat16   2 to 4 times faster than float32
 any other CPU               float32    bfloat16 would be emulated
 =========================== ========== =====================================================================
 
-transformers 5 would load bfloat16 everywhere when nothing is said, so the precision is always said. The table is where
+transformers 5 loads bfloat16 everywhere by default, so the precision is always given. The table is where
 a model starts: `semlex.models.local.self_test` has the last word.
 """
 
@@ -44,7 +44,7 @@ class Placement:
     Attributes:
         device: ``mps``, ``cuda`` or ``cpu``.
         precision: ``float32``, ``bfloat16`` or ``float16``.
-        reason: Why this precision; two places that differ in nothing else are equal.
+        reason: Why this precision; two placements that differ in nothing else are equal.
     """
 
     device: str
@@ -76,7 +76,7 @@ def automatic_device() -> str:
     return next(device for device in DEVICES if _is_available(device))
 
 
-def place(device: str | None, precision: str | None) -> Placement:
+def choose_placement(device: str | None, precision: str | None) -> Placement:
     """Decides where a model runs; imports torch.
 
     Args:
@@ -85,7 +85,7 @@ def place(device: str | None, precision: str | None) -> Placement:
         precision: ``float32``, ``bfloat16``, ``float16``, or None for the table above.
 
     Returns:
-        The place.
+        The placement.
 
     Raises:
         ConfigurationError: An unknown name, or half precision on MPS with a torch that computes it wrongly.
@@ -110,8 +110,8 @@ def check_names(device: str | None, precision: str | None) -> None:
     """Checks the two names without importing torch.
 
     Args:
-        device: As for `place`.
-        precision: As for `place`.
+        device: As for `choose_placement`.
+        precision: As for `choose_placement`.
 
     Raises:
         ConfigurationError: One of them is unknown.
@@ -122,7 +122,7 @@ def check_names(device: str | None, precision: str | None) -> None:
 
 
 def automatic_obstacle(model: str, device: str | None) -> str | None:
-    """Says why a transformer is not chosen unasked; the cheapest question first.
+    """Why a transformer is not the default here, or None; the cheapest check first.
 
     Args:
         model: Hub id.

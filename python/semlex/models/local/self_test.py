@@ -2,7 +2,7 @@
 
 The specification is one plain pass of the model's body over two rows of equal length, with nothing padded and no state
 gathered. In a causal model the state of a position does not change when later tokens are taken away, so every prefix
-of those rows, as a row of its own, must end in the state that the body has at that place. All prefixes go through the
+of those rows, as a separate row, must end in the state that the body has at that position. All prefixes go through the
 form of the forward pass in one batch, and one of them by itself. That one comparison sees:
 
 * later tokens that leak into earlier positions (torch before 2.13 applies the causal rule per group of 4 queries on

@@ -1,4 +1,4 @@
-"""Weights in memory, shared by everything in this process that runs the same model in the same place.
+"""Weights in memory, shared by everything in this process that runs the same model on the same device.
 
 A set of weights lives as long as somebody refers to it: `share` looks in a dictionary of weak references, so the last
 user that closes, or is collected, takes the weights along. A failed load leaves nothing behind but an empty place that
@@ -69,7 +69,7 @@ class SharedModel:
         self.lock = FairLock()
         self.token_cap: int | None = None
         self._head = head
-        # The weights and the forms that passed the test. In a mapping of its own, which the finalizer empties.
+        # The weights and the forms that passed the test, in a mapping that the finalizer empties.
         self._held: dict[str, Any] = {}
         finalizer = weakref.finalize(self, _release, self._held, placement.device, os.getpid())
         finalizer.atexit = False
@@ -152,7 +152,7 @@ class Running:
 
 
 def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
-    """The one set of weights of a model in a place; nothing is loaded yet.
+    """The one set of weights of a model on a device; nothing is loaded yet.
 
     Args:
         folder: The model.

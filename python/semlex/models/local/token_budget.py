@@ -1,4 +1,4 @@
-"""How many tokens go through a model at once: found on the work itself, once for each kind of model and place.
+"""How many tokens go through a model at once: found on the work itself, once for each kind of model and device.
 
 A bigger pass is not a faster one: on CPUs it falls out of the cache (16,384 tokens took 1.5 to 1.9 times as long per
 token as 4,096), on GPUs a small one does not fill the units. So the first calls that hold enough work run their batches
@@ -89,7 +89,7 @@ class TokenBudget:
 
 
 def token_budget(key: Hashable, device: str) -> TokenBudget:
-    """The budget of one kind of model in one place, shared by all models of that kind in this process.
+    """The budget of one kind of model on one device, shared by all models of that kind in this process.
 
     Args:
         key: What speed depends on: the model's shape, device, precision, form of the forward pass, threads.

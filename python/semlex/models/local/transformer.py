@@ -12,7 +12,7 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models.local import batched_forward
 from semlex.models.local.batched_forward import Limits
-from semlex.models.local.device import check_names, place, require_torch
+from semlex.models.local.device import check_names, choose_placement, require_torch
 from semlex.models.local.forward.reference import FORWARDS
 from semlex.models.local.shared_weights import Attempt, open_model
 from semlex.validation import check_range
@@ -69,7 +69,7 @@ class Transformer:
         precision: ``float32``, ``bfloat16``, ``float16`` or None.
         batch_size: Most rows in a forward pass.
         token_budget: Most tokens in a forward pass, padding included; None for one that is measured on the first large
-            calls (see `semlex.models.local.token_budget`). One row that is longer makes a pass of its own.
+            calls (see `semlex.models.local.token_budget`). One row that is longer makes a separate pass.
         attention: Form of the forward pass, a name in `semlex.models.local.forward.reference.FORWARDS`. Where device,
             precision and form do not pass the self-test, the next safer ones are used (see
             `semlex.models.local.shared_weights.open_model`).
@@ -203,7 +203,7 @@ class Transformer:
             if self._closed:
                 raise ModelError(f"{self.folder.name} was closed; make a new one")
             if self._running is None:
-                self._running = open_model(self.folder, self._head, place(*self._requested), self._attention)
+                self._running = open_model(self.folder, self._head, choose_placement(*self._requested), self._attention)
             return self._running
 
     def _leave(self, running: Running, overflowed: int, rows: int) -> None:

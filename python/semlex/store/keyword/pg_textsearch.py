@@ -96,7 +96,7 @@ class PgTextsearchEngine(KeywordEngine):
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):
     """One query.
 
-    The index gives chunks of equal score in an order of its own, so all that are equal to the last one are taken, and
+    The index returns chunks of equal score in any order, so all that are equal to the last one are taken, and
     ordered here. The server computes the score of each chunk that it returns once more from the text, which takes
     longer than finding it: no more of them are returned than needed.
     """

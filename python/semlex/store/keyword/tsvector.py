@@ -57,7 +57,7 @@ class TsvectorEngine(KeywordEngine):
                 f"language must be a text-search configuration such as 'english'; got {language!r}"
             )
         self.name = name
-        # Postgres may have configurations that are no language of ours.
+        # Postgres may have configurations for languages that semlex does not know.
         self._analyzer = _core.Analyzer(language if language in _core.ANALYZER_LANGUAGES else "simple")
         self.score_name, self._rank = RANK_FUNCTIONS[name]
         # A constant regconfig keeps the generated column immutable; the type is never stored in a column, which

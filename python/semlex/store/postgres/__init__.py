@@ -1,1 +1,1 @@
-"""The server: connections, transactions, errors; no table of ours."""
+"""The server: connections, transactions, errors; no table of semlex."""

@@ -52,7 +52,7 @@ MAX_CONNECTIONS = 10_000
 SEND_BUFFER_BYTES = 1024 * 1024
 # The server's own time-out gets this much longer before the connection is given up.
 DEADLINE_GRACE_SECONDS = 0.25
-# A server that is asked to cancel a statement gets this long to take the request, on a connection of ours.
+# A server that is asked to cancel a statement gets this long to take the request, on a connection of the pool.
 CANCEL_SECONDS = 1.0
 # So long may a cancelled statement take to end on the user's own connection.
 ENDING_SECONDS = 5.0
@@ -61,7 +61,7 @@ KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 
 
 class _Connection(psycopg.AsyncConnection[Any]):
-    """A connection of our own pool: cancelling does not wait for a server that takes no request."""
+    """A connection of semlex's pool: cancelling does not wait for a server that takes no request."""
 
     async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
         try:
@@ -103,13 +103,13 @@ def _class_of(value: object) -> str:
 
 
 class Database:
-    """A pool of our own, or a pool or a single connection of the user's.
+    """A pool of semlex's, or a pool or a single connection of the user's.
 
     Args:
         url: libpq connection string; needed unless `pool` or `connection` is given.
         pool: An open pool that the caller keeps and closes.
         connection: An open connection that the caller keeps; writes join its transaction when it is in one.
-        max_size: Most connections of a pool of our own.
+        max_size: Most connections of semlex's pool.
         timeout: Seconds to wait for the server or for a free connection.
 
     Raises:
@@ -188,7 +188,7 @@ class Database:
         await self.close()
 
     async def close(self) -> None:
-        """Closes a pool of our own; a pool or connection of the user's stays open."""
+        """Closes semlex's pool; a pool or connection of the user's stays open."""
         if self._owns_pool and self._pool is not None:
             pool, self._pool = self._pool, None
             await pool.close()

@@ -1,4 +1,4 @@
-"""Server settings that a transaction of ours fixes, so that a session of any kind reads and writes the same.
+"""Server settings that every transaction fixes, so that a session of any kind reads and writes the same.
 
 They come from a role, a database, the environment or the user's own connection. Ours are local to a transaction.
 """
@@ -19,7 +19,7 @@ from semlex.errors import UnsupportedServerError
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
 
-# Everything of ours is qualified; built-in functions and operators are found here and nowhere else, so that a schema
+# All names of semlex are qualified; built-in functions and operators are found here and nowhere else, so that a schema
 # that somebody else can write to cannot put its own in front.
 SEARCH_PATH = "pg_catalog, pg_temp"
 SETTINGS = {
@@ -43,7 +43,7 @@ LAST_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def check_encoding(connection: Connection) -> None:
-    """Refuses a database that cannot hold every text. It asks nobody: the server told it when it was connected to.
+    """Refuses a database that cannot hold every text. No query is sent: the server reports it with the connection.
 
     Raises:
         UnsupportedServerError: Its encoding is not UTF-8.
@@ -67,9 +67,9 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
 
 
 async def begin_writing(connection: Connection) -> None:
-    """The settings of a write in a transaction of its own.
+    """The settings of a write that has its own transaction.
 
-    A lock is not waited for without end, unless the session has a limit of its own. The server notices within about a
+    A lock is not waited for without end, unless the session has its own limit. The server notices within about a
     minute that we have vanished, and lets go of what we have locked.
     """
     await connection.execute(_WRITE_SETTINGS)
@@ -134,7 +134,7 @@ class _UtcLoader(Loader):
 
 
 def read_times_as_utc(connection: Connection) -> None:
-    """Makes all times UTC that are read, in binary form, through a connection of our own."""
+    """Makes all times UTC that are read, in binary form, through a connection of semlex's pool."""
     connection.adapters.register_loader("timestamptz", _UtcLoader)
 
 

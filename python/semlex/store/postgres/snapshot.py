@@ -61,7 +61,7 @@ class Snapshot:
 
 @asynccontextmanager
 async def open_snapshot(connection: Connection) -> AsyncIterator[Snapshot]:
-    """A snapshot in a transaction of its own.
+    """A snapshot in its own transaction.
 
     Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
     own block of a transaction waits three times, which is longer than a search of words takes.)
@@ -81,13 +81,13 @@ async def open_snapshot(connection: Connection) -> AsyncIterator[Snapshot]:
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **READ_SETTINGS)
             if not is_told(connection):
-                # The driver encodes parameters by what the server has told, which it does with its next answer.
+                # The driver encodes parameters by what the server reports, which comes with its next answer.
                 await pipeline.sync()
             yield Snapshot(connection, pipeline)
             await connection.execute("COMMIT")
     except BaseException:
         if not connection.closed:
-            with suppress(psycopg.Error):  # what happened first is what is told
+            with suppress(psycopg.Error):  # the first error is the one to report
                 await connection.rollback()
         raise
 

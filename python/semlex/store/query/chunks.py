@@ -131,13 +131,13 @@ async def load_results(
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
     for hit, excerpt in zip(results, collection.keyword.excerpts(query, texts, languages) or (), strict=False):
         hit.excerpt = excerpt
-    in_files = [place for place, hit in enumerate(results) if hit.line is not None]
+    in_files = [row for row, hit in enumerate(results) if hit.line is not None]
     if query is not None and in_files:
         found = collection.keyword.match_lines(
-            query, [texts[place] for place in in_files], [languages[place] for place in in_files]
+            query, [texts[row] for row in in_files], [languages[row] for row in in_files]
         )
-        for place, below in zip(in_files, found, strict=True):
-            hit = results[place]
+        for row, below in zip(in_files, found, strict=True):
+            hit = results[row]
             hit.match_line = None if hit.line is None or below is None else hit.line + below
     if postings is not None:
         shares = postings.coverage(np.array([row[-2] for row in rows], dtype=np.int64))
@@ -182,7 +182,7 @@ async def fetch_documents(
     ).format(columns=_columns(collection, chunk_ids), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
-    # Should an id stand twice, the chunk of the indexed document comes last and is the one that is told.
+    # Should an id stand twice, the chunk of the indexed document comes last and wins.
     found = sorted(await cursor.fetchall(), key=lambda row: row[1].startswith(row[0].hex))
     return {row[1]: StoredChunk(**_stored(row)) for row in found}
 

@@ -290,9 +290,9 @@ async def _for_each(
 
 
 async def log_unknown_fields(connection: Connection, names: Names, condition: Filter) -> None:
-    """Logs what `unknown_fields` tells."""
-    for told in await unknown_fields(connection, names, condition):
-        logger.warning("%s", told)
+    """Logs the warnings of `unknown_fields`."""
+    for warning in await unknown_fields(connection, names, condition):
+        logger.warning("%s", warning)
 
 
 def _unknown(asked: Field, known: list[str]) -> str:

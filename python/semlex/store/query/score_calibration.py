@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
 
 SAMPLE_ROWS = 256
-# Twice as many places as rows: several places may lead to one row.
+# Twice as many points as rows: several points may lead to one row.
 PROBES = 2 * SAMPLE_ROWS
 SAMPLE_SECONDS = 600.0
 # Share of the rows that this client may write before it draws again.
@@ -65,7 +65,7 @@ class _Drawn:
 
 
 class VectorSample:
-    """At most 256 stored vectors, drawn at fixed places of the key, so that the same collection gives the same sample.
+    """At most 256 stored vectors, drawn at fixed points of the key: the same collection gives the same sample.
 
     Kept in memory, one per open retriever (1 MB at 1,024 dimensions), and drawn by the first search that needs it, in
     its own transaction: a standby or a role that may only read can do that. Drawn again after 10 minutes, after this
@@ -191,8 +191,8 @@ async def _draw(
         everything = sql.SQL("SELECT {} FROM {} AS e ORDER BY e.document_id, e.chunk_id")
         await cursor.execute(everything.format(value, table))
     else:
-        # Two levels, because a collection may consist of few documents with many chunks each: a place among the
-        # documents, then a place among that document's chunks; past the end the first one is taken.
+        # Two levels, because a collection may consist of few documents with many chunks each: a point among the
+        # documents, then a point among that document's chunks; past the end the first one is taken.
         statement = sql.SQL(
             "WITH drawn AS (SELECT d.document_id, c.chunk_id, min(p.number) AS number FROM "
             "unnest(%(documents)s::uuid[], %(chunks)s::text[]) WITH ORDINALITY AS p(document_id, ending, number) "
@@ -216,6 +216,6 @@ async def _draw(
 
 
 def _places() -> tuple[list[uuid.UUID], list[str]]:
-    """Fixed pseudo-random places: keys of documents, and endings of chunks' ids."""
+    """Fixed pseudo-random points: keys of documents, and endings of chunks' ids."""
     hashes = [hashlib.blake2b(b"%d" % number, digest_size=24).digest() for number in range(PROBES)]
     return [uuid.UUID(bytes=one[:16]) for one in hashes], [one[16:].hex() for one in hashes]

@@ -1,4 +1,4 @@
-"""How much a collection holds: counted where that is quick or asked for, else as the server's statistics tell."""
+"""How much a collection holds: counted where that is quick or wanted, else estimated by the server's statistics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def collection_figures(connection: Connection, collection: CollectionInfo,
     Returns:
         ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors`` (their chunk is
         gone), and those of `KeywordIndex.statistics`. ``estimated`` is True where a large table was not counted: its
-        number is an estimate then, and what only a count tells is None.
+        number is an estimate then, and what only a count can give is None.
     """
     estimates = {} if exact else await _estimates(connection, _tables(collection))
     estimated = bool(estimates)

@@ -97,7 +97,7 @@ async def _step(connection: Connection, names: Names) -> Step:
 
 
 async def migrate(database: Database, schema: str) -> list[Step]:
-    """Migrates the registry of a schema and every collection, each in a transaction of its own; says what was done."""
+    """Migrates the registry of a schema and every collection, each in its own transaction; returns what was done."""
     steps = await pending_steps(database, schema)
     for step in steps:
         if step.name == REGISTRY:

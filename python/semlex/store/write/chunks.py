@@ -94,7 +94,7 @@ async def write_chunks(
     """Writes a batch inside the caller's transaction.
 
     Locks are taken in one order by all writers, so that none waits for another in a circle: the collection's row of the
-    registry (where there is a keyword index of ours), documents, chunks, vectors; each table's in the order of its key.
+    registry (where there is a keyword index), documents, chunks, vectors; each table's in the order of its key.
 
     Args:
         connection: In a transaction.

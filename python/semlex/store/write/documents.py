@@ -306,7 +306,7 @@ async def log_run(connection: Connection, collection: CollectionInfo, entry: Log
 
 
 async def last_run(connection: Connection, collection: CollectionInfo) -> dict[str, Any] | None:
-    """The newest entry of the ingestion log that tells of a run over files."""
+    """The newest entry of the ingestion log that is of a run over files."""
     cursor = cursor_with_times(connection)
     statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")
     await cursor.execute(statement.format(collection.names.ingestion_log))

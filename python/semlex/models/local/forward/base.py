@@ -40,7 +40,7 @@ class Forward(Protocol):
         max_rows: int,
         kept_prefix: NDArray[np.int64] | None = None,
     ) -> Iterator[Batch]:
-        """Plans batches that cost at most `token_budget` tokens each; one longer row is a batch of its own.
+        """Plans batches that cost at most `token_budget` tokens each; one longer row is a separate batch.
 
         Token ids in `kept_prefix` are a hint: calls whose rows begin with them follow, and what the model makes of them
         may be kept. It never changes the states.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from semlex.models.tokenizer import TokenRows
 
-# A prefix is computed in a pass of its own, which must save more than it costs. A small pass reads all weights (as much
+# A prefix is computed in a separate pass, which must save more than it costs. A small pass reads all weights (as much
 # time as some 30 tokens on a CPU); on a GPU it waits for the launch of its kernels.
 MIN_SAVED_ON_CPU = 128
 MIN_SAVED_ON_GPU = 1_024

@@ -1,4 +1,4 @@
-"""The keyword leg on an index of our own: true BM25, from posting lists in ordinary tables, scored in Rust.
+"""The keyword leg on the keyword index: true BM25, from posting lists in ordinary tables, scored in Rust.
 
 A search reads three things of one snapshot, in one round trip: which segments and tombstones there are, and the rows of
 its terms that are not in memory yet. None of them ever changes once it is written, so what is in memory needs no
@@ -94,6 +94,8 @@ class Bm25Engine(KeywordEngine):
         """What `work` makes of the texts of each language, in their order."""
         made: dict[int, T] = {}
         for language in set(languages):
-            places = [place for place, own in enumerate(languages) if own == language]
-            made |= zip(places, work(self._analyzers.of(language), [texts[place] for place in places]), strict=True)
-        return [made[place] for place in range(len(texts))]
+            positions = [position for position, own in enumerate(languages) if own == language]
+            made |= zip(
+                positions, work(self._analyzers.of(language), [texts[position] for position in positions]), strict=True
+            )
+        return [made[position] for position in range(len(texts))]

@@ -40,25 +40,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("semlex")
 
-# Segments of like size are merged once there are so many of them; a size is like another of the same power of it. So a
-# text is rewritten once a power, and few segments of each size stand about.
+# Size-tiered compaction: segments are grouped by floor(log_TIER(chunks)). A tier with TIER segments is merged, so that
+# a chunk is rewritten once per tier.
 TIER = 8
 # From this power on (4,096 chunks) segments wait until a full one can be made of them.
 PACKED_TIER = 4
-# A segment that is so full stays as it is.
+# A segment with this many chunks is not merged with others.
 FULL_CHUNKS = SEGMENT_CHUNKS * 9 // 10
 # A segment is rewritten when more than a quarter of it is dead.
 DEAD_SHARE = 0.25
-# Tombstones are put together, and the dead counted, once there are so many.
+# With this many tombstones they are merged, and the dead chunks are counted.
 MAX_TOMBSTONES = 32
-# A call that wrote so many is a bulk load: half a segment.
+# A call that wrote this many chunks is a bulk load: half a segment.
 BULK_LOAD_CHUNKS = SEGMENT_CHUNKS // 2
 SERIALIZATION_FAILURE = "40001"
 BUSY_SECONDS = 0.1
 BUSY_LIMIT_SECONDS = 60.0
-# So many posting rows leave enough room to be given back at once: the next merge needs it.
+# A merge that deleted this many posting rows vacuums at once: the next merge needs the room.
 ROOM_ROWS = 1_000
-# One writer does not merge for all the others for ever; the next one goes on.
+# Merges of one writer in a row; the next writer goes on.
 MAX_MERGES = 16
 
 
@@ -83,26 +83,26 @@ def choose_merge(sizes: Sequence[int]) -> list[int]:
     Returns:
         Places in `sizes`, at least two, whose sum is a segment's; empty when there is nothing to do.
     """
-    ascending = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    ascending = sorted(range(len(sizes)), key=lambda position: (sizes[position], position))
     for power in range(PACKED_TIER):
-        if sum(tier(sizes[place]) == power for place in ascending) >= TIER:
-            return _filled(sizes, [], [place for place in ascending if tier(sizes[place]) <= power])
-    small = [place for place in reversed(ascending) if tier(sizes[place]) <= PACKED_TIER]
-    for place in reversed(ascending):
-        if tier(sizes[place]) > PACKED_TIER and sizes[place] < FULL_CHUNKS:
-            filled = _filled(sizes, [place], small)
+        if sum(tier(sizes[position]) == power for position in ascending) >= TIER:
+            return _filled(sizes, [], [position for position in ascending if tier(sizes[position]) <= power])
+    small = [position for position in reversed(ascending) if tier(sizes[position]) <= PACKED_TIER]
+    for position in reversed(ascending):
+        if tier(sizes[position]) > PACKED_TIER and sizes[position] < FULL_CHUNKS:
+            filled = _filled(sizes, [position], small)
             if sum(sizes[one] for one in filled) >= FULL_CHUNKS:
                 return filled
-    if sum(sizes[place] for place in small) > SEGMENT_CHUNKS:
+    if sum(sizes[position] for position in small) > SEGMENT_CHUNKS:
         return _filled(sizes, [], small)
     return []
 
 
 def choose_packing(sizes: Sequence[int]) -> list[int]:
     """What is to be merged next on the way to the fewest segments: the largest with all that fits beside it."""
-    descending = sorted(range(len(sizes)), key=lambda place: (-sizes[place], place))
-    for number, place in enumerate(descending):
-        filled = _filled(sizes, [place], descending[number + 1 :])
+    descending = sorted(range(len(sizes)), key=lambda position: (-sizes[position], position))
+    for number, position in enumerate(descending):
+        filled = _filled(sizes, [position], descending[number + 1 :])
         if len(filled) > 1:
             return filled
     return []
@@ -111,11 +111,11 @@ def choose_packing(sizes: Sequence[int]) -> list[int]:
 def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
     """The begun ones and, in order, all others that fit."""
     filled = list(begun)
-    room = SEGMENT_CHUNKS - sum(sizes[place] for place in begun)
-    for place in others:
-        if sizes[place] <= room:
-            filled.append(place)
-            room -= sizes[place]
+    room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
+    for position in others:
+        if sizes[position] <= room:
+            filled.append(position)
+            room -= sizes[position]
     return filled
 
 
@@ -200,7 +200,7 @@ async def optimize(
 
 
 async def _give_room_back(database: Database, collection: CollectionIdentity, step: MergeStep) -> None:
-    """Lets the next rows take the place of those that a merge deleted.
+    """Frees the room of the rows that a merge deleted for the next ones.
 
     Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
     to twice their size. Nothing depends on it: where it cannot be done now, it is left to autovacuum.
@@ -223,7 +223,7 @@ class MergeStep:
 
     Attributes:
         done: Whether it did anything.
-        merged: Segments that it took the place of.
+        merged: Segments that it replaced.
         left: Segments that it left as they were.
         rows: Posting rows that it deleted.
         busy: Whether somebody else was at it.
@@ -325,9 +325,9 @@ class _Merge:
         for segment_id, language, _ in segments:
             by_language.setdefault(language, []).append(segment_id)
         for language, own in sorted(by_language.items()):
-            places = choose([sizes[segment_id] for segment_id in own])
+            positions = choose([sizes[segment_id] for segment_id in own])
             hollow = [one for one in own if chunks_of[one] - sizes[one] > share * chunks_of[one]]
-            chosen = [own[place] for place in places] or hollow[:1]
+            chosen = [own[position] for position in positions] or hollow[:1]
             if chosen:
                 return language, chosen
         return "", []
@@ -361,7 +361,7 @@ class _Merge:
         """Drops ids that no segment holds any more.
 
         Args:
-            tombstones: All that are visible. One that is written meanwhile stays: it names the chunk, not its place.
+            tombstones: All that are visible. One that is written meanwhile stays: it names the chunk, not its position.
             absorbed: Ids of the segments that were merged.
             kept: Ids of all other segments, when they are known: then all tombstones become one.
         """

@@ -123,10 +123,10 @@ class AnalysedQuery:
         queries = self.by_language.values()
         if not any(query.wanted or query.excluded for query in queries):
             return ("the query has no word that the keyword index looks for",)
-        told = terms_cut(max(query.total for query in queries))
+        warnings = terms_cut(max(query.total for query in queries))
         if any(query.wanted for query in queries) and postings.chunks and not postings.postings:
-            return (*told, "no word of the query occurs in the collection")
-        return told
+            return (*warnings, "no word of the query occurs in the collection")
+        return warnings
 
 
 def _terms(analyzer: _core.Analyzer, text: str) -> _core.Query:

@@ -94,7 +94,7 @@ async def write_segments(
     ]
     # Rows of a quarter of a page next to each other fill the pages; among others they would leave gaps.
     rows.sort(key=lambda row: len(row[2]) in QUARTER_PAGE_BYTES)
-    owners, terms, data = ([row[place] for row in rows] for place in range(3))
+    owners, terms, data = ([row[column] for row in rows] for column in range(3))
     if len(data) > FEW_POSTING_ROWS:
         columns = [("segment_id", "uuid", owners), ("first_term", "bytea", terms), ("data", "bytea", data)]
         target = sql.SQL("COPY {} (segment_id, first_term, data) FROM STDIN (FORMAT binary)").format(names.posting)

@@ -1,4 +1,4 @@
-"""What ``status`` tells of a keyword index of our own."""
+"""Statistics of the BM25 index, for ``status``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def index_figures(
 
     Args:
         connection: In a transaction with one snapshot.
-        collection: As opened; its keyword engine has an index of ours.
+        collection: As opened; its keyword engine is bm25.
         counted: Whether the chunks of the index are compared with those of the collection, which reads all their ids.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The tables of the keyword index of our own. Their rows are written once and never changed, only replaced."""
+"""The tables of the keyword index. Their rows are immutable; they are replaced, never changed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A Postgres of one's own, out of a wheel."""
+"""The embedded Postgres, out of a wheel."""

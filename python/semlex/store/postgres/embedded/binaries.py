@@ -204,7 +204,7 @@ def _starts(found: dict[int, Path], account: Account) -> bool:
 
 
 def _copy_for_everyone(package: Path) -> Path:
-    """Copies the programs to a folder of our own, once per version of the wheel; returns the copied package."""
+    """Copies the programs to semlex's folder, once per version of the wheel; returns the copied package."""
     target = ROOT_STATE / f"bin-{importlib.metadata.version(DISTRIBUTION)}"
     if not target.exists():
         if not ROOT_STATE.exists():

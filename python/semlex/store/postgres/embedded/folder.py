@@ -100,7 +100,7 @@ def _is_ours(folder: Path) -> bool:
     lock = (folder / "start.lock").lstat()
     if not stat.S_ISREG(lock.st_mode) or lock.st_size:
         return False
-    # Others' files beside a database of ours do no harm; beside nothing but a lock they make it their folder.
+    # Others' files beside semlex's database do no harm; beside nothing but a lock they make it their folder.
     return (folder / "data" / "PG_VERSION").is_file() if "data" in names else names <= OUR_NAMES
 
 

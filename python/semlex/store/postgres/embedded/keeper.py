@@ -38,7 +38,7 @@ def keep_server(folder: Path, seconds: float) -> bool:
         seconds: How long it may be without users.
 
     Returns:
-        Whether a keeper was told or started; without one the server should be stopped now.
+        Whether a keeper took over or was started; without one the server should be stopped now.
     """
     now = time.monotonic()
     return tell_keeper(folder, seconds, now) or _start_keeper(folder, seconds, now)
@@ -215,7 +215,7 @@ class _Keeper:
         return False
 
     def _found_versions(self) -> list[tuple[int, int] | None]:
-        """What tells an exchanged file from the one that was there: of the server's program, and of this module."""
+        """The identities of the server's program and of this module: an exchanged file has another one."""
         found: list[tuple[int, int] | None] = []
         for path in (program_of(self._folder), __file__):
             try:

@@ -36,7 +36,7 @@ def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
         start_lock: Descriptor of the start lock, which a program that makes the database inherits.
 
     Raises:
-        EmbeddedServerError: It does not start; the message has what it said.
+        EmbeddedServerError: It does not start; the message has its output.
     """
     account = server_account(folder / "data")
     programs = _programs(folder, major, account)

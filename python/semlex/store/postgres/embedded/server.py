@@ -1,4 +1,4 @@
-"""A Postgres of one's own: started on first use, shared by all processes of the machine, stopped by the last.
+"""The embedded Postgres: started on first use, shared by all processes of the machine, stopped by the last.
 
 Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``, which
 vanishes with its process however that ends. Starting and stopping take ``start.lock``.
@@ -127,7 +127,7 @@ class EmbeddedServer:
                     except BaseException:
                         os.close(users)
                         if self._launched and not is_in_use(self.folder):
-                            with contextlib.suppress(EmbeddedServerError):  # what happened first is what is told
+                            with contextlib.suppress(EmbeddedServerError):  # the first error is the one to report
                                 stop_server(self.folder, self._timeout)
                         raise
             except OSError as error:
@@ -153,7 +153,7 @@ class EmbeddedServer:
             _open.discard(self)
             try:
                 with contextlib.suppress(FileNotFoundError), start_lock(self.folder, self._timeout):
-                    # Let go by name: a child that was forked and not told so holds a copy of the descriptor.
+                    # Unlocked by name: a forked child may hold a copy of the descriptor.
                     fcntl.flock(users, fcntl.LOCK_UN)
                     if not is_in_use(self.folder) and not self._is_kept():
                         _stop(self.folder, self._timeout)
