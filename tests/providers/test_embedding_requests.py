@@ -227,7 +227,7 @@ def test_a_key_goes_to_its_own_account_only(double, monkeypatch):
         (GeminiEmbedder, "GEMINI_API_KEY or GOOGLE_API_KEY"),
     ],
 )
-def test_a_missing_key_is_told_by_its_variable(make, variable):
+def test_a_missing_key_is_named_by_its_variable(make, variable):
     with pytest.raises(ConfigurationError, match=f"needs a key: set the environment variable {variable}$"):
         make()
 

@@ -58,7 +58,7 @@ def test_many_requests_are_those_of_each(count, concurrency, faults):
 
 
 @pytest.mark.parametrize("code", RETRIED)
-def test_in_the_end_the_last_status_is_told(server, double, pauses, code):
+def test_the_last_status_is_reported(server, double, pauses, code):
     double.then(*[status(code)] * 9)
     error = refused(server)
     assert error.status == code
@@ -254,7 +254,7 @@ def test_nothing_else_is_quoted(server, double, body):
 
 
 @pytest.mark.parametrize("code", [401, 403])
-def test_a_key_that_is_refused_is_told_by_its_variable(double, code):
+def test_a_refused_key_is_named_by_its_variable(double, code):
     double.then(status(code), status(code), status(code))
     for key, variable, part in [
         (KEY, "OPENAI_API_KEY", "check the key in the environment variable OPENAI_API_KEY"),

@@ -124,7 +124,7 @@ async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url:
         assert await retriever.count() == 2
 
 
-async def test_the_health_of_a_silent_server_is_told_in_time(database_url: str, open_folder: Path) -> None:
+async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: str, open_folder: Path) -> None:
     async with (
         proxied(database_url, open_folder) as (proxy, url),
         PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=0.5) as retriever,

@@ -109,7 +109,7 @@ def test_a_server_that_cannot_be_reached(server_url: str) -> None:
         f"postgresql://u:{SECRET}@127.0.0.1:99999/d",
     ],
 )
-def test_no_password_is_told_of_a_malformed_address(url: str) -> None:
+def test_a_malformed_address_is_reported_without_its_password(url: str) -> None:
     with pytest.raises(SemlexError) as caught:
         SyncRetriever(url, "none", use_reranking=False, timeout=1).initialize()
     assert SECRET not in told(caught.value)
@@ -155,7 +155,7 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
         ("postgresql://h/notes?schema=public", "only libpq's parameters are known"),
     ],
 )
-def test_what_is_wrong_with_an_address_is_told(url: str, remedy: str) -> None:
+def test_a_wrong_address_is_reported_with_a_remedy(url: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=remedy) as caught:
         SyncRetriever(url, "none")
     assert SECRET not in told(caught.value)

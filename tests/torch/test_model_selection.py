@@ -186,7 +186,7 @@ def test_a_revision_is_not_for_servers(accounts):
         choose_embedder("openai:m", revision="v2")
 
 
-def test_servers_are_never_chosen_unasked(accounts, empty_cache):
+def test_servers_are_never_the_default(accounts, empty_cache):
     assert isinstance(choose_embedder().model, StaticEmbedder)
 
 
@@ -206,7 +206,7 @@ def test_qwen3_is_chosen_where_it_is_cached_and_there_is_a_gpu(qwen3_cache, monk
     assert "on the GPU, found in the local cache" in one_line(choice.reason)
 
 
-def test_qwen3_is_not_chosen_unasked_without_a_gpu(qwen3_cache, monkeypatch):
+def test_qwen3_is_not_the_default_without_a_gpu(qwen3_cache, monkeypatch):
     with_gpu(monkeypatch, present=False)
     choice = choose_embedder()
     assert isinstance(choice.model, StaticEmbedder)

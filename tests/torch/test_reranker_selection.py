@@ -230,7 +230,7 @@ def test_a_cross_encoder_without_its_package(tmp_path, monkeypatch):
         choose_reranker(str(folder))
 
 
-def test_keys_in_the_environment_send_nothing_anywhere_unasked(empty_cache, monkeypatch):
+def test_keys_in_the_environment_send_nothing_by_default(empty_cache, monkeypatch):
     for variable in VARIABLES:
         monkeypatch.setenv(variable, KEY)
     assert choose_reranker().model is None

@@ -252,7 +252,7 @@ def test_a_forked_process_is_refused_at_once(folder):
 
 
 @pytest.mark.parametrize("last", [1, 2, 5])
-def test_work_that_nobody_waits_for_ends_after_the_batch_at_hand(folder, last):
+def test_abandoned_work_ends_after_the_current_batch(folder, last):
     model = opened(folder, batch_size=2, token_budget=128)
     rows = token_rows([5] * 20)
     expected = model.last_hidden(rows)

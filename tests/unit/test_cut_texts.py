@@ -12,7 +12,7 @@ def test_nothing_is_said_while_nothing_is_cut(caplog):
     assert (texts.count, caplog.messages) == (0, [])
 
 
-def test_the_first_is_told_and_then_every_tenfold(caplog):
+def test_the_first_is_logged_and_then_every_tenfold(caplog):
     texts = CutTexts("texts", "org/model")
     for _ in range(60):
         texts.add(40, 20, "max_length=128 tokens")

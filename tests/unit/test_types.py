@@ -16,7 +16,7 @@ def test_a_chunk_knows_its_titles() -> None:
     assert chunk.heading_path == ("One", "Three")
 
 
-def test_every_broken_rule_of_a_chunk_is_told() -> None:
+def test_every_broken_rule_of_a_chunk_is_reported() -> None:
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata("", "", "", 0)
     assert codes(caught.value) == [

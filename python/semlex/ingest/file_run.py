@@ -343,11 +343,11 @@ class FileRun:
             wanted = await indexer.changed_rows(rows, "update")
             before = report.embedded
 
-            def tell(count: int) -> None:
+            def show_progress(count: int) -> None:
                 if self._progress is not None:
                     self._progress(Progress("embed", before + count, before + len(wanted), "chunks"))
 
-            await indexer.embed_rows(rows, wanted, tell)
+            await indexer.embed_rows(rows, wanted, show_progress)
             report.embedded += len(wanted)
         new: set[uuid.UUID] = set()
 

@@ -138,7 +138,7 @@ class Indexer:
         after: Key | None = None
         done = written = 0
 
-        def tell(before: int, count: int) -> None:
+        def show_progress(before: int, count: int) -> None:
             if progress is not None:
                 progress(Progress("embed", before + count, total, "chunks"))
 
@@ -151,7 +151,7 @@ class Indexer:
             if not page:
                 break
             texts = [embedded_text(context, text) for *_, context, text in page]
-            vectors = await self._vectors.of(texts, self.collection.embedding, partial(tell, done))
+            vectors = await self._vectors.of(texts, self.collection.embedding, partial(show_progress, done))
 
             async def write(
                 connection: Connection,
@@ -211,11 +211,11 @@ class Indexer:
         if index is None:
             return 0
 
-        def tell(done: int, total: int) -> None:
+        def show_progress(done: int, total: int) -> None:
             if progress is not None:
                 progress(Progress("merge", done, total, "segments"))
 
-        return await index.optimize(self.database, self.collection, tell)
+        return await index.optimize(self.database, self.collection, show_progress)
 
     async def reindex_keyword(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
         """Rebuilds the keyword index; see `PostgreSQLRetriever.reindex_keyword`."""
@@ -233,11 +233,11 @@ class Indexer:
                 "only an index of the engine 'bm25' is rebuilt"
             )
 
-        def tell(done: int, total: int) -> None:
+        def show_progress(done: int, total: int) -> None:
             if progress is not None:
                 progress(Progress("rebuild", done, total, "chunks"))
 
-        rebuilt = await index.rebuild(self.database, collection, tell)
+        rebuilt = await index.rebuild(self.database, collection, show_progress)
         await index.merge(self.database, collection)
         return rebuilt
 

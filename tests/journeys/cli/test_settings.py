@@ -187,7 +187,7 @@ def test_the_working_directory_never_chooses_the_own_settings_file(
             files.named_models()
 
 
-def test_a_home_that_does_not_exist_is_told() -> None:
+def test_a_missing_home_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="data_dir begins with the home of a user that does not exist"):
         load_settings(data_dir="~no-such-user/data")
 
@@ -203,7 +203,7 @@ def test_a_home_that_does_not_exist_is_told() -> None:
         (b"models = " + b"[" * 5000, ": ", "too deep"),
     ],
 )
-def test_a_broken_file_is_told_in_one_line(folder: Path, content: bytes, place: str, words: str) -> None:
+def test_a_broken_file_is_reported_in_one_line(folder: Path, content: bytes, place: str, words: str) -> None:
     for file in (folder / "semlex.toml", files.own_file()):
         file.write_bytes(content)
         with pytest.raises(ConfigurationError) as caught:

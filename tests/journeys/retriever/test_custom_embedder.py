@@ -38,7 +38,7 @@ def test_the_rest_has_defaults() -> None:
     embedder.close()
 
 
-def test_what_lacks_is_told_when_it_is_made() -> None:
+def test_missing_methods_are_reported_when_it_is_made() -> None:
     class Lacking(BaseEmbedder):
         pass
 

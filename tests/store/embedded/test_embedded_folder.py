@@ -196,7 +196,7 @@ def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder: Path)
 
 @pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("content", ["eighteen\n", "", "\x00"])
-def test_a_damaged_version_is_told(folder: Path, content: str) -> None:
+def test_a_damaged_version_is_reported(folder: Path, content: str) -> None:
     with EmbeddedServer(folder):
         pass
     (folder / "data" / "PG_VERSION").write_text(content)

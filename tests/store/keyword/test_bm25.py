@@ -76,7 +76,7 @@ writes = st.one_of(
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.one_of(searches, writes), min_size=2, max_size=14))
-async def test_what_is_remembered_is_as_exact_as_what_is_read(empty_database_url: str, steps: list[Any]) -> None:
+async def test_cached_scores_equal_uncached_scores(empty_database_url: str, steps: list[Any]) -> None:
     """One client searches, again and again, while another one writes."""
     stored: dict[str, str] = {}
     async with bm25_retriever(empty_database_url) as writing, bm25_retriever(empty_database_url) as searching:

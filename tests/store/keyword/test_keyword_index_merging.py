@@ -305,7 +305,7 @@ async def test_a_merge_that_fails_does_not_fail_the_write(
 
 
 @pytest.mark.parametrize("damage", ["segment SET header = header || 'x'", "posting SET data = ''"])
-async def test_a_damaged_segment_is_told_and_healed(
+async def test_a_damaged_segment_is_reported_and_repaired(
     database_url: str, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     async with bm25(database_url) as retriever:

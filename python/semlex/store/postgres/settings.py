@@ -56,8 +56,8 @@ def check_encoding(connection: Connection) -> None:
         )
 
 
-def is_told(connection: Connection) -> bool:
-    """Whether the driver knows the session's settings to be ours, so that nothing is sent in another form."""
+def knows_settings(connection: Connection) -> bool:
+    """Whether the driver knows that the session has semlex's settings, so that it sends nothing in another form."""
     return all(connection.pgconn.parameter_status(name) in (None, *known) for name, known in _TRACKED.items())
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from semlex.store.postgres.settings import READ_SETTINGS, is_told, set_local
+from semlex.store.postgres.settings import READ_SETTINGS, knows_settings, set_local
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,7 +80,7 @@ async def open_snapshot(connection: Connection) -> AsyncIterator[Snapshot]:
         async with _pipelined(connection) as pipeline:
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **READ_SETTINGS)
-            if not is_told(connection):
+            if not knows_settings(connection):
                 # The driver encodes parameters by what the server reports, which comes with its next answer.
                 await pipeline.sync()
             yield Snapshot(connection, pipeline)
