@@ -20,6 +20,7 @@ Values:
     F: A field, to make filters of: F("year") >= 2020.
     FilterTree: What these make.
     SearchResults: The hits of one search, and how they were found.
+    DocumentHits: A document with its best chunks, of a search that is grouped.
     LegReport: How one leg of a search answered.
     SearchResult: One hit, with every stage's rank and score.
     StoredChunk: A document as it is stored.
@@ -85,6 +86,7 @@ _MODULES = {
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",
     "SearchResults": "semlex.types.results",
+    "DocumentHits": "semlex.types.results",
     "LegReport": "semlex.types.results",
     "SemlexError": "semlex.errors",
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",

@@ -40,6 +40,7 @@ from semlex.types.chunks import VectorDocument as VectorDocument
 from semlex.types.documents import Document as Document
 from semlex.types.documents import StoredChunk as StoredChunk
 from semlex.types.queries import SearchQuery as SearchQuery
+from semlex.types.results import DocumentHits as DocumentHits
 from semlex.types.results import LegReport as LegReport
 from semlex.types.results import SearchResult as SearchResult
 from semlex.types.results import SearchResults as SearchResults
@@ -56,6 +57,7 @@ __all__ = [
     "CrossEncoderReranker",
     "DeleteReport",
     "Document",
+    "DocumentHits",
     "DocumentRetriever",
     "Embedder",
     "EmbedderIdentity",

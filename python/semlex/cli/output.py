@@ -75,8 +75,9 @@ def print_many(questions: Sequence[str], answers: Sequence[SearchResults], *, as
 
 
 def _print_objects(results: SearchResults, beside: dict[str, Any], in_summary: dict[str, Any]) -> None:
+    documents = {id(hit): {"document": document.rank} for document in results.documents for hit in document.hits}
     for result in results:
-        print_json({"type": "hit", **beside, **result_object(result)})
+        print_json({"type": "hit", **beside, **documents.get(id(result), {}), **result_object(result)})
     print_json({"type": "summary", **beside, **in_summary, **summary_object(results)})
 
 
@@ -85,7 +86,10 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     if as_json:
         _print_objects(results, {}, {})
         return
+    names = {id(document.hits[0]): document for document in results.documents}
     for result in results:
+        if (document := names.get(id(result))) is not None:
+            output.print(f"[bold underline]{escape(one_line(document.source_document or result.id))}[/bold underline]")
         heading = escape(one_line(" > ".join(result.heading_path)))
         location = escape(one_line(location_of(result)))
         output.print(f"[bold]{result.rank}. {location}[/bold]" + (f"  [cyan]{heading}[/cyan]" if heading else ""))

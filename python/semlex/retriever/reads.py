@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from semlex.errors import ConfigurationError
 from semlex.search.many import check_rows_wanted, requests_of
@@ -70,6 +70,8 @@ class CollectionReads(ABC):
         exact_rows: int | None = None,
         index_share: float | None = None,
         max_results: int | None = None,
+        group_by: Literal["document"] | None = None,
+        group_size: int | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -97,6 +99,9 @@ class CollectionReads(ABC):
             max_results: Opens a list of at most so many hits, `top_k` to 1,000, of which this is the first page:
                 `SearchResults.next_cursor` leads to the next one (`search_page`). The reranker orders the best
                 4 x `top_k` of the list.
+            group_by: ``document``: `top_k` counts documents then, which stand in the order of their best chunks
+                (`SearchResults.documents`). As many come back whenever as many exist.
+            group_size: Most chunks of a document, which are its best among the candidates; 3.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
@@ -121,6 +126,8 @@ class CollectionReads(ABC):
             exact_rows=exact_rows,
             index_share=index_share,
             max_results=max_results,
+            group_by=group_by,
+            group_size=group_size,
         )
         return await SearchPipeline(opened, await self._reranker(rerank)).run(request)
 

@@ -201,6 +201,8 @@ class SyncCollection:
         exact_rows: int | None = None,
         index_share: float | None = None,
         max_results: int | None = None,
+        group_by: Literal["document"] | None = None,
+        group_size: int | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -228,13 +230,16 @@ class SyncCollection:
             max_results: Opens a list of at most so many hits, `top_k` to 1,000, of which this is the first page:
                 `SearchResults.next_cursor` leads to the next one (`search_page`). The reranker orders the best
                 4 x `top_k` of the list.
+            group_by: ``document``: `top_k` counts documents then, which stand in the order of their best chunks
+                (`SearchResults.documents`). As many come back whenever as many exist.
+            group_size: Most chunks of a document, which are its best among the candidates; 3.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share, max_results=max_results)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share, max_results=max_results, group_by=group_by, group_size=group_size)
 
     def search_page(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError
+from semlex.search.request import MAX_CANDIDATES
 from semlex.store.query.vector import VectorPlan, vector_leg
 
 if TYPE_CHECKING:
@@ -64,8 +65,16 @@ def candidate_depth(request: Request, *, reranks: bool) -> int:
     """How many candidates each leg finds."""
     if request.candidates is not None:
         return request.candidates
-    depth = max(MIN_CANDIDATES, OVERSAMPLING * request.most)
-    return max(depth, RERANK_OVERSAMPLING * request.top_k) if reranks else depth
+    depth = max(MIN_CANDIDATES, OVERSAMPLING * request.most * (request.group_size or 1))
+    depth = max(depth, RERANK_OVERSAMPLING * request.top_k) if reranks else depth
+    return min(depth, MAX_CANDIDATES)
+
+
+def documents_wanted(request: Request, *, reranks: bool) -> int:
+    """How many documents are loaded; for a reranker so many that it gets about 4 x top_k chunks."""
+    if not reranks or request.group_size is None:
+        return request.top_k
+    return max(request.top_k, -(-RERANK_OVERSAMPLING * request.top_k // request.group_size))
 
 
 def rows_wanted(request: Request, *, reranks: bool) -> int:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 MAX_CANDIDATES = 10_000
+DEFAULT_GROUP_SIZE = 3
+# Chunks of all documents together, of a search that is grouped.
+MAX_GROUPED = 10_000
 # Of a filter that keeps less than this share the exact answer is found by reading what passes; of a wider one the
 # vector index is asked. 100,000 x 256 real texts, 30 rows: 1/30 exact 19 ms, index 19 ms with recall .95; 1/10 exact
 # 44 ms, index 13 ms.
@@ -117,6 +120,7 @@ class Request:
 
     Attributes:
         page: Which part of a list is asked for; None for a search without pages.
+        group_size: Most chunks of a document, where they are grouped; None where they are not.
     """
 
     text: str | None
@@ -133,6 +137,7 @@ class Request:
     exact_rows: int = EXACT_ROWS
     index_share: float = INDEX_SHARE
     page: Page | None = None
+    group_size: int | None = None
     started: float = field(default_factory=time.perf_counter)
 
     @classmethod
@@ -155,6 +160,8 @@ class Request:
         exact_rows: int | None = None,
         index_share: float | None = None,
         max_results: int | None = None,
+        group_by: str | None = None,
+        group_size: int | None = None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -210,6 +217,7 @@ class Request:
             exact_rows,
             index_share,
             None if max_results is None else Page(max_results),
+            checked_group_size(group_by, group_size, top_k, max_results),
         )
 
     @property
@@ -234,6 +242,26 @@ def check_deadline(deadline: float | None) -> None:
         raise ConfigurationError(
             f"deadline must be above 0 and at most {MAX_DEADLINE_SECONDS:,} seconds; got {shown(deadline)}"
         )
+
+
+def checked_group_size(group_by: object, group_size: object, top_k: int, max_results: int | None) -> int | None:
+    """Most chunks of a document; None where nothing is grouped.
+
+    Raises:
+        ConfigurationError: Something else than documents is named, the size is out of range, or is given alone; or the
+            search is to be read page by page as well.
+    """
+    if group_by is None:
+        if group_size is not None:
+            raise ConfigurationError("group_size needs group_by='document'")
+        return None
+    if not (isinstance(group_by, str) and group_by == "document"):
+        raise ConfigurationError(f"group_by must be 'document' or None; got {shown(group_by)}")
+    if max_results is not None:
+        raise ConfigurationError("group_by and max_results exclude each other: documents are not paged")
+    size = DEFAULT_GROUP_SIZE if group_size is None else group_size
+    check_range("group_size", size, 1, MAX_GROUPED // top_k)
+    return int(size)  # type: ignore[call-overload,no-any-return]
 
 
 def _parts_of(

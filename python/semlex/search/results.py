@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from semlex.types.results import HitMetadata, LegReport, SearchMode, SearchResult, SearchResults
+from semlex.search.grouping import by_document, in_groups, too_few_documents
+from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
     from semlex.search.fusion import Candidate
@@ -32,14 +33,17 @@ def search_results(
     Args:
         state: After all stages.
         found: By the database.
-        hits: Best first; no more than top_k of them are results, of a list those of the page.
+        hits: Best first; no more than top_k of them are results, of a list those of the page; of grouped ones those
+            of the best top_k documents.
         collection: As opened.
         reranker: What ordered the hits last, or None.
         next_cursor: Leads to the next page, if there is one.
     """
     request, legs, warnings = state.request, found.results, list(state.warnings)
     offset = 0 if request.page is None else request.page.offset
-    shown = hits[offset : min(offset + request.top_k, request.most)]
+    groups = [] if found.documents is None else by_document(hits, found.documents, request.top_k)
+    shown = in_groups(hits[offset : min(offset + request.top_k, request.most)], groups)
+    warnings += too_few_documents(found, request)
     results = [scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(shown, offset + 1)]
     answered = [name for name in state.legs if name in legs and legs[name].error is None]
     for name in state.legs:
@@ -70,7 +74,13 @@ def search_results(
         coverage=max((hit.coverage for hit in results if hit.coverage is not None), default=None),
         warnings=list(dict.fromkeys(warnings)),
         next_cursor=next_cursor,
+        documents=[_document(rank, [hit for _, hit in group]) for rank, group in enumerate(groups, 1)],
     )
+
+
+def _document(rank: int, hits: list[SearchResult]) -> DocumentHits:
+    best = hits[0]
+    return DocumentHits(rank, best.source, best.root, best.source_document, hits)
 
 
 def _report(name: str, leg: LegResult) -> LegReport:

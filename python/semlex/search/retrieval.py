@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ModelError, SemlexError
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, candidates_of, fuse, fuse_completed, vector_weight
+from semlex.search.grouping import best_of_documents, lacks_documents
 from semlex.search.planner import (
     candidate_depth,
+    documents_wanted,
     exact_plan,
     plan_legs,
     rows_wanted,
@@ -21,7 +23,7 @@ from semlex.search.request import MAX_CANDIDATES
 from semlex.search.score_completion import completed_scores, without_excluded
 from semlex.search.state import Found
 from semlex.store.postgres.settings import set_local
-from semlex.store.query.chunks import load_results
+from semlex.store.query.chunks import documents_of, load_results
 from semlex.store.query.filters import unknown_fields
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration
@@ -42,8 +44,9 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import LegPlan, LegResult
+    from semlex.store.query.leg import Key, LegPlan, LegResult
     from semlex.store.query.score_calibration import Spread
     from semlex.store.query.vector import VectorPlan
     from semlex.types.results import SearchResult
@@ -86,6 +89,9 @@ class Retrieval:
             # holds a phrase has its words, too, and was found by them.
             if len(found.results["vector"].keys) < depth or found.results["keyword"].has_phrases:
                 break
+            depth = min(depth * DEEPER, MAX_CANDIDATES)
+            found = await self.find(state, depth)
+        while depth < MAX_CANDIDATES and lacks_documents(found, request, depth):
             depth = min(depth * DEEPER, MAX_CANDIDATES)
             found = await self.find(state, depth)
         return found
@@ -195,6 +201,13 @@ class Retrieval:
         await limit(snapshot.connection, state.request.remaining())
         postings = good["keyword"].postings if "keyword" in good else None
         wanted = rows_wanted(state.request, reranks=self._reranks)
+        documents: dict[Key, DocumentKey] | None = None
+        if state.request.group_size is not None:
+            documents = await documents_of(snapshot.connection, self._collection, candidates.union.keys)
+            count = documents_wanted(state.request, reranks=self._reranks)
+            best = best_of_documents(fused, documents, count=count, size=state.request.group_size)
+            fused, wanted = iter(best), len(best)
+            documents = {candidate.key: documents[candidate.key] for candidate in best}
         hits: list[tuple[Candidate, SearchResult]] = []
         dropped = 0
         # Rows that are gone are replaced by the next candidates.
@@ -211,6 +224,7 @@ class Retrieval:
             keys=candidates.union.keys,
             is_short=is_short,
             has_exclusions=candidates.has_exclusions,
+            documents=documents,
         )
 
     async def _fuse(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from semlex.search.fusion import Candidate, FusionMethod
     from semlex.search.request import Request
+    from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
     from semlex.types.results import SearchResult
 
@@ -59,6 +60,7 @@ class Found:
         keys: Of all candidates, in the order of keys.
         is_short: Whether rows of candidates were gone, and too few are left.
         has_exclusions: Whether the query's words left out chunks that the vector leg found.
+        documents: The document of each hit, where they are grouped; else None.
     """
 
     results: dict[str, LegResult]
@@ -67,3 +69,4 @@ class Found:
     keys: list[Key]
     is_short: bool
     has_exclusions: bool
+    documents: dict[Key, DocumentKey] | None = None

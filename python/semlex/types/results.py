@@ -180,8 +180,34 @@ def _percent(share: float) -> str:
 SMALLEST_SHARE = 0.001
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentHits:
+    """A document with its best chunks, of a search that is grouped by document.
+
+    Attributes:
+        rank: Place of the document, from 1.
+        source: Name of the source that it was read from; "" for added documents.
+        root: Folder of that source; "" for added documents.
+        source_document: Path below that folder; for added documents the name in their metadata, "" where there is none.
+        hits: Its best chunks, best first; they stand in the `SearchResults` as well.
+    """
+
+    rank: int
+    source: str
+    root: str
+    source_document: str
+    hits: list[SearchResult]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every attribute by its name, of JSON's types only."""
+        values: dict[str, Any] = json_value(self)
+        return values
+
+
 class SearchResults(list[SearchResult]):
     """The hits of one search, best first, and how they were found.
+
+    Grouped by document, the hits stand document by document, each document's best first.
 
     Attributes:
         mode: The legs that answered: ``vector``, ``keyword`` or ``hybrid``.
@@ -197,6 +223,7 @@ class SearchResults(list[SearchResult]):
             collection probably holds no answer.
         warnings: What did not go as asked, for example a leg that failed; empty when all went well.
         next_cursor: Leads to the next page of a list that is read page by page; None where there is none.
+        documents: The documents with their hits, best first, of a search that is grouped by document; else empty.
     """
 
     def __init__(
@@ -215,6 +242,7 @@ class SearchResults(list[SearchResult]):
         coverage: float | None = None,
         warnings: list[str] | None = None,
         next_cursor: str | None = None,
+        documents: list[DocumentHits] | None = None,
     ) -> None:
         super().__init__(hits or [])
         self.mode: SearchMode = mode
@@ -229,6 +257,7 @@ class SearchResults(list[SearchResult]):
         self.coverage = coverage
         self.warnings = warnings or []
         self.next_cursor = next_cursor
+        self.documents = documents or []
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""

@@ -189,7 +189,13 @@ def test_a_changed_list_is_reranked_anew(database_url: str) -> None:
 
 
 def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None:
-    options = inspect.signature(SyncRetriever.search).parameters.keys() - {"self", "rerank", "deadline"}
+    options = inspect.signature(SyncRetriever.search).parameters.keys() - {
+        "self",
+        "rerank",
+        "deadline",
+        "group_by",
+        "group_size",
+    }
     assert options <= content(cursor_of(library)).keys()
 
 

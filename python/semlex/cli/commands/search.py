@@ -90,6 +90,15 @@ def search(
             help="Open a list of at most so many hits, --top-k a page; a cursor for --after is printed.",
         ),
     ] = None,
+    group: Annotated[
+        int | None,
+        typer.Option(
+            "--group",
+            parser=whole_number,
+            metavar=INT,
+            help="Group by document: --top-k documents, each with at most so many chunks.",
+        ),
+    ] = None,
     after: Annotated[
         str | None, typer.Option("--after", metavar="CURSOR", help="The next page of a list, instead of a question.")
     ] = None,
@@ -101,10 +110,12 @@ def search(
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
-    if after is not None and (mode, filters, max_results) != (None, None, None):
-        raise ConfigurationError("the cursor of --after brings --mode, --filter and --max-results: leave them out")
-    if queries is not None and (deadline, max_results) != (None, None):
-        raise ConfigurationError("--queries takes neither --deadline nor --max-results")
+    if after is not None and (mode, filters, max_results, group) != (None, None, None, None):
+        raise ConfigurationError(
+            "--after takes no --mode, --filter, --max-results or --group: its cursor is the search"
+        )
+    if queries is not None and (deadline, max_results, group) != (None, None, None):
+        raise ConfigurationError("--queries takes no --deadline, --max-results and --group")
     questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
     options: dict[str, Any] = {"mode": mode, "fusion": fusion, "filters": filter_of(filters)}
     with context.opened() as retriever:
@@ -114,5 +125,7 @@ def search(
             print_many(questions, retriever.search_many(questions, top_k, **options), as_json=context.as_json)
             return
         else:
+            if group is not None:
+                options |= {"group_by": "document", "group_size": group}
             results = retriever.search(questions[0], top_k, deadline=deadline, max_results=max_results, **options)
     print_results(results, as_json=context.as_json)

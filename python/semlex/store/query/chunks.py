@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
 
+# What chunks are grouped by: the key of an indexed document, or the name that added chunks give theirs.
+DocumentKey = UUID | str
+
 # What `indexed_chunk_id` makes.
 _INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch
 DASH = 32
@@ -216,6 +219,31 @@ async def list_chunks(
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, values)
     return [StoredChunk(**_stored(row)) for row in await cursor.fetchall()]
+
+
+async def documents_of(
+    connection: Connection, collection: CollectionInfo, keys: Sequence[Key]
+) -> dict[Key, DocumentKey]:
+    """The document of each of these chunks; those that are gone are missing.
+
+    An added chunk belongs to the document that it names as its ``source_document``; one that names none is a document
+    by itself.
+    """
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT c.document_id, c.chunk_id, c.source_document "
+            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+            "JOIN {} AS c USING (document_id, chunk_id)"
+        ).format(collection.names.chunk),
+        key_arrays(keys),
+    )
+    rows = await cursor.fetchall()
+    indexed = set(indexed_keys(chunk_id for _, chunk_id, _ in rows))
+    return {
+        (document_id, chunk_id): document_id if (document_id, chunk_id) in indexed or not name else name
+        for document_id, chunk_id, name in rows
+    }
 
 
 async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:

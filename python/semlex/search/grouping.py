@@ -1,0 +1,79 @@
+"""Grouping by document: which chunks stand for which documents, and the documents in the order of their best ones."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from semlex.search.request import MAX_CANDIDATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from semlex.search.fusion import Candidate
+    from semlex.search.request import Request
+    from semlex.search.rerank import Hits
+    from semlex.search.state import Found
+    from semlex.store.query.chunks import DocumentKey
+    from semlex.store.query.leg import Key
+
+
+def best_of_documents(
+    candidates: Iterable[Candidate], documents: Mapping[Key, DocumentKey], *, count: int, size: int
+) -> list[Candidate]:
+    """The best chunks of the best documents, in the order that they have.
+
+    Args:
+        candidates: Best first.
+        documents: The document of each; one that is not named is gone.
+        count: Most documents.
+        size: Most chunks of each.
+    """
+    chosen: list[Candidate] = []
+    taken: dict[DocumentKey, int] = {}
+    for candidate in candidates:
+        document = documents.get(candidate.key)
+        if document is None or taken.get(document, 0) == size or (document not in taken and len(taken) == count):
+            continue
+        taken[document] = taken.get(document, 0) + 1
+        chosen.append(candidate)
+    return chosen
+
+
+def by_document(hits: Hits, documents: Mapping[Key, DocumentKey], count: int) -> list[Hits]:
+    """The hits of each of the best documents; a document stands where its best hit does.
+
+    Args:
+        hits: Best first.
+        documents: The document of each.
+        count: Most documents.
+    """
+    groups: dict[DocumentKey, Hits] = {}
+    for hit in hits:
+        groups.setdefault(documents[hit[0].key], []).append(hit)
+    return list(groups.values())[:count]
+
+
+def in_groups(hits: Hits, groups: list[Hits]) -> Hits:
+    """The hits, document by document where they are grouped."""
+    return list(chain.from_iterable(groups)) if groups else hits
+
+
+def lacks_documents(found: Found, request: Request, depth: int) -> bool:
+    """Whether there are fewer documents than wanted, and more candidates might bring some.
+
+    Args:
+        found: Among `depth` candidates of each leg.
+        request: What is wanted.
+        depth: How many there were.
+    """
+    if found.documents is None or len(set(found.documents.values())) >= request.top_k:
+        return False
+    return any(len(result.keys) >= depth for result in found.results.values())
+
+
+def too_few_documents(found: Found, request: Request) -> list[str]:
+    """What is told where the best candidates are of fewer documents than wanted."""
+    if not lacks_documents(found, request, MAX_CANDIDATES):
+        return []
+    return [f"the best {MAX_CANDIDATES:,} chunks are of fewer documents than wanted; a filter would find others"]

@@ -1,0 +1,208 @@
+"""Grouping by document: as many documents as wanted whenever they exist, in the order of their best chunks."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import ChunkMetadata, Document, SyncRetriever, TermOverlapReranker
+from semlex.errors import ConfigurationError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.types.results import SearchResult, SearchResults
+    from tests.support.shell import Shell
+
+WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
+
+
+@pytest.fixture(scope="module")
+def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncRetriever]:
+    """12 files, one of them with more chunks than all others; 10 chunks of 3 named documents; 5 of none.
+
+    Tests only read it.
+    """
+    folder = tmp_path_factory.mktemp("docs")
+    chance = random.Random(3)
+    for number in range(12):
+        sections = [" ".join(chance.choices(WORDS, k=8)) for _ in range(1 + number % 5)]
+        if number == 0:
+            sections = [f"otter otter otter {n}" for n in range(400)]
+        text = "\n\n".join(f"# Section {n}\n\n{section} w{number}" for n, section in enumerate(sections))
+        (folder / f"file{number:02}.md").write_text(text, encoding="utf-8")
+    name = sql.Identifier("test_grouping")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    url = make_conninfo(server_url, dbname="test_grouping")
+    with SyncRetriever(url, HashEmbedder(16), TermOverlapReranker(), use_reranking=True) as retriever:
+        retriever.index(folder, source="files", chunk_tokens=16, overlap_tokens=0)
+        retriever.add_documents(
+            [ChunkMetadata(f"c{n}", f"manual{n % 3}.pdf", f"{WORDS[n % 8]} {WORDS[n // 2]} part", 3) for n in range(10)]
+        )
+        retriever.add_documents([Document(f"{word} alone", id=f"alone-{word}") for word in WORDS[:5]])
+        yield retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+ALL = 12 + 3 + 5
+
+
+def document_of(hit: SearchResult) -> tuple[str, str]:
+    """What a user would say that a hit is a part of."""
+    return hit.source, hit.source_document or hit.id
+
+
+def grouped(hits: list[SearchResult], count: int, size: int) -> list[list[str]]:
+    """The slow twin: documents in the order of their best hits, with their best chunks."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for hit in hits:
+        groups.setdefault(document_of(hit), []).append(hit.id)
+    return [ids[:size] for ids in list(groups.values())[:count]]
+
+
+def ids_of(results: SearchResults) -> list[list[str]]:
+    return [[hit.id for hit in document.hits] for document in results.documents]
+
+
+QUERY = st.lists(st.sampled_from([*WORDS, "part", "alone", "-hill", "otter"]), min_size=1, max_size=4).map(" ".join)
+
+
+def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) -> None:
+    @given(
+        query=QUERY,
+        top_k=st.integers(1, 25),
+        size=st.integers(1, 8),
+        options=st.fixed_dictionaries(
+            {
+                "mode": st.sampled_from(["vector", "keyword", "hybrid"]),
+                "fusion": st.sampled_from(["completed", "rrf", "linear"]),
+                "filters": st.sampled_from([None, {"source_document": "file00.md"}, {"missing": 1}]),
+            }
+        ),
+    )
+    @settings(max_examples=2_000 if full else 25)
+    def search(query: str, top_k: int, size: int, options: dict[str, Any]) -> None:
+        options |= {"rerank": False, "candidates": 1000}
+        whole = library.search(query, 1000, **options)
+        results = library.search(query, top_k, group_by="document", group_size=size, **options)
+        assert ids_of(results) == grouped(whole, top_k, size)
+        scores = {hit.id: (hit.vector_score, hit.keyword_score, hit.fused_score) for hit in whole}
+        assert all(scores[hit.id] == (hit.vector_score, hit.keyword_score, hit.fused_score) for hit in results)
+        assert [hit for document in results.documents for hit in document.hits] == list(results)
+        assert [hit.rank for hit in results] == list(range(1, len(results) + 1))
+        assert [document.rank for document in results.documents] == list(range(1, len(results.documents) + 1))
+
+    search()
+
+
+def test_as_many_documents_as_exist_come_back(library: SyncRetriever, full: bool) -> None:
+    @given(query=QUERY, top_k=st.integers(1, 30), size=st.integers(1, 5), rerank=st.sampled_from([None, False]))
+    @settings(max_examples=1_000 if full else 20)
+    def search(query: str, top_k: int, size: int, rerank: bool | None) -> None:
+        left = {document_of(hit) for hit in library.search(query, 1000, rerank=False, candidates=1000)}
+        results = library.search(query, top_k, group_by="document", group_size=size, rerank=rerank)
+        assert len(results.documents) == min(top_k, len(left))
+        named = [document_of(document.hits[0]) for document in results.documents]
+        assert len(set(named)) == len(named)
+        for document in results.documents:
+            assert 1 <= len(document.hits) <= size
+            assert {document_of(hit) for hit in document.hits} == {document_of(document.hits[0])}
+            assert (document.source, document.source_document) == (
+                document.hits[0].source,
+                document.hits[0].source_document,
+            )
+
+    search()
+
+
+def test_one_document_that_has_all_the_best_chunks_hides_no_other(library: SyncRetriever) -> None:
+    for mode in ("vector", "keyword", None):
+        hits = library.search("otter", 100, rerank=False, mode=mode)
+        assert {document_of(hit) for hit in hits} == {("files", "file00.md")}
+    results = library.search("otter", 20, group_by="document", group_size=2, rerank=False)
+    assert len(results.documents) == ALL
+    assert len(results.documents[0].hits) == 2
+    assert results.documents[0].source_document == "file00.md"
+    assert results.warnings == []
+
+
+def test_the_reranker_orders_documents_by_their_best_chunks(library: SyncRetriever) -> None:
+    reranker = TermOverlapReranker()
+    for top_k, size in ((1, 1), (3, 2), (5, 3), (10, 10), (20, 1)):
+        # The slow twin: the best chunks of so many documents that the reranker gets about 4 x top_k, reranked, grouped.
+        count = max(top_k, -(-4 * top_k // size))
+        fused = library.search("river light", 1000, rerank=False, candidates=1000)
+        wanted = {one for group in grouped(fused, count, size) for one in group}
+        given_hits = [hit for hit in fused if hit.id in wanted]
+        scores = reranker.score("river light", [hit.content for hit in given_hits]).tolist()
+        order = sorted(range(len(given_hits)), key=lambda place: -scores[place])
+        results = library.search(
+            "river light", top_k, group_by="document", group_size=size, candidates=1000, rerank=True
+        )
+        assert ids_of(results) == grouped([given_hits[place] for place in order], top_k, size)
+        assert results.reranker_model == reranker.identity
+
+
+def test_a_document_behind_more_chunks_than_are_looked_at_is_missed_with_a_word(
+    library: SyncRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("retrieval", "grouping"):
+        monkeypatch.setattr(f"semlex.search.{module}.MAX_CANDIDATES", 100)
+    results = library.search("otter", 10, group_by="document", mode="vector", rerank=False)
+    assert len(results.documents) == 1
+    assert "fewer documents than wanted" in results.warnings[0]
+
+
+def test_a_search_without_groups_has_no_documents(library: SyncRetriever) -> None:
+    assert library.search("sea").documents == []
+    assert library.search("sea").to_dict()["documents"] == []
+
+
+def test_as_json(library: SyncRetriever) -> None:
+    results = library.search("sea part", 4, group_by="document")
+    shown = json.loads(json.dumps(results.to_dict()))
+    assert [one["source_document"] for one in shown["documents"]] == [
+        document.source_document for document in results.documents
+    ]
+    assert [hit for one in shown["documents"] for hit in one["hits"]] == shown["hits"]
+    assert shown["documents"][0] == json.loads(json.dumps(results.documents[0].to_dict()))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"group_by": "chunk"}, "group_by"),
+        ({"group_by": ["document"]}, "group_by"),
+        ({"group_by": True}, "group_by"),
+        ({"group_size": 3}, "group_size"),
+        ({"group_by": "document", "group_size": 0}, "group_size"),
+        ({"group_by": "document", "group_size": 2.0}, "group_size"),
+        ({"group_by": "document", "group_size": 2_001}, "group_size"),
+        ({"group_by": "document", "max_results": 100}, "max_results"),
+    ],
+)
+def test_bad_options(library: SyncRetriever, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        library.search("sea", 5, **options)
+
+
+def test_on_the_command_line(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    *hits, _ = shell.objects("search", "keys vault banana", "--group", "1", "-c", "handbook")
+    assert [(hit["document"], hit["source_document"]) for hit in hits] == [(1, "keys.md"), (2, "fruit.txt")]
+    shown = shell("search", "keys vault banana", "--group", "2", "-c", "handbook").stdout
+    assert shown.splitlines()[0] == "keys.md"
+    assert shown.count("keys.md") == 2  # the document and its chunk
+    assert "--group" in shell("search", "--after", "x", "--group", "2", code=2).stderr
+    assert "group_size" in shell("search", "keys", "--group", "0", code=2).stderr
