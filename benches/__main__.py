@@ -10,7 +10,20 @@ from pathlib import Path
 from benches.measuring import Bench, machine, refuse_debug_build, versions
 from benches.preparing import prepare
 
-BENCHES = ("rrf", "copy", "tokens", "embed", "rerank", "query", "analyzer", "bm25", "search", "filters", "quality")
+BENCHES = (
+    "rrf",
+    "copy",
+    "tokens",
+    "embed",
+    "rerank",
+    "query",
+    "analyzer",
+    "bm25",
+    "search",
+    "throughput",
+    "filters",
+    "quality",
+)
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 
 

@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LANGCHAIN_POSTGRES = "langchain-postgres==0.0.19"
+HAYSTACK = ("pgvector-haystack==8.1.2", "haystack-ai==3.4.0")
 BM25S = ("bm25s==0.3.16", "PyStemmer==3.1.0")
 
 
 def langchain_python(state: Path) -> Path:
     """Interpreter of the environment with langchain-postgres."""
     return state / "langchain" / "bin" / "python"
+
+
+def haystack_python(state: Path) -> Path:
+    """Interpreter of the environment with Haystack and its store on pgvector."""
+    return state / "haystack" / "bin" / "python"
 
 
 def bm25s_python(state: Path) -> Path:
@@ -33,6 +39,7 @@ def bm25s_python(state: Path) -> Path:
 def prepare(state: Path) -> None:
     """Makes what is missing."""
     _install(langchain_python(state), LANGCHAIN_POSTGRES, "psycopg[binary]")
+    _install(haystack_python(state), *HAYSTACK, "psycopg[binary]")
     _install(bm25s_python(state), *BM25S)
     prepare_corpus(state)
     prepare_tokenizer(state)
