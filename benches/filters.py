@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 
+from benches import filter_baselines
 from benches.corpus import corpus_of
 from benches.search import Vectors
 from benches.servers import vacuum
@@ -138,6 +139,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         with asyncio.Runner() as runner, EmbeddedServer(folder / "server") as server:
             runner.run(fill(server, data))
             runner.run(measured(bench, server.url, data, quick=quick))
+            beside_others(bench, server.url, state, data)
 
 
 def made(name: str, texts: Sequence[str], questions: Sequence[str]) -> Data:
@@ -195,6 +197,26 @@ async def fill(server: EmbeddedServer, data: Data) -> None:
         await retriever.optimize()
     vacuum(server.url)
     stamp.write_text(json.dumps(wanted))
+
+
+def beside_others(bench: Bench, url: str, state: Path, data: Data) -> None:
+    """The same searches by other libraries at their defaults."""
+    cells = [
+        {"name": cell.name, "filters": [cell.filters(query) for query in range(len(data.questions))]}
+        for cell in data.cells()
+    ]
+    truth = {
+        cell.name: [nearest(data, query, cell.kept(query)) for query in range(len(data.questions))]
+        for cell in data.cells()
+    }
+    for library, answers in filter_baselines.measured(url, state, cells, data.asked).items():
+        for name, answer in answers.items():
+            hits = [[int(one) for one in own] for own in answer["hits"]]
+            bench.at_least(f"{data.name}: {name}, {library}, rows", answer["rows"], unit="", bar=None)
+            bench.at_least(
+                f"{data.name}: {name}, {library}, recall@{TOP}", recall(hits, truth[name]), unit="", bar=None
+            )
+            bench.at_most(f"{data.name}: {name}, {library}, p50", answer["p50"] * 1000, unit="ms", bar=None)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ from semlex.search.request import MAX_CANDIDATES
 from semlex.store.query.vector import VectorPlan, vector_leg
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.open_collection import OpenModels
     from semlex.search.request import Request
     from semlex.search.state import SearchState
@@ -61,10 +63,19 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
     return legs, warnings
 
 
-def candidate_depth(request: Request, *, reranks: bool) -> int:
-    """How many candidates each leg finds."""
+def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()) -> int:
+    """How many candidates each leg finds.
+
+    Args:
+        request: What is asked.
+        reranks: Whether a reranker orders the hits.
+        legs: Those that answer, where that is known.
+    """
     if request.candidates is not None:
         return request.candidates
+    if list(legs) == ["vector"] and not request.condition.is_empty and request.group_size is None:
+        # The leg's order is the answer, and the rows that it finds exist: no more are looked for.
+        return rows_wanted(request, reranks=reranks)
     depth = max(MIN_CANDIDATES, OVERSAMPLING * request.most * (request.group_size or 1))
     depth = max(depth, RERANK_OVERSAMPLING * request.top_k) if reranks else depth
     return min(depth, MAX_CANDIDATES)

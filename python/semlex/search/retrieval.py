@@ -79,7 +79,7 @@ class Retrieval:
     async def find_enough(self, state: SearchState) -> Found:
         """Finds hits; again and deeper where that brings rows that are lacking."""
         request = state.request
-        depth = candidate_depth(request, reranks=self._reranks)
+        depth = candidate_depth(request, reranks=self._reranks, legs=state.legs)
         found = await self.find(state, depth)
         if found.is_short:
             # Rows were deleted outside semlex: their vectors are still there. Look again past them, exactly.
