@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from semlex.types.results import SearchResults
 
-pytestmark = pytest.mark.pg16
-
 CHUNK = "semlex.words_chunk"
 WRITERS, SEARCHERS = 2, 3
 # What a session can keep beyond a transaction.

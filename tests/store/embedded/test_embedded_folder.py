@@ -69,8 +69,10 @@ def test_control_characters_in_the_path_are_refused(open_folder: Path, name: str
     assert list(open_folder.iterdir()) == []
 
 
-def test_a_socket_folder_of_someone_else_is_refused(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = open_folder / ("long" * 30)
+def test_a_socket_folder_of_someone_else_is_refused(
+    open_folder: Path, make_server_folder: Callable[[Path], Path]
+) -> None:
+    folder = make_server_folder(open_folder / ("long" * 30))
     with EmbeddedServer(folder) as server:
         socket_folder = Path(ask(server.url, "SHOW unix_socket_directories").strip('"'))
     socket_folder.mkdir(mode=0o755)
@@ -181,8 +183,10 @@ def test_a_copy_in_the_place_of_a_running_folder_is_a_server_of_its_own(
     assert server_processes(moved) == []
 
 
-def test_a_socket_that_answers_for_another_folder_is_not_used(open_folder: Path) -> None:
-    other, folder = open_folder / "other", open_folder / "server"
+def test_a_socket_that_answers_for_another_folder_is_not_used(
+    open_folder: Path, make_server_folder: Callable[[Path], Path]
+) -> None:
+    other, folder = make_server_folder(open_folder / "other"), make_server_folder(open_folder / "server")
     with EmbeddedServer(folder):
         lines = (folder / "data" / "postmaster.pid").read_text()
     with EmbeddedServer(other):
