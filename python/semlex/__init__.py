@@ -42,7 +42,7 @@ Long work:
 Options:
     CollectionOptions: What is decided when a collection is made.
     Bm25Options: Constants of the keyword engine.
-    HnswIndex: How the vector index is built.
+    HnswIndex, IvfflatIndex, NoIndex: Which vector index there is.
     BulkIngestConfig: How documents are written.
 
 Errors:
@@ -74,9 +74,11 @@ _MODULES = {
     "F": "semlex.filters.tree",
     "FilterTree": "semlex.filters.tree",
     "GeminiEmbedder": "semlex.embedding.gemini",
-    "HnswIndex": "semlex.store.indexes.build",
+    "HnswIndex": "semlex.store.indexes.options",
     "IndexReport": "semlex.ingest.progress",
+    "IvfflatIndex": "semlex.store.indexes.options",
     "LLMReranker": "semlex.reranking.llm",
+    "NoIndex": "semlex.store.indexes.options",
     "OpenAIEmbedder": "semlex.embedding.openai",
     "PostgreSQLRetriever": "semlex.retriever.postgres",
     "Progress": "semlex.ingest.progress",

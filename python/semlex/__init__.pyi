@@ -33,7 +33,9 @@ from semlex.retriever.synchronous import SyncClient as SyncClient
 from semlex.retriever.synchronous import SyncCollection as SyncCollection
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.retriever.synchronous import connect_sync as connect_sync
-from semlex.store.indexes.build import HnswIndex as HnswIndex
+from semlex.store.indexes.options import HnswIndex as HnswIndex
+from semlex.store.indexes.options import IvfflatIndex as IvfflatIndex
+from semlex.store.indexes.options import NoIndex as NoIndex
 from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
 from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument
@@ -66,8 +68,10 @@ __all__ = [
     "GeminiEmbedder",
     "HnswIndex",
     "IndexReport",
+    "IvfflatIndex",
     "LLMReranker",
     "LegReport",
+    "NoIndex",
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
     "Progress",

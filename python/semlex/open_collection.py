@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedSamples
 from semlex.store.schema.registry import ensure_embedding_version, find_collection, open_collection
@@ -92,6 +93,7 @@ class OpenCollection:
     query_cache: QueryEmbeddingCache
     sample: VectorSample = field(default_factory=VectorSample)
     filter_samples: RememberedSamples = field(default_factory=RememberedSamples)
+    indexes: RememberedIndexes = field(default_factory=RememberedIndexes)
     _may_be_undone: bool = False
 
     async def refresh(self) -> None:

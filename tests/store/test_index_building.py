@@ -12,14 +12,15 @@ from psycopg import sql
 
 from semlex import PostgreSQLRetriever
 from semlex.errors import StoreError
-from semlex.store.indexes import build
-from semlex.store.indexes.build import building_lock
+from semlex.store.indexes import build, building_lock, wanted
+from semlex.store.indexes.table_index import TableIndex
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
 
 ROWS = 60
 TEXTS = [f"text {number}" for number in range(ROWS)]
@@ -32,7 +33,7 @@ def opened(url: str, collection: str = "loaded", **options: Any) -> PostgreSQLRe
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "INDEX_FROM_ROWS", ROWS)
+    monkeypatch.setattr(wanted, "INDEX_FROM_ROWS", ROWS)
     monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")
 
 
@@ -89,13 +90,18 @@ async def test_a_build_takes_longer_than_the_roles_statements_may(
         name = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '3s'").format(name))
 
-    def slow(collection: CollectionInfo, _: object) -> list[tuple[str, sql.Composed]]:
-        return [("missing", sql.SQL("SELECT pg_sleep({})").format(4))]
+    class Slow(TableIndex):
+        def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
+            del names, concurrently
+            return sql.SQL("SELECT pg_sleep({})").format(4)
+
+    def slow(collection: CollectionInfo) -> list[TableIndex]:
+        return [Slow("missing", collection.names.chunk, sql.SQL(""))]
 
     async with opened(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
-        monkeypatch.setattr(build, "_wanted_indexes", slow)
-        assert await store.create_index() == ["missing"]
+        monkeypatch.setattr(wanted, "other_indexes", slow)
+        assert await store.create_index() == ["missing", "hnsw_1"]
 
 
 async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(database_url: str) -> None:
@@ -106,7 +112,7 @@ async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(databa
     ):
         await asyncio.gather(*(store.add_texts(["x"], ids=["x"]) for store in (one, two)))
         # Another process is building an index of the first.
-        await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(one.info)])
+        await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock.building_lock(one.info)])
         built = await one.create_index()
         assert (list(built), built.busy) == ([], ["hnsw_1", "metadata", "source_name"])
         assert "hnsw_1" in await two.create_index()

@@ -94,6 +94,11 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     yield "model", figures.embedding_model
     yield "dimensions", f"{figures.dimensions:,}, distance {figures.distance}"
     yield "chunks with a vector", _count(figures.embedded, estimated=figures.estimated)
+    for index in figures.vector_indexes:
+        options = {"m": index.m, "ef_construction": index.ef_construction, "lists": index.lists}
+        shown = ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
+        state = "" if index.valid else "; not built to its end, semlex create-index makes it anew"
+        yield "index", f"{index.name}: {index.kind} over {index.element}, {shown}, {index.bytes / 1e6:,.1f} MB{state}"
     if figures.orphaned_vectors:
         yield "vectors without a chunk", _count(figures.orphaned_vectors)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import SemlexError
+from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.statistics import collection_figures
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
+    from semlex.store.indexes.catalog import StoredIndex, VectorIndexes
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
@@ -55,6 +57,7 @@ class CollectionStatus:
         distance: How vectors are compared.
         embedded: Chunks with a vector.
         orphaned_vectors: Vectors whose chunk is gone.
+        vector_indexes: Indexes over the vectors, the newest last; searches use the last one that is valid.
         sources: Folders that documents were read from.
         documents: Documents.
         chunks: Chunks.
@@ -87,6 +90,7 @@ class CollectionStatus:
     distance: str
     embedded: int
     orphaned_vectors: int | None
+    vector_indexes: tuple[StoredIndex, ...]
     sources: int
     documents: int
     chunks: int
@@ -158,6 +162,9 @@ async def collection_status(
     async def count(connection: Connection) -> tuple[str, dict[str, Any]]:
         return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
 
+    async def look(connection: Connection) -> VectorIndexes:
+        return await read_vector_indexes(connection, collection, with_size=True)
+
     server, figures = await database.read("count", count)
     run = await database.read("read the log", lambda c: last_run(c, collection))
     embedding, index = collection.embedding, collection.keyword.index
@@ -174,6 +181,7 @@ async def collection_status(
         embedding_model=embedding.model if embedding else None,
         dimensions=embedding.dimensions if embedding else None,
         distance=collection.settings.distance,
+        vector_indexes=(await database.read("look at the indexes", look)).stored,
         **figures,
         query_cache=query_cache.figures,
         keyword_cache=None if index is None else KeywordCache(**index.cache_figures()),

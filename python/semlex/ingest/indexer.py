@@ -27,7 +27,7 @@ from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
 from semlex.models.token_counters import TokenCounter, WordCounter
-from semlex.store.indexes.build import HnswIndex, IndexesBuilt, build_where_wanted, ensure_indexes
+from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, build_where_wanted
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import write_chunks
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.open_collection import OpenCollection
     from semlex.parameters import StorageName
+    from semlex.store.indexes.build_watch import TellBuild
+    from semlex.store.indexes.options import VectorIndex
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
@@ -168,10 +170,16 @@ class Indexer:
         await self._build_indexes(progress)
         return written
 
-    async def create_index(self, hnsw: HnswIndex | None = None) -> IndexesBuilt:
+    async def create_index(
+        self, index: VectorIndex | None, *, concurrently: bool, progress: Callable[[Progress], None] | None
+    ) -> IndexesBuilt:
         """Builds the indexes now; see `PostgreSQLRetriever.create_index`."""
         self._refuse_read_only()
-        return await ensure_indexes(self.database, self.collection, hnsw)
+        builder = IndexBuilder(self.database, self.collection, _build_progress(progress))
+        try:
+            return await builder.run(index, concurrently=concurrently)
+        finally:
+            self.opened.indexes.forget()
 
     async def delete(self, deletion: Deletion, *, dry_run: bool) -> DeleteReport:
         """Deletes chunks; see `PostgreSQLRetriever.delete`."""
@@ -373,4 +381,12 @@ class Indexer:
             if progress is not None:
                 progress(Progress("build indexes", 0, None, "rows"))
 
-        return await build_where_wanted(self.database, self.collection, begin)
+        problems = await build_where_wanted(self.database, self.collection, begin, _build_progress(progress))
+        self.opened.indexes.forget()
+        return problems
+
+
+def _build_progress(progress: Callable[[Progress], None] | None) -> TellBuild | None:
+    if progress is None:
+        return None
+    return lambda name, done, total, unit: progress(Progress(f"build the index {name}", done, total, unit))

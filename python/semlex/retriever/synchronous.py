@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from semlex.retriever.reads import ManyResults
     from semlex.retriever.upkeep import Sources
     from semlex.search.fusion import FusionMethod
-    from semlex.store.indexes.build import HnswIndex
     from semlex.store.indexes.build import IndexesBuilt
+    from semlex.store.indexes.estimate import IndexEstimate
+    from semlex.store.indexes.options import VectorIndex
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.collection import ListedCollection
@@ -420,14 +421,46 @@ class SyncCollection:
 
     def create_index(
         self,
-        hnsw: HnswIndex | None = None,
+        index: VectorIndex | None = None,
+        *,
+        concurrently: bool = False,
+        progress: Callable[[Progress], None] | None = None,
     ) -> IndexesBuilt:
         """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
 
+        A vector index of another kind, or with other options, is built first, then the old one is dropped. What was
+        not built to its end is dropped, too.
+
+        Args:
+            index: `HnswIndex`, `IvfflatIndex` or `NoIndex`, from now on; None is what was asked for last, and at first
+                `HnswIndex()`.
+            concurrently: Whether writers go on meanwhile, instead of waiting until it is built; it takes about twice as
+                long. Needs ``db_url``. Behind a transaction pooler writers wait all the same, and a warning says so.
+            progress: Called as the work goes on.
+
         Returns:
-            Names of the indexes that were made; its `busy` names those that another process is building.
+            Names of the indexes that were made; its `busy` names those that another process is building, `dropped`
+            those that were dropped.
+
+        Raises:
+            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
+            StoreError: It could not be built; writers may have held the table for too long.
         """
-        return self._runner.run(self._collection.create_index, hnsw)
+        return self._runner.run(self._collection.create_index, index, concurrently=concurrently, progress=progress)
+
+    def estimate_index(
+        self,
+        index: VectorIndex | None = None,
+    ) -> IndexEstimate | None:
+        """What building a vector index would take: memory, time and size; None when there is nothing to build.
+
+        Args:
+            index: As for `create_index`.
+
+        Raises:
+            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
+        """
+        return self._runner.run(self._collection.estimate_index, index)
 
     def optimize(
         self,

@@ -14,7 +14,8 @@ from semlex.ingest.deletion import Deletion
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
 from semlex.search.request import check_ids
-from semlex.store.indexes.build import HnswIndex
+from semlex.store.indexes.build import estimate_index
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.presence import hold_collection
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
     from semlex.store.indexes.build import IndexesBuilt
+    from semlex.store.indexes.estimate import IndexEstimate
+    from semlex.store.indexes.options import VectorIndex
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
@@ -162,14 +165,52 @@ class CollectionUpkeep(ABC):
             self._wanted = self._wanted.without(*(name for name, value in given.items() if value is not None))
         return report
 
-    async def create_index(self, hnsw: HnswIndex | None = None) -> IndexesBuilt:
+    async def create_index(
+        self,
+        index: VectorIndex | None = None,
+        *,
+        concurrently: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexesBuilt:
         """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
 
+        A vector index of another kind, or with other options, is built first, then the old one is dropped. What was
+        not built to its end is dropped, too.
+
+        Args:
+            index: `HnswIndex`, `IvfflatIndex` or `NoIndex`, from now on; None is what was asked for last, and at first
+                `HnswIndex()`.
+            concurrently: Whether writers go on meanwhile, instead of waiting until it is built; it takes about twice as
+                long. Needs ``db_url``. Behind a transaction pooler writers wait all the same, and a warning says so.
+            progress: Called as the work goes on.
+
         Returns:
-            Names of the indexes that were made; its `busy` names those that another process is building.
+            Names of the indexes that were made; its `busy` names those that another process is building, `dropped`
+            those that were dropped.
+
+        Raises:
+            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
+            StoreError: It could not be built; writers may have held the table for too long.
         """
-        check_parameters(kind_errors("hnsw", hnsw, HnswIndex, NoneType))
-        return await (await self._ready()).create_index(hnsw)
+        check_parameters(
+            kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType),
+            kind_errors("concurrently", concurrently, bool),
+            callable_errors("progress", progress),
+        )
+        return await (await self._ready()).create_index(index, concurrently=concurrently, progress=progress)
+
+    async def estimate_index(self, index: VectorIndex | None = None) -> IndexEstimate | None:
+        """What building a vector index would take: memory, time and size; None when there is nothing to build.
+
+        Args:
+            index: As for `create_index`.
+
+        Raises:
+            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
+        """
+        check_parameters(kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType))
+        indexer = await self._ready()
+        return await estimate_index(indexer.database, indexer.collection, index)
 
     async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenModels
     from semlex.search.request import Request
     from semlex.search.state import SearchState
+    from semlex.store.indexes.catalog import VectorIndexes
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import LegPlan
     from semlex.store.schema.collection import CollectionInfo
@@ -116,7 +117,13 @@ def exact_plan(selection: Filter) -> VectorPlan:
 
 
 def plan_legs(
-    state: SearchState, collection: CollectionInfo, depth: int, selection: Filter, plan: VectorPlan
+    state: SearchState,
+    collection: CollectionInfo,
+    depth: int,
+    selection: Filter,
+    *,
+    plan: VectorPlan,
+    indexes: VectorIndexes,
 ) -> list[LegPlan]:
     """The legs of a search that can run.
 
@@ -126,6 +133,7 @@ def plan_legs(
         depth: Candidates of each leg.
         selection: The filter, with what is known of it.
         plan: How the vector leg finds its chunks.
+        indexes: Over the collection's vectors.
 
     Raises:
         ModelMismatchError: The query's vector has another length than the stored ones.
@@ -137,7 +145,9 @@ def plan_legs(
             raise ModelMismatchError(
                 f"the query vector has {vector.shape[0]} dimensions, the collection's {stored.dimensions}"
             )
-        plans.append(vector_leg(collection, vector, depth, selection, plan=plan, ef_search=request.ef_search))
+        plans.append(
+            vector_leg(collection, vector, depth, selection, plan=plan, indexes=indexes, ef_search=request.ef_search)
+        )
     if "keyword" in state.legs and request.text is not None:
         # Engines without an index of semlex take the filter as it is written.
         condition = request.condition if collection.keyword.index is None else selection

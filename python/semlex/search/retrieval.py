@@ -74,6 +74,7 @@ class Retrieval:
         self._embedder = opened.models.embedder
         self._sample = opened.sample
         self._filter_samples = opened.filter_samples
+        self._indexes = opened.indexes
         self._reranks = reranks
 
     async def find_enough(self, state: SearchState) -> Found:
@@ -114,7 +115,7 @@ class Retrieval:
             await limit(snapshot.connection, seconds)
             selection, plan = await self._select(snapshot, state)
             plan = exact_plan(selection) if exact else plan
-            plans = plan_legs(state, self._collection, depth, selection, plan)
+            plans = plan_legs(state, self._collection, depth, selection, plan=plan, indexes=self._indexes.last)
             return await self._search(snapshot, state, plans, depth, selection if plan == "index" else None)
 
         started = time.perf_counter()
@@ -122,7 +123,7 @@ class Retrieval:
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
             plan = vector_plan(request.condition, has_index=True, index_share=request.index_share)
-            plans = plan_legs(state, self._collection, depth, request.condition, plan)
+            plans = plan_legs(state, self._collection, depth, request.condition, plan=plan, indexes=self._indexes.last)
             results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
 
             async def load(snapshot: Snapshot) -> Found:
@@ -139,6 +140,7 @@ class Retrieval:
         """
         request = state.request
         condition = request.condition
+        indexes = await self._indexes.read(snapshot.connection, self._collection)
         if condition.is_empty:
             return condition, "index"
         sample = self._filter_samples.get(condition)
@@ -150,7 +152,7 @@ class Retrieval:
         if is_narrow and "keyword" in state.legs and self._collection.keyword.index is not None:
             ids = await read_ids(snapshot, self._collection, condition, request.exact_rows)
             condition = condition if ids is None else condition.selecting(ids)
-        return condition, vector_plan(condition, has_index=sample.has_index, index_share=request.index_share)
+        return condition, vector_plan(condition, has_index=indexes.used is not None, index_share=request.index_share)
 
     async def _search(
         self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, selection: Filter | None

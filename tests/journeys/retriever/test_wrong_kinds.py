@@ -56,6 +56,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "index": lambda folder: {"paths": folder},
     "embed_missing": lambda _: {},
     "create_index": lambda _: {},
+    "estimate_index": lambda _: {},
     "delete": lambda _: {"ids": ["missing"]},
     "optimize": lambda _: {},
     "rechunk": lambda _: {"dry_run": True},
@@ -105,6 +106,7 @@ CLASSES = (
     "VectorDocument",
     "BulkIngestConfig",
     "HnswIndex",
+    "IvfflatIndex",
     "Bm25Options",
 )
 GOOD_FIELDS: dict[str, dict[str, Any]] = {

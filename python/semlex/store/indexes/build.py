@@ -1,52 +1,44 @@
-"""Indexes of a collection: none while it is small, built after the load when it is large."""
+"""Indexes are built: none while a collection is small, after the load when it is large, or when somebody asks."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg import sql
 
-from semlex.errors import SemlexError
-from semlex.store.postgres.settings import set_local
-from semlex.store.schema.distance import MAX_INDEXED_DIMENSIONS
-from semlex.validation import check_range
+from semlex.errors import ConfigurationError, SemlexError, StoreError
+from semlex.store.indexes.build_watch import watched
+from semlex.store.indexes.building_lock import concurrent_session, is_alone
+from semlex.store.indexes.catalog import built_to_their_end, free_suffix, note_wanted, read_vector_indexes
+from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
+from semlex.store.indexes.indexed_value import value_for
+from semlex.store.indexes.options import NoIndex
+from semlex.store.indexes.wanted import indexes_wanted, missing_others, wanted_vector_index
+from semlex.store.postgres.direct import is_pooled
+from semlex.store.postgres.errors import translate
+from semlex.store.postgres.settings import set_for_session, set_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from semlex.store.indexes.build_watch import TellBuild
+    from semlex.store.indexes.options import VectorIndex
+    from semlex.store.indexes.table_index import TableIndex
+    from semlex.store.indexes.wanted import WantedVectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
 
 logger = logging.getLogger("semlex")
 
-# Below this number of rows an exact scan answers in a few milliseconds, so that no index is made.
-INDEX_FROM_ROWS = 10_000
 # A build waits so long for those who write, and holds up whoever comes to write meanwhile.
 LOCK_TIMEOUT = "5s"
-
-
-@dataclass(frozen=True, slots=True)
-class HnswIndex:
-    """Parameters of pgvector's HNSW index.
-
-    Attributes:
-        m: Connections per node and layer, 2 to 100.
-        ef_construction: Candidates looked at while building, 4 to 1,000 and at least 2 m.
-
-    Raises:
-        ConfigurationError: Out of range.
-    """
-
-    m: int = 16
-    ef_construction: int = 64
-
-    def __post_init__(self) -> None:
-        # pgvector's bounds, as documented above
-        check_range("m", self.m, 2, 100)
-        check_range("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000)
+# No memory for parallel workers, for example in a container, whose shared memory is often 64 MB.
+NO_SHARED_MEMORY = ("53100", "53200")
 
 
 class IndexesBuilt(list[str]):
@@ -54,148 +46,277 @@ class IndexesBuilt(list[str]):
 
     Attributes:
         busy: Names of those that are missing and that another process is building.
+        dropped: Names of vector indexes that another one has replaced, or that were never built to their end.
+        warnings: What should be known of the build.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.busy: list[str] = []
+        self.dropped: list[str] = []
+        self.warnings: list[str] = []
 
 
-def building_lock(collection: CollectionInfo) -> int:
-    """Key of the advisory lock of whoever builds an index of a collection: one at a time."""
-    return int.from_bytes(collection.collection_id.bytes[4:12], signed=True)
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be done.
+
+    Attributes:
+        given: The vector index that was asked for, or None.
+        others: Missing indexes that are not over vectors.
+        vector: The vector index that the collection should have, or None.
+        estimate: What building it takes; None when it is not missing.
+        settles: Whether vector indexes are to be dropped, or what is wanted is to be noted.
+        is_pooled: Whether a transaction pooler stands between.
+    """
+
+    given: VectorIndex | None
+    others: list[TableIndex]
+    vector: WantedVectorIndex | None
+    estimate: IndexEstimate | None
+    settles: bool
+    is_pooled: bool
+
+    def warnings(self, *, concurrently: bool) -> list[str]:
+        """What should be known before it is done."""
+        found = [] if self.estimate is None else list(self.estimate.warnings)
+        if concurrently and self.is_pooled:
+            found.append(
+                "a transaction pooler stands between, behind which nothing can be built concurrently: it is built in "
+                "one transaction, and writers wait"
+            )
+        return found
 
 
-async def ensure_indexes(database: Database, collection: CollectionInfo, hnsw: HnswIndex | None = None) -> IndexesBuilt:
-    """Makes the indexes that a large collection is missing.
-
-    Each is built plainly in its own transaction (writers wait, readers do not), under a try-lock: when another process
-    is at it, this one goes on.
+async def estimate_index(
+    database: Database, collection: CollectionInfo, index: VectorIndex | None
+) -> IndexEstimate | None:
+    """What building a vector index takes; None when there is nothing to build.
 
     Args:
         database: An open database.
         collection: As opened.
-        hnsw: Parameters of the vector index.
-
-    Returns:
-        Names of the indexes that were made, and of those that another process is building.
+        index: As for `IndexBuilder.run`.
     """
-    made = IndexesBuilt()
-    for suffix, statement in _wanted_indexes(collection, hnsw or HnswIndex()):
+    return (await _planned(database, collection, index)).estimate
 
-        async def work(connection: Connection, suffix: str = suffix, statement: sql.Composed = statement) -> bool:
-            name = collection.names.qualified_index(suffix)
-            if not await _is_missing(connection, name):
-                return False
-            cursor = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [building_lock(collection)])
-            row = await cursor.fetchone()
-            if row is None or not row[0]:
-                made.busy = sorted({*made.busy, suffix})  # a retry comes here again
-                return False
+
+async def _planned(database: Database, collection: CollectionInfo, given: VectorIndex | None) -> _Plan:
+    async def work(connection: Connection) -> _Plan:
+        found = await read_vector_indexes(connection, collection)
+        vector = wanted_vector_index(collection, found, given)
+        estimate = None
+        if vector is not None and not isinstance(vector.index, NoIndex) and vector.is_missing(found):
+            value = value_for(collection, vector.index)
+            estimate = await estimate_build(connection, collection, value, vector.index)
+        settles = vector is not None and bool(vector.obsolete(found) or (given is not None and given != found.wanted))
+        others = await missing_others(connection, collection)
+        return _Plan(given, others, vector, estimate, settles, await is_pooled(connection))
+
+    return await database.read("look at the indexes", work)
+
+
+@dataclass(slots=True)
+class IndexBuilder:
+    """Builds the indexes of a collection.
+
+    Each is built in a transaction of its own (writers wait, readers do not), or concurrently (nobody waits, and it
+    takes longer), under a try-lock: when another process is at it, this one goes on.
+
+    Attributes:
+        database: An open database.
+        collection: As opened.
+        tell: Is told how far a build has come.
+        built: What has been done.
+    """
+
+    database: Database
+    collection: CollectionInfo
+    tell: TellBuild | None = None
+    built: IndexesBuilt = field(default_factory=IndexesBuilt)
+
+    async def run(self, index: VectorIndex | None = None, *, concurrently: bool = False) -> IndexesBuilt:
+        """Builds what is missing.
+
+        Args:
+            index: The vector index that takes the place of any other; None: the one that was asked for last, else
+                `HnswIndex()` where there is none.
+            concurrently: Whether writers go on meanwhile.
+
+        Raises:
+            ConfigurationError: There is no such index for these vectors, or no connection for building concurrently.
+        """
+        if concurrently and self.database.url is None:
+            raise ConfigurationError(
+                "concurrently=True needs connections of its own: open the collection with db_url=, not with pool= or "
+                "connection="
+            )
+        plan = await _planned(self.database, self.collection, index)
+        self.built.warnings += plan.warnings(concurrently=concurrently)
+        for warning in self.built.warnings:
+            logger.warning("%s: %s", self.collection.names.collection, warning)
+        if concurrently and not plan.is_pooled:
+            await self._run_concurrently(plan)
+        else:
+            await self._run_plainly(plan)
+        if self.built:
+            await self.database.write("analyze", lambda connection: _analyze(connection, self.collection))
+        return self.built
+
+    async def _run_plainly(self, plan: _Plan) -> None:
+        for index in plan.others:
+            make = partial(self._make_other, index, concurrently=False)
+            await self._build_plainly(index.suffix, make, MIN_BUILD_MEMORY)
+        if plan.estimate is not None and plan.vector is not None:
+            suffix = plan.vector.definition(plan.estimate.rows).suffix
+            make = partial(self._make_vector, plan, concurrently=False)
+            await self._build_plainly(suffix, make, plan.estimate.granted_bytes)
+        if plan.settles and not self.built.busy:
+
+            async def settle(connection: Connection) -> list[str]:
+                await set_local(connection, lock_timeout=LOCK_TIMEOUT)
+                if not await is_alone(connection, self.collection):
+                    return []
+                return await self._settle(plan, connection, concurrently=False)
+
+            self.built.dropped += await self.database.write("replace an index", settle)
+
+    async def _build_plainly(self, suffix: str, make: Callable[[Connection], Any], memory: int) -> None:
+        async def work(connection: Connection, *, with_workers: bool) -> str | None:
+            if not await is_alone(connection, self.collection):
+                self.built.busy = sorted({*self.built.busy, suffix})  # a retry comes here again
+                return None
             # A role's limit is meant for statements that somebody waits for; a build takes as long as it takes.
-            settings: dict[str, str | int] = {
-                "lock_timeout": LOCK_TIMEOUT,
-                "statement_timeout": 0,
-                "maintenance_work_mem": "256MB",
-            }
-            await set_local(connection, **settings)
-            if not collection.server.parallel_index_builds:
-                await set_local(connection, max_parallel_maintenance_workers=0)
-            await connection.execute(statement)
-            return True
+            await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
+            await set_local(connection, **_build_settings(memory, with_workers=with_workers))
+            made: str | None = await make(connection)
+            return made
 
-        if await database.write(f"build the index {suffix}", work):
-            made.append(suffix)
-            logger.info("built index %s of %s", suffix, collection.names.collection)
-    if made:
-        await database.write("analyze", lambda connection: _analyze(connection, collection))
-    return made
+        doing = f"build the index {suffix}"
+        with_workers = self.collection.server.parallel_index_builds
+        try:
+            made = await self.database.write(doing, partial(work, with_workers=with_workers))
+        except StoreError as error:
+            if not with_workers or error.sqlstate not in NO_SHARED_MEMORY or self.database.joins_transaction:
+                raise
+            logger.warning("%s: once more, without parallel workers: %s", doing, error)
+            made = await self.database.write(doing, partial(work, with_workers=False))
+        self._note(made)
+
+    async def _run_concurrently(self, plan: _Plan) -> None:
+        async with concurrent_session(self.database, self.collection) as connection:
+            if connection is None:
+                suffixes = [index.suffix for index in plan.others]
+                if plan.estimate is not None and plan.vector is not None:
+                    suffixes.append(plan.vector.definition(plan.estimate.rows).suffix)
+                self.built.busy = sorted(suffixes)
+                return
+            memory = MIN_BUILD_MEMORY if plan.estimate is None else plan.estimate.granted_bytes
+            with_workers = self.collection.server.parallel_index_builds
+            try:
+                await set_for_session(connection, **_build_settings(memory, with_workers=with_workers))
+                for index in plan.others:
+                    self._note(await self._make_other(index, connection, concurrently=True))
+                if plan.estimate is not None:
+                    self._note(await self._make_vector(plan, connection, concurrently=True))
+                if plan.settles:
+                    self.built.dropped += await self._settle(plan, connection, concurrently=True)
+            except psycopg.Error as error:
+                raise translate(error, "build indexes concurrently", self.database.url, writing=True) from None
+
+    def _note(self, made: str | None) -> None:
+        if made is not None:
+            self.built.append(made)
+            logger.info("built index %s of %s", made, self.collection.names.collection)
+
+    # --- steps, under the lock --------------------------------------------------------------------------------------
+
+    async def _make_other(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str | None:
+        """Builds an index unless it is there by now; returns its suffix."""
+        built = await built_to_their_end(connection, self.collection.names, [index.suffix])
+        if built.get(index.suffix):
+            return None
+        if index.suffix in built:
+            name = f"{self.collection.names.collection}_{index.suffix}"
+            await self._drop(connection, name, concurrently=concurrently)
+        return await self._create(index, connection, concurrently=concurrently)
+
+    async def _make_vector(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> str | None:
+        found = await read_vector_indexes(connection, self.collection)
+        vector, estimate = plan.vector, plan.estimate
+        if vector is None or estimate is None or not vector.is_missing(found):
+            return None
+        for name in found.leftovers:
+            await self._drop(connection, name, concurrently=concurrently)
+        index = vector.definition(estimate.rows)
+        suffix = await free_suffix(connection, self.collection.names, index.suffix)
+        made = await self._create(replace(index, suffix=suffix), connection, concurrently=concurrently)
+        if not isinstance(vector.index, NoIndex) and not value_for(self.collection, vector.index).is_whole:
+            # Nobody needs figures about its expression, and ANALYZE would read every vector for them.
+            await connection.execute(
+                sql.SQL("ALTER INDEX {} ALTER COLUMN 1 SET STATISTICS 0").format(
+                    sql.Identifier(self.collection.names.schema, f"{self.collection.names.collection}_{suffix}")
+                )
+            )
+        return made
+
+    async def _create(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str:
+        async with watched(self.database, connection, index.suffix, self.tell):
+            await connection.execute(index.create(self.collection.names, concurrently=concurrently))
+        return index.suffix
+
+    async def _settle(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> list[str]:
+        """Notes what is wanted, and drops what it replaces; returns the names of those."""
+        if plan.vector is None:
+            return []
+        if plan.given is not None:
+            await note_wanted(connection, self.collection, plan.given)
+        found = await read_vector_indexes(connection, self.collection)
+        obsolete = plan.vector.obsolete(found)
+        for name in obsolete:
+            await self._drop(connection, name, concurrently=concurrently)
+        return obsolete
+
+    async def _drop(self, connection: Connection, name: str, *, concurrently: bool) -> None:
+        logger.info("index %s of %s is dropped", name, self.collection.names.collection)
+        await connection.execute(
+            sql.SQL("DROP INDEX {}{}").format(
+                sql.SQL("CONCURRENTLY " if concurrently else ""), sql.Identifier(self.collection.names.schema, name)
+            )
+        )
 
 
-async def build_where_wanted(database: Database, collection: CollectionInfo, begin: Callable[[], None]) -> list[str]:
+def _build_settings(memory: int, *, with_workers: bool) -> dict[str, str | int]:
+    settings: dict[str, str | int] = {"maintenance_work_mem": f"{memory // 1024}kB"}
+    if not with_workers:
+        return settings | {"max_parallel_maintenance_workers": 0}
+    # Large vectors lie beside their table, which looks too small for parallel workers then.
+    return settings | {"min_parallel_table_scan_size": 0}
+
+
+async def build_where_wanted(
+    database: Database, collection: CollectionInfo, begin: Callable[[], None], tell: TellBuild | None = None
+) -> list[str]:
     """Makes the indexes of a collection that has become large; nothing of it fails: what is stored is stored.
 
     Args:
         database: An open database.
         collection: As opened.
         begin: Called when there is something to build.
+        tell: Is told how far a build has come.
 
     Returns:
         What could not be done.
     """
     try:
-        if await indexes_wanted(database, collection):
+        if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()
-            await ensure_indexes(database, collection)
+            await IndexBuilder(database, collection, tell).run()
     except SemlexError as error:
         warning = f"everything is stored, but without all indexes, so that searches are slower: {error}"
         logger.warning("%s: %s; create_index() and the next load try again", collection.names.collection, warning)
         return [warning]
     return []
-
-
-async def _is_missing(connection: Connection, name: str) -> bool:
-    cursor = await connection.execute("SELECT to_regclass(%s) IS NULL", [name])
-    row = await cursor.fetchone()
-    return bool(row and row[0])
-
-
-async def indexes_wanted(database: Database, collection: CollectionInfo) -> bool:
-    """Whether the collection is large enough for indexes and lacks one."""
-
-    async def work(connection: Connection) -> bool:
-        names = [collection.names.qualified_index(suffix) for suffix, _ in _wanted_indexes(collection, HnswIndex())]
-        cursor = await connection.execute(
-            "SELECT bool_or(to_regclass(name) IS NULL) FROM unnest(%s::text[]) AS name", [names]
-        )
-        row = await cursor.fetchone()
-        if row is None or not row[0]:
-            return False
-        cursor = await connection.execute(
-            sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded").format(
-                collection.names.chunk, sql.Literal(INDEX_FROM_ROWS)
-            )
-        )
-        row = await cursor.fetchone()
-        return row is not None and row[0] >= INDEX_FROM_ROWS
-
-    return await database.read("look at the indexes", work)
-
-
-def _wanted_indexes(collection: CollectionInfo, hnsw: HnswIndex) -> list[tuple[str, sql.Composed]]:
-    names, embedding = collection.names, collection.embedding
-    wanted = list(collection.keyword.indexes(names))
-    wanted += [
-        (
-            "metadata",
-            sql.SQL("CREATE INDEX {} ON {} USING gin (metadata jsonb_path_ops)").format(
-                names.index("metadata"), names.chunk
-            ),
-        ),
-        (
-            "source_name",
-            # A hash index has no bound on the length of the key, which is a path.
-            sql.SQL("CREATE INDEX {} ON {} USING hash (source_document)").format(
-                names.index("source_name"), names.chunk
-            ),
-        ),
-    ]
-    if embedding is not None and embedding.dimensions <= MAX_INDEXED_DIMENSIONS[embedding.storage]:
-        suffix = f"hnsw_{embedding.version}"
-        statement = sql.SQL("CREATE INDEX {} ON {} USING hnsw (embedding {}) WITH (m = {}, ef_construction = {})")
-        wanted.append(
-            (
-                suffix,
-                statement.format(
-                    names.index(suffix),
-                    names.embedding(embedding.version),
-                    collection.distance.operator_class(collection.server.extension, embedding.storage),
-                    sql.Literal(hnsw.m),
-                    sql.Literal(hnsw.ef_construction),
-                ),
-            )
-        )
-    return wanted
 
 
 async def _analyze(connection: Connection, collection: CollectionInfo) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from semlex import _core
     from semlex.parameters import Bm25Options
+    from semlex.store.indexes.table_index import TableIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter
@@ -159,8 +160,8 @@ class KeywordEngine:
         del names
         return ()
 
-    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
-        """Suffix and statement of each index that is worth making once a collection is large."""
+    def indexes(self, names: Names) -> Sequence[TableIndex]:
+        """The indexes that are worth making once a collection is large."""
         del names
         return ()
 

@@ -9,6 +9,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
+from semlex.store.indexes.table_index import TableIndex
 from semlex.store.keyword.base import KeywordEngine
 from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.postgres.extensions import Extension, first_words
@@ -76,18 +77,18 @@ class PgSearchEngine(KeywordEngine):
         """
         if self._extension.problem is not None:
             self._extension.refuse()
-        return tuple(statement for _, statement in self.indexes(names))
+        return tuple(index.create(names) for index in self.indexes(names))
 
-    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+    def indexes(self, names: Names) -> Sequence[TableIndex]:
         """The index, which is there from the beginning; made again when somebody has dropped it.
 
         The extension wants one column that names a row, and orders by columns that are in its index.
         """
-        statement = sql.SQL(
-            "CREATE INDEX {} ON {} USING bm25 (keyword_id, ((context || E'\\n' || chunk_text)::{}), document_id, "
+        definition = sql.SQL(
+            "USING bm25 (keyword_id, ((context || E'\\n' || chunk_text)::{}), document_id, "
             "(chunk_id::pdb.literal)) WITH (key_field = 'keyword_id')"
-        ).format(names.index(INDEX), names.chunk, self._tokenizer)
-        return ((INDEX, statement),)
+        ).format(self._tokenizer)
+        return (TableIndex(INDEX, names.chunk, definition),)
 
     def leg(
         self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True

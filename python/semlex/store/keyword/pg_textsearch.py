@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
+from semlex.store.indexes.table_index import TableIndex
 from semlex.store.keyword.base import KeywordEngine
 from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.postgres.extensions import Extension, first_words
@@ -66,14 +67,12 @@ class PgTextsearchEngine(KeywordEngine):
             "ALTER TABLE {} ADD COLUMN keyword_text text NOT NULL "
             "GENERATED ALWAYS AS (context || E'\\n' || chunk_text) STORED"
         ).format(names.chunk)
-        return (column, *(statement for _, statement in self.indexes(names)))
+        return (column, *(index.create(names) for index in self.indexes(names)))
 
-    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+    def indexes(self, names: Names) -> Sequence[TableIndex]:
         """The index, which is there from the beginning; made again when somebody has dropped it."""
-        statement = sql.SQL("CREATE INDEX {} ON {} USING bm25 (keyword_text) WITH (text_config = {})").format(
-            names.index(INDEX), names.chunk, sql.Literal(self._language)
-        )
-        return ((INDEX, statement),)
+        definition = sql.SQL("USING bm25 (keyword_text) WITH (text_config = {})").format(sql.Literal(self._language))
+        return (TableIndex(INDEX, names.chunk, definition),)
 
     def leg(
         self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
+from semlex.store.indexes.table_index import TableIndex
 from semlex.store.keyword.base import MAX_TERMS, KeywordEngine, match_lines, plain_excerpt, terms_cut
 from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
 
@@ -73,10 +74,9 @@ class TsvectorEngine(KeywordEngine):
             ).format(names.chunk, self._config),
         )
 
-    def indexes(self, names: Names) -> Sequence[tuple[str, sql.Composed]]:
+    def indexes(self, names: Names) -> Sequence[TableIndex]:
         """A GIN index on the column."""
-        statement = sql.SQL("CREATE INDEX {} ON {} USING gin (text_search)")
-        return (("text_search", statement.format(names.index("text_search"), names.chunk)),)
+        return (TableIndex("text_search", names.chunk, sql.SQL("USING gin (text_search)")),)
 
     def _tsquery(self) -> sql.Composed:
         """SQL of the OR of the query's lexemes.

@@ -17,12 +17,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, SearchTimeoutError
 from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.direct import connection_options, own_connection
 from semlex.store.postgres.errors import is_retryable, translate
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
@@ -56,8 +56,6 @@ DEADLINE_GRACE_SECONDS = 0.25
 CANCEL_SECONDS = 1.0
 # So long may a cancelled statement take to end on the user's own connection.
 ENDING_SECONDS = 5.0
-# A peer that vanished is noticed after about a minute instead of the system's two hours.
-KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 
 
 class _Connection(psycopg.AsyncConnection[Any]):
@@ -151,21 +149,9 @@ class Database:
         """
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
-        where = describe(self.url)
-        named = conninfo_to_dict(self.url)
-        options: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in named}
-        options |= {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
-        try:
-            # The pool reports a time-out only; one plain connection gives the reason.
-            probe = await psycopg.AsyncConnection.connect(
-                self.url, connect_timeout=max(1, round(self.timeout)), **options
-            )
-        except psycopg.Error as error:
-            raise translate(error, f"connect to {where}", self.url) from None
-        try:
+        # The pool reports a time-out only; one plain connection gives the reason.
+        async with own_connection(self.url, self.timeout) as probe:
             check_encoding(probe)
-        finally:
-            await probe.close()
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
             self.url,
             connection_class=_Connection,
@@ -173,7 +159,7 @@ class Database:
             max_size=self._max_size,
             timeout=self.timeout,
             max_waiting=self._max_size * 32,
-            kwargs=options,
+            kwargs=connection_options(self.url),
             configure=_configure,
             open=False,
         )

@@ -66,6 +66,12 @@ async def set_local(connection: Connection, **settings: str | int) -> None:
     await connection.execute(_setting_calls(tuple(settings.items())))
 
 
+async def set_for_session(connection: Connection, **settings: str | int) -> None:
+    """As `set_local`, until the connection is closed; for one of our own, outside a transaction."""
+    calls = _calls(tuple(settings.items()), local=False)
+    await connection.execute(sql.SQL("SELECT {}").format(calls))
+
+
 async def begin_writing(connection: Connection) -> None:
     """The settings of a write that has its own transaction.
 
@@ -87,10 +93,10 @@ def _setting_calls(settings: tuple[tuple[str, str | int], ...]) -> bytes:
     return sql.SQL("SELECT {}").format(_calls(settings)).as_bytes()
 
 
-def _calls(settings: tuple[tuple[str, str | int], ...]) -> sql.Composed:
+def _calls(settings: tuple[tuple[str, str | int], ...], *, local: bool = True) -> sql.Composed:
     # Qualified, because the search path may not be ours yet.
     return sql.SQL(", ").join(
-        sql.SQL("pg_catalog.set_config({}, {}, true)").format(name.replace("__", "."), str(value))
+        sql.SQL("pg_catalog.set_config({}, {}, {})").format(name.replace("__", "."), str(value), local)
         for name, value in settings
     )
 

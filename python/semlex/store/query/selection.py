@@ -42,12 +42,10 @@ class Sample:
     Attributes:
         passing: Of them.
         chunks: All.
-        has_index: Whether the collection's vectors have an index that can be used.
     """
 
     passing: int
     chunks: int
-    has_index: bool
 
     @property
     def share(self) -> float:
@@ -80,11 +78,9 @@ class RememberedSamples:
 
 async def take_sample(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> Sample:
     """Looks at about 2,000 chunks on random pages, the same ones every time."""
-    names, embedding = collection.names, collection.embedding
+    names = collection.names
     text = sql.SQL(
-        "SELECT count(*) FILTER (WHERE {condition}), count(*), "
-        "coalesce((SELECT i.indisvalid FROM pg_index AS i WHERE i.indexrelid = to_regclass(%(index)s)), false) "
-        "FROM {chunk} AS c TABLESAMPLE SYSTEM (("
+        "SELECT count(*) FILTER (WHERE {condition}), count(*) FROM {chunk} AS c TABLESAMPLE SYSTEM (("
         "SELECT least(100, 100.0 * {chunks} / greatest(1, pg_relation_size(t.oid) / 8192 * "
         "CASE WHEN t.reltuples > 0 AND t.relpages > 0 THEN t.reltuples / t.relpages ELSE {density} END)) "
         "FROM pg_class AS t WHERE t.oid = to_regclass(%(table)s))) REPEATABLE (0)"
@@ -94,10 +90,9 @@ async def take_sample(snapshot: Snapshot, collection: CollectionInfo, condition:
         chunks=sql.Literal(SAMPLE_CHUNKS),
         density=sql.Literal(CHUNKS_A_PAGE),
     )
-    index = None if embedding is None else names.qualified_index(f"hnsw_{embedding.version}")
-    parameters = {"index": index, "table": names.chunk.as_string(), **condition.parameters}
-    ((passing, chunks, has_index),) = await fetch(snapshot, Statement(text, parameters))
-    return Sample(passing, chunks, has_index)
+    parameters = {"table": names.chunk.as_string(), **condition.parameters}
+    ((passing, chunks),) = await fetch(snapshot, Statement(text, parameters))
+    return Sample(passing, chunks)
 
 
 async def read_ids(

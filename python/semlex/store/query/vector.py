@@ -12,6 +12,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError
+from semlex.store.indexes.indexed_value import indexed_value
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from semlex.store.indexes.catalog import VectorIndexes
+    from semlex.store.indexes.indexed_value import Element
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
@@ -37,6 +40,8 @@ MAX_FILTERED_EF_SEARCH = 400
 PATIENCE = 4
 MIN_SHARE = 0.0001
 SCAN_MEMORY = 4  # times work_mem
+# Times the rows wanted that are compared by the whole vectors where the index holds less of them.
+OVERSAMPLING: dict[Element, float] = {"halfvec": 1.2, "bit": 4.0}
 
 
 class _WireVector:
@@ -85,14 +90,19 @@ KEYS = sql.SQL(
 # The key is part of the order, so that it decides among equal distances where the candidates end; Postgres sorts the
 # index's rows incrementally for that, and looks at one row more than it returns.
 INDEX = sql.SQL(
-    "SELECT e.document_id, e.chunk_id, {distance} AS distance "
-    "FROM {embedding} AS e ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
-)
-# A subquery for the condition, so that it is asked of one chunk after another, as the index brings them.
-INDEX_WITH_FILTER = sql.SQL(
-    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
-    "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
+    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e {where}"
     "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
+)
+# A subquery, so that the condition is asked of one chunk after another, as the index brings them.
+WHERE = sql.SQL(
+    "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
+)
+# What the index holds is coarser than the stored vectors: more of it is looked at, and compared by the whole vectors.
+RESCORED = sql.SQL(
+    "SELECT r.document_id, r.chunk_id, r.distance FROM ("
+    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e {where}"
+    "ORDER BY {index_distance} LIMIT %(candidates)s) AS r "
+    "ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
 )
 # relaxed_order may return rows slightly out of order: they are sorted once more.
 ALONE = sql.SQL(
@@ -113,13 +123,16 @@ def vector_leg(
     condition: Filter,
     *,
     plan: VectorPlan = "index",
+    indexes: VectorIndexes | None = None,
     ef_search: int | None = None,
+    probes: int | None = None,
 ) -> VectorLeg:
     """The vector leg.
 
-    With the plan ``index`` the HNSW index answers (where there is one), with ``ef_search`` above `limit` and iterative
-    scanning on, because dead rows alone can leave fewer rows than asked for. Under a filter it stops after a few times
-    the vectors that the filter's share lets expect: the answer comes out short, and is found exactly then.
+    With the plan ``index`` the vector index answers (where there is one), an HNSW index with ``ef_search`` above
+    `limit`, and with iterative scanning on, because dead rows alone can leave fewer rows than asked for. Under a filter
+    it stops after a few times the vectors that the filter's share lets expect: the answer comes out short, and is found
+    exactly then. What an index finds that holds less than the whole vectors is compared by those in the same statement.
 
     Args:
         collection: With vectors.
@@ -127,7 +140,9 @@ def vector_leg(
         limit: Rows wanted.
         condition: Filter over the chunk's row.
         plan: How the vectors are found; the plans beside ``index`` leave out vectors whose chunk is gone.
+        indexes: Over the collection's vectors.
         ef_search: Size of the index's candidate list; at least `limit`, at most 1,000.
+        probes: Lists of an IVFFlat index to look into.
     """
     embedding = collection.embedding
     if embedding is None:
@@ -142,24 +157,37 @@ def vector_leg(
         "condition": condition.expression,
     }
     vector = {"vector": vector_parameter(query, embedding.storage)}
-    settings = _index_settings(limit, condition, ef_search) if plan == "index" else {}
+    scorer = VectorScorer(parts, vector)
     parameters = {**vector, "limit": limit, **condition.parameters}
-    if plan == "index":
-        words = f"vector index, ef_search {settings['hnsw__ef_search']}"
-    else:
+    passing = None if condition.is_empty else condition
+    if plan != "index":
         words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
-    texts = {"index": INDEX if condition.is_empty else INDEX_WITH_FILTER, "keys": KEYS, "scan": SCAN}
-    return VectorLeg(
-        VectorScorer(parts, vector),
-        texts[plan].format(**parts),
-        parameters,
-        settings,
-        words,
-        None if condition.is_empty else condition,
-    )
+        found = (KEYS if plan == "keys" else SCAN).format(**parts)
+        return VectorLeg(scorer, found, parameters, {}, words, passing)
+    where = sql.SQL("") if condition.is_empty else WHERE.format(**parts)
+    used = None if indexes is None else indexes.used
+    candidates = limit
+    found = INDEX.format(where=where, **parts)
+    rescored = ""
+    if used is not None and used.element != embedding.storage:
+        candidates = max(math.ceil(OVERSAMPLING[used.element] * limit), ef_search or 0)
+        index_distance = indexed_value(collection, used.element).between(sql.SQL("e.embedding"), value)
+        found = RESCORED.format(where=where, index_distance=index_distance, **parts)
+        parameters["candidates"] = candidates
+        rescored = f", {candidates} of {used.element} rescored"
+    if indexes is not None and used is not None and used.kind == "ivfflat":
+        settings: dict[str, str | int] = {
+            "ivfflat__probes": probes or indexes.probes,
+            "ivfflat__iterative_scan": "relaxed_order",
+        }
+        words = f"vector index, probes {settings['ivfflat__probes']}{rescored}"
+    else:
+        settings = _hnsw_settings(candidates, condition, ef_search)
+        words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
+    return VectorLeg(scorer, found, parameters, settings, words, passing)
 
 
-def _index_settings(limit: int, condition: Filter, ef_search: int | None) -> dict[str, str | int]:
+def _hnsw_settings(limit: int, condition: Filter, ef_search: int | None) -> dict[str, str | int]:
     share = 1.0 if condition.is_empty else max(condition.share or 1.0, MIN_SHARE)
     wanted = DEFAULT_EF_SEARCH if condition.is_empty else min(FILTERED_EF_SEARCH / share, MAX_FILTERED_EF_SEARCH)
     candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or math.ceil(wanted)))

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from semlex.parameters import DistanceName, StorageName
 
 MAX_DIMENSIONS = 16_000
-# pgvector indexes at most 2,000 dimensions of float32 and 4,000 of float16; above, search stays exact.
-MAX_INDEXED_DIMENSIONS: dict[StorageName, int] = {"vector": 2_000, "halfvec": 4_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +35,10 @@ class Distance:
         operator = sql.SQL(self.operator)
         return sql.SQL("{} OPERATOR({}.{}) {}").format(column, extension, operator, value)
 
-    def operator_class(self, extension: sql.Identifier, storage: StorageName) -> sql.Composed:
-        """SQL of the index's operator class."""
+    def operator_class(self, storage: StorageName) -> str:
+        """Name of the operator class of an index over vectors of a type."""
         kind = {"cosine": "cosine_ops", "l2": "l2_ops", "inner_product": "ip_ops"}[self.name]
-        return sql.SQL("{}.{}").format(extension, sql.Identifier(f"{storage}_{kind}"))
+        return f"{storage}_{kind}"
 
 
 DISTANCES: dict[str, Distance] = {

@@ -1,0 +1,194 @@
+"""What building a vector index takes, reckoned before it begins: memory, time, size."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.store.indexes.options import HnswIndex, default_lists
+
+if TYPE_CHECKING:
+    from semlex.store.indexes.indexed_value import IndexedValue
+    from semlex.store.indexes.options import IvfflatIndex
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import CollectionInfo
+
+MIB = 1024 * 1024
+# Below this Postgres starts no parallel worker.
+MIN_BUILD_MEMORY = 96 * MIB
+# What a build may take where nothing is known of the server.
+DEFAULT_SHARE = 256 * MIB
+# pgvector 0.8, hnsw.h and hnswbuild.c, on a machine of 64 bits. In memory: HnswElementData, the list of neighbour
+# lists, the head of one, HnswCandidate, and what the allocator adds.
+_ELEMENT, _LISTS, _LIST_HEAD, _CANDIDATE, _ALLOCATOR = 128, 8, 8, 16, 40
+# On disk: heads of both tuples, a pointer to a neighbour, a line pointer; what a page of 8 kB holds.
+_ELEMENT_TUPLE, _NEIGHBOR_TUPLE, _POINTER, _ITEM, _PAGE, _BLOCK = 72, 4, 6, 4, 8160, 8192
+# ivfbuild.c: rows that the centres are made of, at least and for each list; rows that fit on a page of a table.
+_MIN_SAMPLES, _SAMPLES_PER_LIST, _ROWS_PER_PAGE = 10_000, 50, 291
+# Measured with 1,024 dimensions on one core: seconds per row at m 16 and ef_construction 64, beside what each byte of a
+# vector costs; seconds per row, list and dimension of IVFFlat.
+_HNSW_ROW, _HNSW_BYTE, _IVFFLAT_ROW, _IVFFLAT_STEP = 4.0e-4, 4.0e-7, 1.0e-4, 1.2e-9
+# How much of a core each parallel worker adds.
+_WORKER_SHARE = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEstimate:
+    """What building a vector index takes, about.
+
+    Attributes:
+        rows: Vectors.
+        index_bytes: Size of the index.
+        memory_bytes: Memory for building it at full speed.
+        granted_bytes: What the build gets of that: a bounded share of the server's memory.
+        workers: Parallel workers that help.
+        seconds: How long it takes, within a factor of three.
+        warnings: What should be known before it begins.
+    """
+
+    rows: int
+    index_bytes: int
+    memory_bytes: int
+    granted_bytes: int
+    workers: int
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """Settings of a server that bear on a build, in bytes and numbers."""
+
+    rows: int
+    pages: int
+    maintenance_work_mem: int
+    shared_buffers: int
+    workers: int
+
+    def share(self, connection: Connection) -> int:
+        """The most that a build of ours takes."""
+        known = [self.maintenance_work_mem, self.shared_buffers, DEFAULT_SHARE]
+        if connection.info.host.startswith("/"):
+            known.append(machine_memory() // 4)
+        return max(known)
+
+
+async def estimate_build(
+    connection: Connection, collection: CollectionInfo, value: IndexedValue, index: HnswIndex | IvfflatIndex
+) -> IndexEstimate:
+    """Reckons what building an index takes.
+
+    Args:
+        connection: In a transaction.
+        collection: With vectors.
+        value: What the index holds.
+        index: Its options.
+    """
+    server = await _read_server(connection, collection)
+    granted = server.share(connection)
+    workers = server.workers if collection.server.parallel_index_builds else 0
+    if isinstance(index, HnswIndex):
+        memory, size = hnsw_memory(server.rows, value, index.m), hnsw_bytes(server.rows, value, index.m)
+        work = server.rows * index.ef_construction / 64 * math.sqrt(index.m / 16)
+        seconds = work * (_HNSW_ROW + _HNSW_BYTE * value_bytes(value)) * max(1.0, math.log10(server.rows + 1) / 4)
+    else:
+        lists = index.lists or default_lists(server.rows)
+        memory, size = ivfflat_memory(server.pages, value, lists), ivfflat_bytes(server.rows, value, lists)
+        seconds = server.rows * (_IVFFLAT_ROW + _IVFFLAT_STEP * lists * value.dimensions)
+    warnings = []
+    if memory > granted and isinstance(index, HnswIndex):
+        warnings.append(
+            f"the graph takes about {memory / MIB:,.0f} MiB and the build gets {granted / MIB:,.0f} MiB, so that it "
+            "goes on on disk, which takes several times as long: raise the server's maintenance_work_mem, or take a "
+            "coarser quantization"
+        )
+    elif memory > granted:
+        warnings.append(
+            f"finding the centres takes about {memory / MIB:,.0f} MiB and the build gets {granted / MIB:,.0f} MiB, "
+            "with which it fails: raise the server's maintenance_work_mem, or take fewer lists"
+        )
+    return IndexEstimate(
+        rows=server.rows,
+        index_bytes=size,
+        memory_bytes=memory,
+        granted_bytes=min(max(memory, MIN_BUILD_MEMORY), granted),
+        workers=workers,
+        seconds=seconds / (1 + _WORKER_SHARE * workers),
+        warnings=tuple(warnings),
+    )
+
+
+async def _read_server(connection: Connection, collection: CollectionInfo) -> _Server:
+    assert collection.embedding is not None  # noqa: S101 - a value of it was made
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT (SELECT count(*) FROM {table}), pg_catalog.pg_relation_size({name}) / 8192, "
+            "pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem')), "
+            "pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')), "
+            "least(pg_catalog.current_setting('max_parallel_maintenance_workers')::int, "
+            "pg_catalog.current_setting('max_parallel_workers')::int)"
+        ).format(
+            table=collection.names.embedding(collection.embedding.version),
+            name=sql.Literal(collection.names.embedding(collection.embedding.version).as_string(connection)),
+        )
+    )
+    row = await cursor.fetchone()
+    return _Server(*(row or (0, 0, 0, 0, 0)))
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this machine, or the container of this process, has; 0 where that is not known."""
+    try:
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 0
+    try:
+        return min(found, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no such group, or no limit
+        return found
+
+
+def value_bytes(value: IndexedValue) -> int:
+    """Bytes of what an index holds of one vector."""
+    return 8 + {"vector": 4 * value.dimensions, "halfvec": 2 * value.dimensions}.get(
+        value.element, math.ceil(value.dimensions / 8)
+    )
+
+
+def hnsw_memory(rows: int, value: IndexedValue, m: int) -> int:
+    """Bytes of a whole graph in memory."""
+    upper = _CANDIDATE * m // max(1, m - 1)  # one in m is on the next layer, too
+    neighbors = _LISTS + _LIST_HEAD + 2 * m * _CANDIDATE + upper
+    return rows * (_ELEMENT + neighbors + value_bytes(value) + _ALLOCATOR)
+
+
+def hnsw_bytes(rows: int, value: IndexedValue, m: int) -> int:
+    """Bytes of an HNSW index: a vector and its neighbours lie on one page, if they fit."""
+    element = _aligned(_ELEMENT_TUPLE + value_bytes(value)) + _ITEM
+    neighbors = _aligned(_NEIGHBOR_TUPLE + 2 * m * _POINTER) + _ITEM
+    if element + neighbors > _PAGE:
+        return rows * 2 * _BLOCK
+    return math.ceil(rows / (_PAGE // (element + neighbors))) * _BLOCK
+
+
+def ivfflat_memory(pages: int, value: IndexedValue, lists: int) -> int:
+    """Bytes that finding the centres of an IVFFlat index takes; with less it fails."""
+    samples = max(1, min(max(_MIN_SAMPLES, _SAMPLES_PER_LIST * lists), pages * _ROWS_PER_PAGE))
+    size = _aligned(value_bytes(value))
+    per_list = 2 * size + 4 * value.dimensions + 12
+    return samples * (size + 8 + 4 * lists) + lists * (per_list + 4 * lists) + MIB
+
+
+def ivfflat_bytes(rows: int, value: IndexedValue, lists: int) -> int:
+    """Bytes of an IVFFlat index: every vector, and half a page that is not full for each list."""
+    on_page = max(1, _PAGE // (_aligned(8 + value_bytes(value)) + _ITEM))
+    return (math.ceil(rows / on_page) + math.ceil(lists / 2)) * _BLOCK
+
+
+def _aligned(size: int) -> int:
+    return (size + 7) // 8 * 8

@@ -1,0 +1,109 @@
+"""Which vector index is wanted: options that users give, and their stored form."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from types import NoneType
+from typing import Any, Literal, get_args
+
+from semlex.errors import ConfigurationError
+from semlex.validation import check_parameters, check_range, kind_errors
+
+Quantization = Literal["halfvec", "bit"]
+# pgvector's own bounds.
+MAX_LISTS = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class HnswIndex:
+    """An HNSW index: a graph; the fastest to search, the slowest to build.
+
+    Attributes:
+        m: Connections per node and layer, 2 to 100.
+        ef_construction: Candidates looked at while building, 4 to 1,000 and at least 2 m.
+        quantization: What the index holds of each vector: ``halfvec`` (float16, half the size), ``bit`` (signs, about a
+            twentieth of the size; distance ``cosine`` only), or None for all of it. What an index finds by less is
+            compared again by the whole vectors. None becomes ``halfvec`` above 2,000 dimensions and ``bit`` above
+            4,000, where pgvector indexes nothing else.
+
+    Raises:
+        ConfigurationError: Out of range.
+    """
+
+    m: int = 16
+    ef_construction: int = 64
+    quantization: Quantization | None = None
+
+    def __post_init__(self) -> None:
+        check_range("m", self.m, 2, 100)
+        check_range("ef_construction", self.ef_construction, max(4, 2 * self.m), 1000)
+        check_parameters(kind_errors("quantization", self.quantization, str, NoneType))
+        if self.quantization is not None and self.quantization not in get_args(Quantization):
+            raise ConfigurationError(
+                f"quantization must be {' or '.join(get_args(Quantization))}, or None; got {self.quantization[:20]!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class IvfflatIndex:
+    """An IVFFlat index: lists around centres; built faster than a graph and smaller in memory, but slower to search.
+
+    It is made for the rows that are there: build it after the load, and anew when the collection has grown much.
+
+    Attributes:
+        lists: Number of lists, 1 to 32,768; None is a thousandth of the rows, or their square root above a million.
+        probes: Lists that a search looks into, 1 to `lists`; None is the square root of `lists`.
+
+    Raises:
+        ConfigurationError: Out of range.
+    """
+
+    lists: int | None = None
+    probes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.lists is not None:
+            check_range("lists", self.lists, 1, MAX_LISTS)
+        if self.probes is not None:
+            check_range("probes", self.probes, 1, self.lists or MAX_LISTS)
+
+
+@dataclass(frozen=True, slots=True)
+class NoIndex:
+    """No index over vectors: every search by vectors is exact, and takes as long as there are rows."""
+
+
+VectorIndex = HnswIndex | IvfflatIndex | NoIndex
+_KINDS: dict[str, type[VectorIndex]] = {"hnsw": HnswIndex, "ivfflat": IvfflatIndex, "none": NoIndex}
+VECTOR_INDEX_KINDS = tuple(_KINDS)
+
+
+def default_lists(rows: int) -> int:
+    """The number of lists that pgvector advises."""
+    return max(1, min(rows // 1000, math.isqrt(rows)))
+
+
+def default_probes(lists: int) -> int:
+    """The number of lists to look into that pgvector advises."""
+    return max(1, math.isqrt(lists))
+
+
+def kind_of(index: VectorIndex) -> str:
+    """``hnsw``, ``ivfflat`` or ``none``."""
+    return next(name for name, kind in _KINDS.items() if isinstance(index, kind))
+
+
+def as_text(index: VectorIndex) -> str:
+    """The stored form."""
+    return json.dumps({"index": kind_of(index), **asdict(index)})
+
+
+def from_text(text: str | None) -> VectorIndex | None:
+    """The index of a stored form; None for what is none."""
+    try:
+        found: Any = json.loads(text or "")
+        return _KINDS[found.pop("index")](**found)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,150 @@
+"""Which indexes a collection should have, and which of them are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+from semlex.store.indexes.catalog import built_to_their_end, read_vector_indexes
+from semlex.store.indexes.indexed_value import value_for
+from semlex.store.indexes.options import HnswIndex, NoIndex, default_lists, kind_of
+from semlex.store.indexes.table_index import TableIndex
+
+if TYPE_CHECKING:
+    from semlex.store.indexes.catalog import StoredIndex, VectorIndexes
+    from semlex.store.indexes.options import VectorIndex
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import CollectionInfo
+
+# Below this number of rows an exact scan answers in a few milliseconds, so that no index is made.
+INDEX_FROM_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WantedVectorIndex:
+    """The vector index that a collection should have.
+
+    Attributes:
+        collection: As opened.
+        index: Its options.
+        is_chosen: Whether somebody has asked for it; the default gives way to any other.
+    """
+
+    collection: CollectionInfo
+    index: VectorIndex
+    is_chosen: bool
+
+    def fits(self, stored: StoredIndex) -> bool:
+        """Whether an index is what is wanted."""
+        index = self.index
+        if not stored.valid or isinstance(index, NoIndex):
+            return False
+        if not self.is_chosen:
+            return stored.is_ours
+        if not stored.is_ours or stored.kind != kind_of(index):
+            return False
+        if stored.element != value_for(self.collection, index).element:
+            return False
+        if isinstance(index, HnswIndex):
+            return (stored.m, stored.ef_construction) == (index.m, index.ef_construction)
+        return index.lists in (None, stored.lists)
+
+    def is_missing(self, found: VectorIndexes) -> bool:
+        """Whether it has to be built."""
+        return not isinstance(self.index, NoIndex) and not any(map(self.fits, found.stored))
+
+    def obsolete(self, found: VectorIndexes) -> list[str]:
+        """Names of the indexes that it replaces, and of those that were never built to their end."""
+        kept = [index for index in found.stored if self.fits(index)]
+        if self.is_chosen:
+            kept = kept[-1:]
+        elif isinstance(self.index, NoIndex):
+            kept = [index for index in found.stored if index.valid]
+        return [index.name for index in found.stored if index.is_ours and index not in kept]
+
+    def definition(self, rows: int) -> TableIndex:
+        """The index for so many rows."""
+        assert self.collection.embedding is not None  # noqa: S101 - it is wanted for vectors
+        index, version = self.index, self.collection.embedding.version
+        assert not isinstance(index, NoIndex)  # noqa: S101 - it is missing
+        value, kind = value_for(self.collection, index), kind_of(index)
+        if isinstance(index, HnswIndex):
+            options = {"m": index.m, "ef_construction": index.ef_construction}
+        else:
+            options = {"lists": index.lists or default_lists(rows)}
+        column: sql.Composable = sql.SQL("embedding")
+        definition = sql.SQL("USING {} ({} {}.{}) WITH ({})").format(
+            sql.SQL(kind),
+            column if value.is_whole else sql.SQL("({})").format(value.of(column)),
+            value.extension,
+            sql.Identifier(value.operator_class),
+            sql.SQL(", ").join(sql.SQL("{} = {}").format(sql.SQL(name), number) for name, number in options.items()),
+        )
+        return TableIndex(f"{kind}_{version}", self.collection.names.embedding(version), definition)
+
+
+def wanted_vector_index(
+    collection: CollectionInfo, found: VectorIndexes, given: VectorIndex | None = None
+) -> WantedVectorIndex | None:
+    """The vector index that a collection should have; None for one without vectors.
+
+    Args:
+        collection: As opened.
+        found: What there is, and what was asked for last.
+        given: What is asked for now.
+
+    Raises:
+        ConfigurationError: pgvector has no such index for these vectors.
+    """
+    if collection.embedding is None:
+        if given is None or isinstance(given, NoIndex):
+            return None
+        raise ConfigurationError("the collection holds no vectors, so there is nothing to index")
+    if given is not None:
+        if not isinstance(given, NoIndex):
+            value_for(collection, given)
+        return WantedVectorIndex(collection, given, is_chosen=True)
+    if found.wanted is not None:
+        return WantedVectorIndex(collection, found.wanted, is_chosen=True)
+    default = HnswIndex()
+    try:
+        value_for(collection, default)
+    except ConfigurationError:
+        return WantedVectorIndex(collection, NoIndex(), is_chosen=False)
+    return WantedVectorIndex(collection, default, is_chosen=False)
+
+
+def other_indexes(collection: CollectionInfo) -> list[TableIndex]:
+    """The indexes that are not over vectors."""
+    chunk = collection.names.chunk
+    return [
+        *collection.keyword.indexes(collection.names),
+        TableIndex("metadata", chunk, sql.SQL("USING gin (metadata jsonb_path_ops)")),
+        # A hash index has no bound on the length of the key, which is a path.
+        TableIndex("source_name", chunk, sql.SQL("USING hash (source_document)")),
+    ]
+
+
+async def missing_others(connection: Connection, collection: CollectionInfo) -> list[TableIndex]:
+    """Those of `other_indexes` that are not there, or were not built to their end."""
+    indexes = other_indexes(collection)
+    built = await built_to_their_end(connection, collection.names, [index.suffix for index in indexes])
+    return [index for index in indexes if not built.get(index.suffix)]
+
+
+async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> bool:
+    """Whether the collection is large enough for indexes and lacks one."""
+    found = await read_vector_indexes(connection, collection)
+    vector = wanted_vector_index(collection, found)
+    if not (vector is not None and vector.is_missing(found)) and not await missing_others(connection, collection):
+        return False
+    cursor = await connection.execute(
+        sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded").format(
+            collection.names.chunk, sql.Literal(INDEX_FROM_ROWS)
+        )
+    )
+    row = await cursor.fetchone()
+    return row is not None and row[0] >= INDEX_FROM_ROWS

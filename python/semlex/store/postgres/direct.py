@@ -1,0 +1,57 @@
+"""A connection of its own beside the pool, for work that needs a session to itself."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.errors import translate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from semlex.store.postgres.connection import Connection
+
+# A peer that vanished is noticed after about a minute instead of the system's two hours.
+KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+
+
+def connection_options(url: str) -> dict[str, Any]:
+    """How every connection of ours to a server is made."""
+    named = conninfo_to_dict(url)
+    options: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in named}
+    return options | {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
+
+
+@asynccontextmanager
+async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - of the driver
+    """Opens a connection, and closes it at the end.
+
+    Args:
+        url: Connection string for libpq.
+        timeout: Seconds to wait for the server.
+
+    Raises:
+        ConnectionFailedError: It cannot be reached; the message names host, database and user.
+    """
+    try:
+        connection = await psycopg.AsyncConnection.connect(
+            url, connect_timeout=max(1, round(timeout)), **connection_options(url)
+        )
+    except psycopg.Error as error:
+        raise translate(error, f"connect to {describe(url)}", url) from None
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: its connections are told another process than the one that serves them."""
+    cursor = await connection.execute("SELECT pg_backend_pid()")
+    row = await cursor.fetchone()
+    return row is None or row[0] != connection.info.backend_pid

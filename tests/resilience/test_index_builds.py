@@ -1,0 +1,239 @@
+"""Builds beside writers, other builds and a pooler, and builds that are ended: nobody hangs, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool
+
+from semlex.errors import ConfigurationError, StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.indexes import build_watch, building_lock
+from semlex.store.indexes.build import IndexBuilder
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex
+from semlex.types.documents import Document
+from tests.support.transaction_pooler import TransactionPooler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from numpy.typing import NDArray
+
+    from semlex.ingest.progress import Progress
+    from semlex.store.indexes.table_index import TableIndex
+
+pytestmark = pytest.mark.pg16
+
+VECTORS = "semlex.built_embedding_1"
+ALL = ["metadata", "source_name", "hnsw_1"]
+
+
+def opened(url: str | None, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"collection": "built", "keyword": "none"} | options)
+
+
+def directions(rows: int) -> NDArray[np.float32]:
+    vectors = np.random.default_rng(3).normal(size=(rows, 16))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+async def filled(retriever: PostgreSQLRetriever, rows: int = 300) -> NDArray[np.float32]:
+    vectors = directions(rows)
+    await retriever.add_documents([Document(f"text {row}", id=str(row)) for row in range(rows)], vectors)
+    return vectors
+
+
+@asynccontextmanager
+async def unfinished_write(url: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """Somebody writes vectors and has not committed."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await connection.execute("UPDATE semlex.built_embedding_1 SET embedding = embedding WHERE chunk_id = '1'")
+        yield connection
+
+
+async def builder_of(url: str) -> int:
+    """The backend that builds an index concurrently and waits for somebody."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
+        while True:
+            cursor = await connection.execute(
+                "SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ 'waiting' AND relid = %s::regclass",
+                [VECTORS],
+            )
+            if (row := await cursor.fetchone()) is not None:
+                return int(row[0])
+            await asyncio.sleep(0.01)
+
+
+async def validity(retriever: PostgreSQLRetriever) -> dict[str, bool]:
+    return {index.name: index.valid for index in (await retriever.status()).vector_indexes}
+
+
+async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: str) -> None:
+    async with opened(database_url) as retriever, asyncio.timeout(120):
+        vectors = await filled(retriever)
+        async with unfinished_write(database_url) as writer:
+            task = asyncio.create_task(retriever.create_index(concurrently=True))
+            await builder_of(database_url)
+            await retriever.add_documents([Document("more", id="more")], -vectors[:1])
+            assert (await retriever.search(vector=-vectors[0], top_k=1))[0].id == "more"
+            assert not task.done()
+            await writer.commit()
+            built = await task
+        assert (list(built), built.busy, built.warnings) == (ALL, [], [])
+        assert await validity(retriever) == {"built_hnsw_1": True}
+        assert (await retriever.search(vector=-vectors[0], top_k=1))[0].id == "more"
+        # The next one takes its place in the same way.
+        built = await retriever.create_index(IvfflatIndex(lists=4), concurrently=True)
+        assert (list(built), built.dropped) == (["ivfflat_1"], ["built_hnsw_1"])
+        assert await retriever.create_index(concurrently=True) == []
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+async def test_whatever_isolation_sessions_begin_with(database_url: str, isolation: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = {}").format(
+                sql.Identifier(connection.info.dbname), isolation
+            )
+        )
+    async with opened(database_url) as retriever, asyncio.timeout(60):
+        await filled(retriever)
+        assert list(await retriever.create_index(concurrently=True)) == ALL
+        assert await validity(retriever) == {"built_hnsw_1": True}
+
+
+async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: str) -> None:
+    async with opened(database_url) as one, opened(database_url) as two, asyncio.timeout(120):
+        await filled(one)
+        await filled(two)
+        async with unfinished_write(database_url) as writer:
+            task = asyncio.create_task(one.create_index(concurrently=True))
+            await builder_of(database_url)
+            for concurrently in (True, False):
+                built = await two.create_index(HnswIndex(m=8), concurrently=concurrently)
+                assert list(built) == []
+                assert "hnsw_1" in built.busy
+            await writer.commit()
+            assert list(await task) == ALL
+        # A holder of the lock with a snapshot of its own would let a concurrent build wait for ever.
+        async with await psycopg.AsyncConnection.connect(database_url) as holder:
+            await holder.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+            await holder.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock.building_lock(one.info)])
+            built = await two.create_index(HnswIndex(m=8), concurrently=True)
+            assert (list(built), built.busy) == ([], ["hnsw_1"])
+        assert list(await two.create_index(HnswIndex(m=8), concurrently=True)) == ["hnsw_1_2"]
+
+
+@pytest.mark.parametrize("concurrently", [True, False])
+@pytest.mark.parametrize("end", ["backend", "task", "time"])
+async def test_a_build_that_is_ended_is_made_anew(
+    database_url: str, end: str, monkeypatch: pytest.MonkeyPatch, *, concurrently: bool
+) -> None:
+    if end == "time":
+        monkeypatch.setattr(building_lock, "CONCURRENT_LOCK_TIMEOUT", "500ms")
+    async with opened(database_url) as retriever, asyncio.timeout(120):
+        vectors = await filled(retriever)
+        await retriever.create_index(HnswIndex(m=8))
+        async with unfinished_write(database_url) as writer:
+            task = asyncio.create_task(retriever.create_index(HnswIndex(m=4), concurrently=True))
+            if end != "time":
+                backend = await builder_of(database_url)
+            if end == "backend":
+                async with await psycopg.AsyncConnection.connect(database_url) as killer:
+                    await killer.execute("SELECT pg_terminate_backend(%s)", [backend])
+            if end == "task":
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError if end == "task" else StoreError):
+                await task
+            assert await validity(retriever) == {"built_hnsw_1": True, "built_hnsw_1_2": False}
+            assert (await retriever.search(vector=vectors[5], top_k=1))[0].id == "5"
+            await writer.commit()
+        built = await retriever.create_index(HnswIndex(m=4), concurrently=concurrently)
+        assert list(built) == ["hnsw_1_2"]
+        assert built.dropped == ["built_hnsw_1"]
+        assert await validity(retriever) == {"built_hnsw_1_2": True}
+        assert (await retriever.search(vector=vectors[5], top_k=1))[0].id == "5"
+
+
+async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: str) -> None:
+    async with opened(database_url) as retriever, asyncio.timeout(60):
+        await filled(retriever)
+        await retriever.create_index()
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(
+                "CREATE INDEX built_hnsw_1_2 ON semlex.built_embedding_1 USING hnsw (embedding vector_cosine_ops)"
+            )
+            connection.execute(
+                "UPDATE pg_index SET indisvalid = false WHERE indexrelid = ANY(%s::regclass[])",
+                [["semlex.built_hnsw_1_2", "semlex.built_metadata"]],
+            )
+        built = await retriever.create_index()
+        assert (list(built), built.dropped) == (["metadata"], ["built_hnsw_1_2"])
+        assert await validity(retriever) == {"built_hnsw_1": True}
+
+
+async def test_behind_a_transaction_pooler_it_is_built_in_one_transaction(database_url: str) -> None:
+    async with TransactionPooler(database_url, 3) as pooler, opened(pooler.address) as retriever:
+        await filled(retriever)
+        built = await retriever.create_index(concurrently=True)
+        assert list(built) == ALL
+        assert ["pooler" in warning for warning in built.warnings] == [True]
+        assert (await retriever.create_index()).warnings == []
+        assert await validity(retriever) == {"built_hnsw_1": True}
+
+
+async def test_it_needs_connections_of_its_own(database_url: str) -> None:
+    async with (
+        AsyncConnectionPool(database_url, min_size=1, open=False) as pool,
+        opened(None, pool=pool) as retriever,
+    ):
+        await filled(retriever)
+        with pytest.raises(ConfigurationError, match="db_url"):
+            await retriever.create_index(concurrently=True)
+        assert list(await retriever.create_index(progress=lambda _: None)) == ALL
+
+
+@pytest.mark.parametrize("concurrently", [True, False])
+@pytest.mark.parametrize("index", [HnswIndex(), IvfflatIndex(lists=10)])
+async def test_progress_is_told(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, index: HnswIndex | IvfflatIndex, *, concurrently: bool
+) -> None:
+    monkeypatch.setattr(build_watch, "SECONDS_BETWEEN_LOOKS", 0.001)
+    steps: list[Progress] = []
+    async with opened(database_url) as retriever, asyncio.timeout(120):
+        await filled(retriever, 6_000)
+        built = await retriever.create_index(index, concurrently=concurrently, progress=steps.append)
+    told = [step for step in steps if step.stage == f"build the index {built[-1]}"]
+    assert told
+    for step in told:
+        assert step.total is not None
+        assert 0 <= step.done <= step.total
+        assert step.unit in {"blocks", "rows"}
+
+
+async def test_a_build_without_shared_memory_goes_on_without_workers(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, whose shared memory is often smaller than what parallel workers ask for."""
+    create, refused = IndexBuilder._create, []
+
+    async def without_room(
+        self: IndexBuilder, index: TableIndex, connection: psycopg.AsyncConnection[Any], *, concurrently: bool
+    ) -> str:
+        cursor = await connection.execute("SELECT current_setting('max_parallel_maintenance_workers')")
+        if await cursor.fetchone() != ("0",):
+            refused.append(index.suffix)
+            raise psycopg.errors.DiskFull("could not resize shared memory segment")
+        return await create(self, index, connection, concurrently=concurrently)
+
+    monkeypatch.setattr(IndexBuilder, "_create", without_room)
+    async with opened(database_url) as retriever:
+        await filled(retriever)
+        assert list(await retriever.create_index()) == refused == ALL
+        assert await validity(retriever) == {"built_hnsw_1": True}

@@ -1,0 +1,328 @@
+"""Kinds of vector index: each finds k rows, nearly those of an exact search, and the catalog tells what there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex.errors import ConfigurationError
+from semlex.parameters import DistanceName, StorageName
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.store.indexes.catalog import read_vector_indexes
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_text, from_text
+from semlex.store.query.filters import parse_filters
+from semlex.store.query.vector import register_vector_parameter, vector_leg
+from semlex.types.documents import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from semlex.store.indexes.options import VectorIndex
+
+pytestmark = pytest.mark.pg16
+
+ROWS, DIMENSIONS = 1500, 64
+KINDS: dict[str, VectorIndex] = {
+    "hnsw": HnswIndex(),
+    "hnsw halfvec": HnswIndex(m=8, ef_construction=40, quantization="halfvec"),
+    "hnsw bit": HnswIndex(quantization="bit"),
+    "ivfflat": IvfflatIndex(lists=20, probes=8),
+    "none": NoIndex(),
+}
+
+
+def clustered(rows: int, dimensions: int, seed: int = 5) -> NDArray[np.float32]:
+    """Vectors of norm 1 out of a space of 12 dimensions, as those of texts lie in one of few."""
+    chance = np.random.default_rng(seed)
+    inner = chance.normal(size=(rows, 12)) @ np.random.default_rng(1).normal(size=(12, dimensions))
+    return (inner / np.linalg.norm(inner, axis=1, keepdims=True)).astype(np.float32)
+
+
+def documents(rows: int) -> list[Document]:
+    return [Document(f"text {row}", {"odd": bool(row % 2)}, id=str(row)) for row in range(rows)]
+
+
+def scores(vectors: NDArray[np.float32], query: NDArray[np.float32], distance: str) -> NDArray[np.float64]:
+    """The exact similarities, the larger the nearer."""
+    if distance == "l2":
+        return np.asarray(-np.linalg.norm(vectors - query, axis=1), dtype=np.float64)
+    return np.asarray(vectors @ query, dtype=np.float64)
+
+
+async def plan_of(url: str, retriever: PostgreSQLRetriever, query: NDArray[np.float32]) -> str:
+    """How the server finds the ten nearest vectors where it may not read all of them."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        register_vector_parameter(connection)
+        await connection.execute("SET enable_seqscan = off")
+        indexes = await read_vector_indexes(connection, retriever.info)
+        leg = vector_leg(retriever.info, query, 10, parse_filters(None, retriever.info.names), indexes=indexes).prepare(
+            None
+        )
+        (statement,) = leg.statements
+        cursor = await connection.execute(sql.SQL("EXPLAIN {}").format(statement.text), statement.parameters)
+        return "\n".join(line for (line,) in await cursor.fetchall())
+
+
+def without_sequential_scans(url: str) -> None:
+    """So that so few rows are found by their index."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(name))
+
+
+@pytest.fixture(scope="module", params=sorted(KINDS))
+def built(request: pytest.FixtureRequest, server_url: str) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
+    """A collection with an index of each kind; the tests only read it."""
+    database = f"test_vector_indexes_{sorted(KINDS).index(request.param)}"
+    name = sql.Identifier(database)
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    vectors = clustered(ROWS, DIMENSIONS)
+    with SyncRetriever(make_conninfo(server_url, dbname=database), "none", use_reranking=False) as retriever:
+        retriever.add_documents(documents(ROWS), vectors)
+        retriever.create_index(KINDS[request.param])
+        yield request.param, retriever, vectors
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@given(number=st.integers(0, ROWS - 1), top_k=st.sampled_from([1, 10, 100, 1000]), odd=st.sampled_from([None, True]))
+def test_k_rows_with_their_exact_scores(
+    built: tuple[str, SyncRetriever, NDArray[np.float32]], number: int, top_k: int, odd: bool | None
+) -> None:
+    _, retriever, vectors = built
+    filters = {} if odd is None else {"odd": odd}
+    hits = retriever.search(vector=vectors[number], top_k=top_k, filters=filters)
+    passing = ROWS if odd is None else ROWS // 2
+    assert len(hits) == len({hit.id for hit in hits}) == min(top_k, passing)
+    if odd is None or number % 2:
+        assert hits[0].id == str(number)
+    exact = vectors @ vectors[number]
+    found = [hit.vector_score for hit in hits]
+    assert found == pytest.approx([exact[int(hit.id)] for hit in hits], abs=1e-5)
+    assert found == sorted(found, reverse=True)
+
+
+def test_nearly_all_of_the_nearest_are_found(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+    kind, retriever, vectors = built
+    queries = clustered(40, DIMENSIONS, seed=6)
+    shares = []
+    for query in queries:
+        nearest = {str(row) for row in np.argsort(-(vectors @ query))[:10]}
+        shares.append(len(nearest & {hit.id for hit in retriever.search(vector=query, top_k=10)}) / 10)
+    assert np.mean(shares) >= {"none": 1.0, "hnsw bit": 0.9}.get(kind, 0.95)
+
+
+def test_the_catalog_tells_what_there_is(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+    kind, retriever, _ = built
+    wanted = KINDS[kind]
+    indexes = retriever.status().vector_indexes
+    if isinstance(wanted, NoIndex):
+        assert indexes == ()
+        return
+    (index,) = indexes
+    assert index.valid
+    assert index.bytes > 50_000
+    assert index.kind == kind.split()[0]
+    assert index.element == ("vector" if isinstance(wanted, IvfflatIndex) else wanted.quantization or "vector")
+    if isinstance(wanted, HnswIndex):
+        assert (index.m, index.ef_construction, index.lists) == (wanted.m, wanted.ef_construction, None)
+    else:
+        assert (index.m, index.ef_construction, index.lists) == (None, None, 20)
+
+
+def combinations() -> list[tuple[str, str, str]]:
+    every = [
+        (kind, distance, storage)
+        for kind in KINDS
+        for distance in get_args(DistanceName)
+        for storage in get_args(StorageName)
+    ]
+    return [one for one in every if one[0] != "hnsw bit" or one[1] == "cosine"]
+
+
+@pytest.mark.parametrize(("kind", "distance", "storage"), combinations())
+async def test_every_kind_with_every_distance_and_storage(
+    database_url: str, kind: str, distance: Any, storage: Any
+) -> None:
+    without_sequential_scans(database_url)
+    vectors = clustered(400, 32) * np.linspace(0.5, 2.0, 400, dtype=np.float32)[:, None]
+    async with PostgreSQLRetriever(
+        database_url, "none", collection="small", keyword="none", distance=distance, vector_storage=storage
+    ) as retriever:
+        await retriever.add_documents(documents(400), vectors)
+        await retriever.create_index(KINDS[kind])
+        expected = scores(vectors, vectors[7], distance)
+        if distance == "cosine":
+            expected /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[7])
+        hits = await retriever.search(vector=vectors[7], top_k=10)
+        assert len(hits) == 10
+        nearest = set(np.argsort(-expected)[:10])
+        assert len(nearest & {int(hit.id) for hit in hits}) >= 8
+        found = [hit.vector_score for hit in hits]
+        assert found == pytest.approx([expected[int(hit.id)] for hit in hits], rel=2e-3, abs=2e-3)
+        name = "Index Scan using " + ("small_ivfflat_1" if kind == "ivfflat" else "small_hnsw_1")
+        assert (name in await plan_of(database_url, retriever, vectors[7])) == (kind != "none")
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "storage", "distance", "element"),
+    [
+        (2000, "vector", "cosine", "vector"),
+        (2001, "vector", "cosine", "halfvec"),
+        (4000, "vector", "l2", "halfvec"),
+        (4001, "vector", "cosine", "bit"),
+        (4001, "halfvec", "cosine", "bit"),
+        (4001, "vector", "l2", None),
+    ],
+)
+async def test_more_dimensions_than_pgvector_indexes_as_they_are(
+    database_url: str, dimensions: int, storage: Any, distance: Any, element: str | None
+) -> None:
+    vectors = clustered(30, dimensions)
+    async with PostgreSQLRetriever(
+        database_url, "none", keyword="none", vector_storage=storage, distance=distance
+    ) as retriever:
+        await retriever.add_documents(documents(30), vectors)
+        assert ("hnsw_1" in await retriever.create_index()) == (element is not None)
+        found = [index.element for index in (await retriever.status()).vector_indexes]
+        assert found == ([] if element is None else [element])
+        for row in range(0, 30, 7):
+            assert (await retriever.search(vector=vectors[row], top_k=1))[0].id == str(row)
+
+
+async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are_compared(database_url: str) -> None:
+    vectors = clustered(60, 32) * np.array([1e-9, 1.0, 1e9], dtype=np.float32).repeat(20)[:, None]
+    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+        await retriever.add_documents(documents(60), vectors)
+        await retriever.create_index(HnswIndex(quantization="halfvec"))
+        for row in (3, 23, 43):
+            hits = await retriever.search(vector=vectors[row], top_k=5)
+            assert hits[0].id == str(row)
+            assert hits[0].vector_score == pytest.approx(1.0, abs=1e-5)
+
+
+# --- one in place of another ------------------------------------------------------------------------------------------
+
+
+async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> None:
+    vectors = clustered(300, 16)
+    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+        await retriever.add_documents(documents(300), vectors)
+        assert (await retriever.create_index())[-1:] == ["hnsw_1"]
+        for index, made, dropped in (
+            (None, [], []),
+            (HnswIndex(m=8), ["hnsw_1_2"], ["default_collection_hnsw_1"]),
+            (HnswIndex(m=8), [], []),
+            (None, [], []),
+            (IvfflatIndex(lists=3), ["ivfflat_1"], ["default_collection_hnsw_1_2"]),
+            (IvfflatIndex(lists=3, probes=2), [], []),
+            (IvfflatIndex(), [], []),
+            (HnswIndex(quantization="bit"), ["hnsw_1"], ["default_collection_ivfflat_1"]),
+            (NoIndex(), [], ["default_collection_hnsw_1"]),
+            (None, [], []),
+            (HnswIndex(), ["hnsw_1"], []),
+        ):
+            built = await retriever.create_index(index)
+            assert (list(built), built.dropped, built.busy) == (made, dropped, []), index
+            hits = await retriever.search(vector=vectors[7], top_k=3)
+            assert hits[0].id == "7"
+
+
+async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a load, after somebody has dropped it; no index was asked for is kept, too."""
+    monkeypatch.setattr("semlex.store.indexes.wanted.INDEX_FROM_ROWS", 50)
+    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+        await retriever.add_documents(documents(40), clustered(40, 16))
+        await retriever.create_index(IvfflatIndex(lists=4, probes=3))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("DROP INDEX semlex.default_collection_ivfflat_1")
+        await retriever.add_documents(documents(60), clustered(60, 16))
+        (index,) = (await retriever.status()).vector_indexes
+        assert (index.kind, index.lists, index.is_ours) == ("ivfflat", 4, True)
+        await retriever.create_index(NoIndex())
+        await retriever.add_documents(documents(70), clustered(70, 16))
+        assert (await retriever.status()).vector_indexes == ()
+
+
+async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url: str) -> None:
+    vectors = clustered(300, 16)
+    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+        await retriever.add_documents(documents(300), vectors)
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(
+                "CREATE INDEX theirs ON semlex.default_collection_embedding_1 USING ivfflat "
+                "(embedding vector_cosine_ops) WITH (lists = 4)"
+            )
+        built = await retriever.create_index(NoIndex())
+        assert built.dropped == []
+        (index,) = (await retriever.status()).vector_indexes
+        assert (index.name, index.is_ours) == ("theirs", False)
+        assert (await retriever.search(vector=vectors[7], top_k=3))[0].id == "7"
+        assert "Index Scan using theirs" in await plan_of(database_url, retriever, vectors[7])
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", KINDS.values())
+def test_the_stored_form_comes_back(index: VectorIndex) -> None:
+    assert from_text(as_text(index)) == index
+
+
+@pytest.mark.parametrize("text", [None, "", "null", "[]", "1", '{"index": "other"}', '{"index": "hnsw", "m": 0}', "{"])
+def test_a_comment_of_somebody_else_is_no_index(text: str | None) -> None:
+    assert from_text(text) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (HnswIndex, {"m": 1}, "m must be"),
+        (HnswIndex, {"m": 101}, "m must be"),
+        (HnswIndex, {"m": 50, "ef_construction": 99}, "ef_construction must be"),
+        (HnswIndex, {"ef_construction": 1001}, "ef_construction must be"),
+        (HnswIndex, {"quantization": "int8"}, "quantization must be halfvec or bit, or None; got 'int8'"),
+        (IvfflatIndex, {"lists": 0}, "lists must be"),
+        (IvfflatIndex, {"lists": 40_000}, "lists must be"),
+        (IvfflatIndex, {"lists": 10, "probes": 11}, "probes must be"),
+    ],
+)
+def test_numbers_out_of_range(kind: type, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        kind(**values)
+    assert message.partition(" ")[0] in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("index", "dimensions", "distance", "message"),
+    [
+        (HnswIndex(quantization="bit"), 8, "l2", "keeps the direction of a vector alone"),
+        (HnswIndex(quantization="bit"), 8, "inner_product", "quantization='halfvec', or none"),
+        (HnswIndex(quantization="halfvec"), 4001, "cosine", "take HnswIndex"),
+        (HnswIndex(), 4001, "l2", "take NoIndex"),
+        (IvfflatIndex(), 4001, "cosine", "at most 4,000 dimensions of halfvec; these vectors have 4,001"),
+    ],
+)
+async def test_an_index_that_pgvector_does_not_have(
+    database_url: str, index: VectorIndex, dimensions: int, distance: Any, message: str
+) -> None:
+    async with PostgreSQLRetriever(database_url, "none", keyword="none", distance=distance) as retriever:
+        with pytest.raises(ConfigurationError, match="holds no vectors"):
+            await retriever.create_index(index)
+        await retriever.add_documents(documents(3), clustered(3, dimensions))
+        with pytest.raises(ConfigurationError, match=message):
+            await retriever.create_index(index)
+        with pytest.raises(ConfigurationError, match=message):
+            await retriever.estimate_index(index)
+        assert (await retriever.status()).vector_indexes == ()
