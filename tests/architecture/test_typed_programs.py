@@ -13,12 +13,16 @@ import semlex
 
 ROOT = Path(semlex.__file__).parent.parent.parent
 RIGHT = """
+from semlex import F, FilterTree
 from semlex import Client, CollectionOptions, Document, PostgreSQLRetriever, SyncClient, SyncRetriever, connect_sync
 
 with SyncRetriever("postgresql://", "static", collection="handbook", language="english") as retriever:
     ids: list[str] = retriever.add_documents([Document("text", {"year": 2026}, "a")], on_duplicate="skip")
     hits = retriever.search("question", 3, {"year": 2026}, mode="hybrid", rerank=False)
     best: float | None = hits[0].vector_score
+    tree: FilterTree = (F("year") >= 2026) & ~F("tags").contains("draft") | (F("lang") == "de")
+    found = retriever.search("question", filters=tree).warnings + retriever.search("q", filters="year == 1").warnings
+    print(found, retriever.count(tree), retriever.list({"year": {"$gte": 2026}}), retriever.delete(filters=tree))
     report = retriever.index("docs", include=["*.md"], chunk_tokens=300)
     print(report.added, retriever.count(), [chunk.id for chunk in retriever.list(limit=5)])
 with connect_sync("postgresql://") as client:
@@ -54,6 +58,10 @@ retriever.index("docs", chunk_tokens="300")  # wrong
 retriever.index("docs", includes=["*.md"])  # wrong
 retriever.delete(["a"], dryrun=True)  # wrong
 retriever.list(limit="10")  # wrong
+retriever.search("question", filters=["year"])  # wrong
+retriever.count(F("year").cotnains(1))  # wrong
+retriever.count((F("year") == 1) & {"year": 1})  # wrong
+retriever.count(F("year").like(5))  # wrong
 client = connect_sync("postgresql://", modles=["a"])  # wrong
 client = SyncClient(keep_alive="5 minutes")  # wrong
 book = client.collection("handbook", CollectionOptions(languge="german"))  # wrong

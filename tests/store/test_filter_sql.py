@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -9,12 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
-from semlex import _core
+from semlex import Document, F, SyncRetriever, _core
+from semlex.errors import ValidationError
 from semlex.filters.evaluate import holds
+from semlex.filters.fields import OWN
+from semlex.filters.forms import filter_tree
+from semlex.store.query import field_values
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.names import Names
-from tests.support.filter_trees import documents, metadata_trees
+from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,3 +76,195 @@ def test_sql_equals_the_evaluator(rows: psycopg.Connection[Any], full: bool) -> 
 
     compare()
     assert pairs >= (100_000 if full else 5_000)
+
+
+# --- fields of semlex's own -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """A collection with documents of files and added ones, whose fields are texts that filters are about, too."""
+    folder = tmp_path_factory.mktemp("ab")
+    for name in ("a", "ab", "B"):
+        (folder / f"{name}.md").write_text(f"# {name}\n\nIntroduction.\n\n## a%\n\n    code()\n\n### b\n\nEnd.\n")
+    draw = random.Random(7)
+    documents = []
+    for number in range(60):
+        names = ("source_document", "chapter_title", "section_title")
+        metadata: dict[str, Any] = {name: draw.choice(TEXTS) if number % 5 else "" for name in names}
+        metadata["subsection_title"] = draw.sample(TEXTS, number % 5 and number % 2)
+        made = dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(days=draw.randrange(365 * 9_000), hours=number)
+        parent = draw.choice([None, *filter(None, TEXTS)])
+        document = Document("text", metadata, f"id{number}", parent, created_at=made, updated_at=made)
+        document.language = draw.choice([None, "german", "en"])
+        documents.append(document)
+    url = make_conninfo(server_url, dbname="test_filter_library")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE test_filter_library TEMPLATE semlex_test_template")
+    with SyncRetriever(url, "none", use_reranking=False, collection="library") as retriever:
+        retriever.index(folder, source="ab")
+        retriever.add_documents(documents)
+    with psycopg.connect(url, autocommit=True, options="-c timezone=UTC") as connection:
+        yield Library(connection, Names("semlex", "library"))
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute("DROP DATABASE test_filter_library WITH (FORCE)")
+
+
+@dataclass
+class Library:
+    connection: psycopg.Connection[Any]
+    names: Names
+
+    def __post_init__(self) -> None:
+        text = sql.SQL(
+            "SELECT c.metadata, c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.chunk_type, "
+            "c.language, c.parent_chunk_id, c.created_at, c.updated_at, replace(c.document_id::text, '-', ''), s.name, "
+            "d.title FROM {} AS c LEFT JOIN {} AS d USING (document_id) LEFT JOIN {} AS s USING (source_id) "
+            "ORDER BY c.ctid"
+        ).format(self.names.chunk, self.names.document, self.names.source)
+        self.rows = [self._read(*row) for row in self.connection.execute(text)]
+
+    @staticmethod
+    def _read(metadata: Any, uri: Any, chapter: Any, section: Any, below: Any, *rest: Any) -> tuple[Any, Any]:
+        names = ("type", "language", "parent", "created", "updated", "document", "source", "title")
+        own = dict(zip(names, rest, strict=True)) | {"uri": uri, "chapter": chapter, "section": section}
+        own["heading"] = [title for title in (chapter, section, *below) if title]
+        return metadata, {name: value for name, value in own.items() if value}
+
+    def passing(self, filters: Any) -> list[bool]:
+        """Of every row, in order."""
+        made = parse_filters(filters, self.names)
+        text = sql.SQL("SELECT {} IS TRUE FROM {} AS c ORDER BY c.ctid").format(made.expression, self.names.chunk)
+        return [passes for (passes,) in self.connection.execute(text, made.parameters)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fields_of_our_own_equal_the_evaluator(library: Library, full: bool) -> None:
+    assert {len(own.get("heading", ())) for _, own in library.rows} == {0, 1, 2, 3}
+    assert {own.get("source") for _, own in library.rows} == {None, "ab"}
+
+    @given(own_trees)
+    @settings(max_examples=3_000 if full else 100)
+    def compare(tree: FilterTree) -> None:
+        assert library.passing(tree) == [holds(tree, metadata, own) for metadata, own in library.rows], str(tree)
+
+    compare()
+    for name in OWN:  # values that are there, so that each is equal to something
+        for value in {str(own.get(name)): own.get(name) for _, own in library.rows}.values():
+            for made in [] if value is None else [F(f"@{name}") == value, F(f"@{name}") != value]:
+                expected = [holds(made, metadata, own) for metadata, own in library.rows]
+                assert library.passing(made) == expected
+                assert any(expected) or str(made).startswith(f"@{name} !=")
+
+
+# --- indexes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("filters", "is_served"),
+    [
+        ("year == 2020", True),
+        ("author.name == 'a'", True),
+        ("lang in ['de', 'en']", True),
+        ("tags contains 'x' and not exists draft", True),
+        ("tags all ['x', 'y']", True),
+        ("tags any ['x', 'y']", True),
+        ("year == 2020 or lang == 'de'", True),
+        ("number >= 5", True),
+        ("number between 5 and 7", True),
+        ("title < 'b'", True),
+        ("title startswith 'b'", True),
+        ("title like 'b%c'", True),
+        ("year != 2020", False),
+        ("year >= 5", False),
+    ],
+)
+def test_an_index_serves_a_filter(rows: psycopg.Connection[Any], filters: str, is_served: bool) -> None:
+    column = sql.SQL("metadata")
+    with rows.transaction(force_rollback=True):
+        for name, kind in (("number", "number"), ("title", "text")):
+            value = field_values.typed_value(field_values.value(field_values.constant_path([name]), column), kind)  # type: ignore[arg-type]
+            rows.execute(sql.SQL("CREATE INDEX ON rows ({})").format(value))
+        rows.execute("INSERT INTO rows SELECT n, jsonb_build_object('number', n) FROM generate_series(1, 1000) AS n")
+        rows.execute("SET LOCAL enable_seqscan = off")
+        made = parse_filters(filters, NAMES)
+        text = sql.SQL("EXPLAIN SELECT n FROM rows AS c WHERE {}").format(made.expression)
+        plan = "\n".join(line for (line,) in rows.execute(text, made.parameters))
+        assert ("Index" in plan) is is_served, plan
+
+
+# --- no value becomes SQL ---------------------------------------------------------------------------------------------
+
+PAYLOADS = [
+    "x' OR '1'='1",
+    "x'; DROP TABLE canary; --",
+    "'); DROP TABLE canary; --",
+    "x'::jsonb; DROP TABLE canary; --",
+    '"; DROP TABLE canary; --',
+    '{"a": 1}',
+    "{a,b}",
+    "$$; DROP TABLE canary; $$",
+    "E'\\''; DROP TABLE canary; --",
+    "\\'; DROP TABLE canary; --",
+    "\\",
+    "%s",
+    "%(filter_0)s",
+    "%",
+    "%%",
+    ":noon",
+    "{}",
+    "{0}",
+    "NULL",
+    "o'brien",
+    "/* */",
+    "-- ",
+    "*",
+    "$1",
+    "\u2019; DROP TABLE canary",
+    "\uff07 OR 1=1",
+    "a\tb\nc\rd",
+    "$.a ? (@ == 1)",
+    "c.metadata",
+    "x" * 10_240,
+]
+
+
+def with_text(text: str) -> list[Any]:
+    """Filters with a text in every place where one can stand."""
+    name = json.dumps(text)
+    field = F(name)
+    return [
+        field == text, field != 1, field.in_([text, 1]), field.in_([[text]] * 40), field.exists(), ~field.empty(),
+        field > text, field <= text, field.startswith(text), field.contains(text), field.any([text]),
+        field.all([text, {text: text}]),
+        F(f"a.{name}") == text, F(f"a.{name}.0") == text, F("v") == text, F("v") == {text: [text]}, F("v") == [text],
+        F("v") < text, F("v").startswith(text), F("v").between("", text), F("v").in_([text]), F("v") != text,
+        F("tags").contains(text), F("tags").any([text, text]), F("tags").all([text]), F("tags.0") == text,
+        {name: {"$in": [text]}}, {"v": {"$nin": [text]}}, {"a": {name: text}}, f"{name} == {name}", f"v in [{name}]",
+        *(F("v").like(one) for one in [text.replace("\\", "\\\\")] if len(one) < 1_024),
+        *(field.ilike(one) for one in [text.replace("\\", "\\\\")] if len(one) < 1_024),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda one: ascii(one)[:30])
+def test_no_text_becomes_sql(rows: psycopg.Connection[Any], library: Library, payload: str) -> None:
+    rows.execute("CREATE TEMP TABLE IF NOT EXISTS canary AS SELECT 1 AS alive")
+    documents = [
+        {payload: payload, "v": payload, "tags": [payload], "a": {payload: [payload]}},
+        {"v": {payload: [payload]}},
+        {},
+    ]
+    store(rows, documents)
+    trees = [tree for one in with_text(payload) if (tree := filter_tree(one)) is not None]
+    found = answers(rows, trees)
+    assert found == [tuple(holds(tree, document) for tree in trees) for document in documents]
+    assert any(found[0])
+    assert rows.execute("SELECT alive FROM canary").fetchall() == [(1,)]
+    for field in (F(f"@{name}") for name in OWN):
+        for make in (field.__eq__, field.like, lambda one: field.in_([one]), lambda one: field.any([one])):  # noqa: B023
+            try:
+                tree = make(payload)
+            except ValidationError:
+                continue  # of a kind that the field is not, or a pattern that is too long
+            assert library.passing(tree) == [holds(tree, metadata, own) for metadata, own in library.rows]

@@ -169,3 +169,4 @@ def trees(leaves: st.SearchStrategy[FilterTree]) -> st.SearchStrategy[FilterTree
 
 metadata_trees = trees(about(fields))
 all_trees = trees(about(fields) | about_own())
+own_trees = trees(about_own())

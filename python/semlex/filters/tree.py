@@ -41,7 +41,7 @@ OPERATORS: dict[OwnKind, tuple[str, ...]] = {
     "instant": ("==", *ORDER, "in"),
     "key": ("==", "in"),
 }
-MAX_CONDITIONS = 10_000
+MAX_CONDITIONS = 1_000
 MAX_DEPTH = 64
 MAX_BYTES = 1024 * 1024
 PLACE = "filters"
