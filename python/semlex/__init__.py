@@ -24,6 +24,7 @@ Values:
     LegReport: How one leg of a search answered.
     SearchResult: One hit, with every stage's rank and score.
     StoredChunk: A document as it is stored.
+    FieldSummary, FieldSummaries: A field of the metadata, and all of a collection.
     ChunkMetadata: A chunk with its metadata, as a file of JSON holds it.
     VectorDocument: Such a chunk with its vector.
 
@@ -72,6 +73,8 @@ _MODULES = {
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
     "F": "semlex.filters.tree",
+    "FieldSummaries": "semlex.types.field_summaries",
+    "FieldSummary": "semlex.types.field_summaries",
     "FilterTree": "semlex.filters.tree",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.indexes.options",

@@ -41,6 +41,8 @@ from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument
 from semlex.types.documents import Document as Document
 from semlex.types.documents import StoredChunk as StoredChunk
+from semlex.types.field_summaries import FieldSummaries as FieldSummaries
+from semlex.types.field_summaries import FieldSummary as FieldSummary
 from semlex.types.queries import SearchQuery as SearchQuery
 from semlex.types.results import DocumentHits as DocumentHits
 from semlex.types.results import LegReport as LegReport
@@ -64,6 +66,8 @@ __all__ = [
     "Embedder",
     "EmbedderIdentity",
     "F",
+    "FieldSummaries",
+    "FieldSummary",
     "FilterTree",
     "GeminiEmbedder",
     "HnswIndex",

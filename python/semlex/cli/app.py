@@ -11,6 +11,7 @@ from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
 from semlex.cli.commands.doctor import doctor_app
 from semlex.cli.commands.evaluate import evaluation_app
+from semlex.cli.commands.fields import fields_app
 from semlex.cli.commands.index import embed, index
 from semlex.cli.commands.maintenance import delete, optimize, rechunk, reindex
 from semlex.cli.commands.models import models_app
@@ -38,6 +39,7 @@ app.add_typer(evaluation_app, name="eval")
 app.add_typer(config_app, name="config")
 app.add_typer(postgres_app, name="postgres")
 app.add_typer(sources_app, name="sources")
+app.add_typer(fields_app, name="fields")
 app.command()(delete)
 app.command()(rechunk)
 app.command()(migrate)

@@ -98,7 +98,7 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     if not results:
         output.print("nothing found")
     for warning in results.warnings:
-        _note(warning)
+        print_note(warning)
     figures = best_match(results)
     if figures:
         inform(f"[dim]{figures}[/dim]")
@@ -170,7 +170,8 @@ def _print_excerpt(result: SearchResult) -> None:
         output.print(shown, soft_wrap=False, no_wrap=not output.is_terminal, overflow="ignore", crop=False)
 
 
-def _note(text: str) -> None:
+def print_note(text: str) -> None:
+    """Prints what should be known, on stderr."""
     messages.print(f"[yellow]note:[/yellow] {escape(text)}")
 
 
@@ -184,22 +185,22 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
         f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
     )
     if report.cut:
-        _note(
+        print_note(
             f"of {counted(report.cut, 'chunk')} the model read only the beginning; fewer tokens a chunk "
             "(--chunk-tokens) would keep what it leaves out"
         )
     for source, count in report.vanished.items():
         gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
         remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
-        _note(f"{counted(count, 'file')} of {one_line(source)} {gone} are still found, until: {remedy}")
+        print_note(f"{counted(count, 'file')} of {one_line(source)} {gone} are still found, until: {remedy}")
     if report.outdated:
         was = "was" if report.outdated == 1 else "were"
-        _note(
+        print_note(
             f"{counted(report.outdated, 'document')} {was} cut by an older version; a preview of cutting them again: "
             "semlex rechunk --dry-run"
         )
     for warning in report.warnings:
-        _note(one_line(warning))
+        print_note(one_line(warning))
     for problem in report.problems[:SHOWN_PROBLEMS]:
         messages.print(
             f"[yellow]not read:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"

@@ -13,6 +13,7 @@ from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
+from semlex.retriever.fields import CollectionFields
 from semlex.retriever.reads import CollectionReads
 from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     Ids = list[str]
 
 
-class Collection(CollectionReads, CollectionUpkeep):
+class Collection(CollectionReads, CollectionFields, CollectionUpkeep):
     """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
     Args:

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.migrating import Step
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
+    from semlex.types.field_summaries import FieldSummaries
+    from semlex.types.field_summaries import IndexedType
     from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode
     from semlex.types.results import SearchResults
@@ -342,6 +344,68 @@ class SyncCollection:
             ValidationError: A number, an id or a filter is refused.
         """
         return self._runner.run(self._collection.list, filters, limit=limit, after=after)
+
+    def fields(
+        self,
+        *,
+        values: bool = False,
+    ) -> FieldSummaries:
+        """The fields that chunks have: names, types with counts, and which have an index.
+
+        At most 10,000 chunks on random pages are looked at, fewer where their metadata is large; a field of few chunks
+        may be missing. Names are those of the metadata, and with ``@`` what semlex knows itself; never a chunk's text.
+
+        Args:
+            values: Whether to give values, too: of each field the five most frequent ones, at most 40 characters of
+                each.
+        """
+        return self._runner.run(self._collection.fields, values=values)
+
+    def add_field(
+        self,
+        name: str,
+        type: Literal["number", "text", "instant"],
+        *,
+        force: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> IndexesBuilt:
+        """Builds an index that serves comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes.
+
+        Equality needs none: the index on the whole metadata serves it. A filter finds the same chunks with and without;
+        it finds them faster where few pass. An index that is there already is left as it is.
+
+        Args:
+            name: The field, as filters write it.
+            type: ``number`` or ``text``, as which it is compared (a date is a text); ``instant`` for ``@created`` and
+                ``@updated``.
+            force: Whether to build it, too, when no chunk that was looked at has such a value.
+            progress: Called as the work goes on.
+
+        Returns:
+            The name of the index; empty when it was there. Its `warnings` say what should be known.
+
+        Raises:
+            ValidationError: It is no name of a field, or no index can serve that.
+            ConfigurationError: No chunk that was looked at has such a value.
+        """
+        return self._runner.run(self._collection.add_field, name, type, force=force, progress=progress)
+
+    def remove_field(
+        self,
+        name: str,
+    ) -> tuple[IndexedType, ...]:
+        """Drops the index of a field; values and what filters find stay as they are.
+
+        Args:
+            name: The field, as filters write it.
+
+        Returns:
+            The types that it had an index for.
+
+        Raises:
+            ConfigurationError: It has none.
+        """
+        return self._runner.run(self._collection.remove_field, name)
 
     def delete(
         self,

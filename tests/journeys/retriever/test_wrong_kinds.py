@@ -71,6 +71,9 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "collections": lambda _: {},
     "sources": lambda _: {},
     "move_source": lambda folder: {"name": "good", "root": str(folder)},
+    "fields": lambda _: {},
+    "add_field": lambda _: {"name": "year", "type": "number", "force": True},
+    "remove_field": lambda _: {"name": "year"},
     "health_check": lambda _: {},
 }
 # Other words for an argument in a message; what its elements are called.
@@ -83,7 +86,7 @@ OTHER_NAMES = {
     "metadata": ("metadata",),
     "ids": ("id",),
     "paths": ("file or folder",),
-    "name": ("source",),
+    "name": ("source", "field"),
     "root": ("folder",),
     "after": ("id",),
     "db_url": ("database URL",),

@@ -151,7 +151,31 @@ class IndexBuilder:
                 "concurrently=True needs connections of its own: open the collection with db_url=, not with pool= or "
                 "connection="
             )
-        plan = await _planned(self.database, self.collection, index)
+        return await self._carry_out(await _planned(self.database, self.collection, index), concurrently=concurrently)
+
+    async def build(self, index: TableIndex) -> IndexesBuilt:
+        """Builds a single index, concurrently where that is possible; does nothing when it is there.
+
+        Args:
+            index: One that is not over vectors.
+        """
+
+        async def work(connection: Connection) -> _Plan:
+            built = await built_to_their_end(connection, self.collection.names, [index.suffix])
+            missing = [] if built.get(index.suffix) else [index]
+            return _Plan(None, missing, None, None, settles=False, is_pooled=await is_pooled(connection))
+
+        plan = await self.database.read("look at the indexes", work)
+        if not plan.others:
+            return self.built
+        if self.database.url is None:
+            self.built.warnings.append(
+                "pool= and connection= leave no connection for building concurrently: it is built in one transaction, "
+                "and writers wait"
+            )
+        return await self._carry_out(plan, concurrently=self.database.url is not None)
+
+    async def _carry_out(self, plan: _Plan, *, concurrently: bool) -> IndexesBuilt:
         self.built.warnings += plan.warnings(concurrently=concurrently)
         for warning in self.built.warnings:
             logger.warning("%s: %s", self.collection.names.collection, warning)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
 
 # Chunks of a sample: the standard deviation of a share of 5 % is then 0.5 %.
 SAMPLE_CHUNKS = 2_000
@@ -76,22 +77,27 @@ class RememberedSamples:
         self._samples.pop(condition.key, None)
 
 
-async def take_sample(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> Sample:
-    """Looks at about 2,000 chunks on random pages, the same ones every time."""
-    names = collection.names
-    text = sql.SQL(
-        "SELECT count(*) FILTER (WHERE {condition}), count(*) FROM {chunk} AS c TABLESAMPLE SYSTEM (("
+def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
+    """About so many chunks on random pages, the same ones every time, as a table with the alias ``c``."""
+    return sql.SQL(
+        "{chunk} AS c TABLESAMPLE SYSTEM (("
         "SELECT least(100, 100.0 * {chunks} / greatest(1, pg_relation_size(t.oid) / 8192 * "
         "CASE WHEN t.reltuples > 0 AND t.relpages > 0 THEN t.reltuples / t.relpages ELSE {density} END)) "
-        "FROM pg_class AS t WHERE t.oid = to_regclass(%(table)s))) REPEATABLE (0)"
+        "FROM pg_class AS t WHERE t.oid = to_regclass({table}))) REPEATABLE (0)"
     ).format(
-        condition=condition.expression,
         chunk=names.chunk,
-        chunks=sql.Literal(SAMPLE_CHUNKS),
+        chunks=sql.Literal(chunks),
         density=sql.Literal(CHUNKS_A_PAGE),
+        table=sql.Literal(names.chunk.as_string()),
     )
-    parameters = {"table": names.chunk.as_string(), **condition.parameters}
-    ((passing, chunks),) = await fetch(snapshot, Statement(text, parameters))
+
+
+async def take_sample(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> Sample:
+    """Looks at about 2,000 chunks on random pages, the same ones every time."""
+    text = sql.SQL("SELECT count(*) FILTER (WHERE {condition}), count(*) FROM {sampled}").format(
+        condition=condition.expression, sampled=sampled_chunks(collection.names, SAMPLE_CHUNKS)
+    )
+    ((passing, chunks),) = await fetch(snapshot, Statement(text, condition.parameters))
     return Sample(passing, chunks)
 
 

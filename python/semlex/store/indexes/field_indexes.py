@@ -1,0 +1,151 @@
+"""Indexes of single fields, for comparisons: what they are over, and which ones a collection has."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+from semlex.filters.fields import SHOWN_CHARACTERS, Field, nearest, refusal
+from semlex.store.indexes.build import LOCK_TIMEOUT
+from semlex.store.indexes.table_index import TableIndex
+from semlex.store.postgres.settings import set_local
+from semlex.store.query import field_values
+
+if TYPE_CHECKING:
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import Names
+    from semlex.types.field_summaries import IndexedType
+
+# Of the keys of a field, together: a row of the server's catalog holds the expression twice, and must fit a page.
+MAX_PATH_BYTES = 1_000
+# A name of 48 bytes, an underscore and this are Postgres' 63 bytes.
+_HASH_CHARACTERS = 8
+_TIMES = ("created", "updated")
+_METADATA_TYPES: tuple[IndexedType, ...] = ("number", "text")
+# A value of any length fits into a radix tree, and none of it fails a write: a B-tree ends at 2,704 bytes. It serves
+# comparisons and prefixes in the order of code points. The longest number of a document has a third of those bytes.
+_METHODS = {"number": sql.SQL("btree"), "text": sql.SQL("spgist")}
+
+_STORED = sql.SQL(
+    "SELECT i.relname, x.indisvalid AND x.indisready, replace(substring(pg_get_expr(x.indexprs, x.indrelid) "
+    "FROM '''((?:[^'']|'''')*)''::text\\[\\]'), '''''', '''')::text[] "
+    "FROM pg_index AS x JOIN pg_class AS i ON i.oid = x.indexrelid "
+    "WHERE x.indrelid = to_regclass({table}) AND starts_with(i.relname, {prefix}) ORDER BY i.oid"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldIndex:
+    """An index for the comparisons of a field.
+
+    Attributes:
+        field: What is compared.
+        type: With values of which type.
+    """
+
+    field: Field
+    type: IndexedType
+
+    @property
+    def suffix(self) -> str:
+        """End of its name, after the collection's."""
+        if self.field.is_own:
+            return f"field_{self.field.path[0]}"
+        told = json.dumps([self.type, *self.field.path])
+        return "field_" + base64.b32encode(hashlib.sha256(told.encode()).digest()).decode()[:_HASH_CHARACTERS].lower()
+
+    def table_index(self, names: Names) -> TableIndex:
+        """Its definition: the very expression of the comparisons in filters."""
+        if self.type == "instant":
+            column = sql.Identifier(f"{self.field.path[0]}_at")
+            return TableIndex(self.suffix, names.chunk, sql.SQL("({})").format(column))
+        value = field_values.value(field_values.constant_path(self.field.path), sql.SQL("metadata"))
+        definition = sql.SQL("USING {} ({})").format(_METHODS[self.type], field_values.typed_value(value, self.type))
+        return TableIndex(self.suffix, names.chunk, definition)
+
+
+def checked_index(field: Field, of: object) -> FieldIndex:
+    """The index of a field, for values of a type.
+
+    Args:
+        field: What is compared.
+        of: The type: ``number`` or ``text``; ``instant`` for ``@created`` and ``@updated``.
+
+    Raises:
+        ValidationError: No index could serve that.
+    """
+    if field.is_own:
+        if field.path[0] not in _TIMES:
+            raise refusal("name", "wrong_type", "a field of the metadata, @created or @updated", "another one")
+        if of != "instant":
+            raise refusal("type", "wrong_type", f"'instant', which is what {field} is", _shown(of))
+        return FieldIndex(field, "instant")
+    size = sum(len(part.encode()) for part in field.path)
+    if size > MAX_PATH_BYTES:
+        raise refusal("name", "too_long", f"{MAX_PATH_BYTES} bytes, where the field has an index", f"{size} bytes")
+    for known in _METADATA_TYPES:
+        if of == known:
+            return FieldIndex(field, known)
+    limit = "'number' or 'text'"
+    if of == "boolean":
+        limit += " (true and false are equal or not, which the index on the whole metadata serves)"
+    elif of == "instant":
+        limit += " (a time in the metadata is a text; in ISO form its order is that of time)"
+    raise refusal("type", "wrong_type", limit, _shown(of))
+
+
+def _shown(of: object) -> str:
+    return repr(of[:SHOWN_CHARACTERS]) if isinstance(of, str) else type(of).__name__
+
+
+async def read_field_indexes(connection: Connection, names: Names) -> dict[FieldIndex, bool]:
+    """The indexes of single fields that a collection has, and whether each was built to its end.
+
+    They are recognised by their name, which follows from what the server says that they are over.
+
+    Args:
+        connection: In a transaction.
+        names: Of the collection.
+    """
+    prefix = f"{names.collection}_"
+    cursor = await connection.execute(
+        _STORED.format(table=sql.Literal(names.chunk.as_string(connection)), prefix=sql.Literal(f"{prefix}field_"))
+    )
+    found: dict[FieldIndex, bool] = {}
+    for name, is_valid, path in await cursor.fetchall():
+        candidates = [FieldIndex(Field((time,), is_own=True), "instant") for time in _TIMES]
+        if path:
+            candidates = [FieldIndex(Field(tuple(path)), of) for of in _METADATA_TYPES]
+        found |= {one: bool(is_valid) for one in candidates if name == prefix + one.suffix}
+    return found
+
+
+async def drop_field_indexes(connection: Connection, names: Names, field: Field) -> tuple[IndexedType, ...]:
+    """Drops the indexes of a field; returns their types.
+
+    Args:
+        connection: In a transaction that may write.
+        names: Of the collection.
+        field: Whose they are.
+
+    Raises:
+        ConfigurationError: It has none.
+    """
+    await set_local(connection, lock_timeout=LOCK_TIMEOUT)
+    stored = await read_field_indexes(connection, names)
+    dropped = [one for one in stored if one.field == field]
+    if not dropped:
+        known = sorted({str(one.field) for one in stored})
+        near = nearest(str(field), known) or "; semlex fields shows which fields have one"
+        raise ConfigurationError(f"the field {str(field)[:SHOWN_CHARACTERS]} has no index{near}")
+    for one in dropped:
+        await connection.execute(
+            sql.SQL("DROP INDEX {}").format(sql.Identifier(names.schema, f"{names.collection}_{one.suffix}"))
+        )
+    return tuple(one.type for one in dropped)

@@ -1,0 +1,199 @@
+"""Which fields the chunks of a collection have, and of which types, by a sample of bounded size."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex.filters.fields import MAX_PATH_PARTS, OWN, Field
+from semlex.filters.tree import OPERATORS
+from semlex.store.indexes.field_indexes import read_field_indexes
+from semlex.store.query.field_values import constant_path, value
+from semlex.store.query.filters import parse_filters
+from semlex.store.query.selection import sampled_chunks
+from semlex.types.field_summaries import FieldSummaries, FieldSummary
+
+if TYPE_CHECKING:
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import Names
+
+SAMPLE_CHUNKS = 10_000
+# Metadata that is looked at, as it is stored.
+SAMPLE_BYTES = 32 * 1024 * 1024
+MAX_FIELDS = 1_000
+SHOWN_VALUES = 5
+SHOWN_CHARACTERS = 40
+# Types as JSON calls them, where filters have another word.
+_WORDS = {"string": "text", "array": "list"}
+
+_OBJECT = sql.SQL("jsonb_each(CASE WHEN jsonb_typeof({value}) = 'object' THEN {value} ELSE '{{}}' END)")
+_ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END)")
+# Every value of the sample with its path; lists are not entered.
+_NODES = sql.SQL(
+    "WITH RECURSIVE node(path, value) AS ("
+    "SELECT ARRAY[e.key], e.value FROM {sample}, {outer} AS e "
+    "UNION ALL SELECT n.path || e.key, e.value FROM node AS n, {inner} AS e WHERE cardinality(n.path) < {depth}) "
+)
+_TYPES = sql.SQL(
+    ", counted AS (SELECT path, jsonb_typeof(value) AS type, count(*) AS n FROM node GROUP BY 1, 2), "
+    "named AS (SELECT path, jsonb_object_agg(type, n) AS types, count(*) OVER () AS names FROM counted "
+    "GROUP BY path ORDER BY sum(n) DESC, path LIMIT {limit}), "
+    "element AS (SELECT path, jsonb_object_agg(type, n) AS types FROM ("
+    "SELECT path, jsonb_typeof(e) AS type, count(*) AS n FROM node, {elements} AS e GROUP BY 1, 2) AS c GROUP BY path) "
+    "SELECT path, named.types::text, coalesce(element.types, '{{}}')::text, names "
+    "FROM named LEFT JOIN element USING (path)"
+)
+_VALUES = sql.SQL(
+    ", single AS (SELECT path, value FROM node UNION ALL SELECT path, e FROM node, {elements} AS e), "
+    "shown AS (SELECT path, CASE WHEN length(value #>> '{{}}') > {characters} "
+    "THEN to_jsonb(left(value #>> '{{}}', {characters}) || '…') ELSE value END AS value FROM single "
+    "WHERE jsonb_typeof(value) IN ('string', 'number', 'boolean')), "
+    "ranked AS (SELECT path, value, row_number() OVER (PARTITION BY path ORDER BY count(*) DESC, value) AS place "
+    "FROM shown GROUP BY path, value) "
+    "SELECT path, value::text FROM ranked WHERE place <= {limit} ORDER BY path, place"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSample:
+    """Some chunks, the same ones every time.
+
+    Attributes:
+        names: Of the collection.
+        chunks: How many.
+        are_all: Whether these are all that there are.
+    """
+
+    names: Names
+    chunks: int
+    are_all: bool
+
+    @property
+    def source(self) -> sql.Composable:
+        """They as a table with the alias ``c``."""
+        return _bounded(self.names, self.chunks)
+
+    def nodes(self) -> sql.Composable:
+        """The beginning of a statement that looks at all values of their metadata."""
+        return _NODES.format(
+            sample=self.source,
+            outer=_OBJECT.format(value=sql.SQL("c.metadata")),
+            inner=_OBJECT.format(value=sql.SQL("n.value")),
+            depth=sql.Literal(MAX_PATH_PARTS),
+        )
+
+
+def _bounded(names: Names, chunks: int) -> sql.Composable:
+    return sql.SQL("(SELECT c.* FROM {} LIMIT {}) AS c").format(
+        sampled_chunks(names, SAMPLE_CHUNKS), sql.Literal(chunks)
+    )
+
+
+async def take_field_sample(connection: Connection, names: Names) -> FieldSample:
+    """Finds out how many chunks are looked at: 10,000 on random pages, fewer where their metadata is large.
+
+    Args:
+        connection: In a transaction of one snapshot.
+        names: Of the collection.
+    """
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT count(*) FILTER (WHERE size <= {bytes} OR place = 1), "
+            "(SELECT count(*) FROM (SELECT FROM {chunk} LIMIT {more}) AS bounded) FROM ("
+            "SELECT sum(pg_column_size(c.metadata)) OVER w AS size, row_number() OVER w AS place FROM {sample} "
+            "WINDOW w AS (ROWS UNBOUNDED PRECEDING)) AS s"
+        ).format(
+            bytes=sql.Literal(SAMPLE_BYTES),
+            chunk=names.chunk,
+            more=sql.Literal(SAMPLE_CHUNKS + 1),
+            sample=_bounded(names, SAMPLE_CHUNKS),
+        )
+    )
+    row = await cursor.fetchone()
+    chunks, there = row or (0, 0)
+    return FieldSample(names, chunks, chunks == there)
+
+
+async def summarize_fields(connection: Connection, names: Names, *, with_values: bool = False) -> FieldSummaries:
+    """Which fields some chunks have.
+
+    Args:
+        connection: In a transaction of one snapshot.
+        names: Of the collection.
+        with_values: Whether to read values, too.
+    """
+    sample = await take_field_sample(connection, names)
+    indexes = await read_field_indexes(connection, names)
+    elements = _ELEMENTS.format(value=sql.SQL("node.value"))
+    cursor = await connection.execute(sample.nodes() + _TYPES.format(elements=elements, limit=sql.Literal(MAX_FIELDS)))
+    rows = await cursor.fetchall()
+    found = {Field(tuple(path)): (json.loads(types), json.loads(parts)) for path, types, parts, _ in rows}
+    values = await _read_values(connection, sample) if with_values else {}
+    found |= {one.field: ({}, {}) for one in indexes if one.field not in found}
+    metadata = sorted((one for one in found if not one.is_own), key=str)
+    own = await _count_own(connection, sample)
+    found |= own
+    fields = [
+        FieldSummary(
+            name=str(one),
+            types=_by_count(found[one][0]),
+            elements=_by_count(found[one][1]),
+            values=tuple(values.get(one, ())),
+            indexed=tuple(index.type for index, is_valid in indexes.items() if index.field == one and is_valid),
+            unfinished=tuple(index.type for index, is_valid in indexes.items() if index.field == one and not is_valid),
+        )
+        for one in (*metadata, *own)
+    ]
+    left_out = rows[0][3] - len(rows) if rows else 0
+    return FieldSummaries(fields, chunks=sample.chunks, are_all=sample.are_all, left_out=left_out)
+
+
+def _by_count(types: dict[str, int]) -> dict[str, int]:
+    return {_WORDS.get(name, name): n for name, n in sorted(types.items(), key=lambda one: (-one[1], one[0]))}
+
+
+async def _count_own(connection: Connection, sample: FieldSample) -> dict[Field, tuple[dict[str, int], dict[str, int]]]:
+    """How many of the chunks have each of semlex's own fields."""
+    conditions = [
+        parse_filters(f"exists @{name}", sample.names).expression if "exists" in OPERATORS[kind] else sql.SQL("true")
+        for name, kind in OWN.items()
+    ]
+    counts = sql.SQL(", ").join(sql.SQL("count(*) FILTER (WHERE {})").format(one) for one in conditions)
+    cursor = await connection.execute(sql.SQL("SELECT {} FROM {}").format(counts, sample.source))
+    row = await cursor.fetchone() or ()
+    return {Field((name,), is_own=True): ({kind: n}, {}) for (name, kind), n in zip(OWN.items(), row, strict=True)}
+
+
+async def _read_values(connection: Connection, sample: FieldSample) -> dict[Field, list[Any]]:
+    """The most frequent single values of every field, and of the elements of its lists."""
+    query = sample.nodes() + _VALUES.format(
+        elements=_ELEMENTS.format(value=sql.SQL("node.value")),
+        characters=sql.Literal(SHOWN_CHARACTERS),
+        limit=sql.Literal(SHOWN_VALUES),
+    )
+    found = defaultdict(list)
+    cursor = await connection.execute(query)
+    for path, text in await cursor.fetchall():
+        found[Field(tuple(path))].append(json.loads(text))
+    return found
+
+
+async def count_types(connection: Connection, sample: FieldSample, field: Field) -> dict[str, int]:
+    """Type -> how many chunks of a sample have a value of it, the most frequent one first.
+
+    Args:
+        connection: In the transaction of the sample.
+        sample: Which chunks.
+        field: Of the metadata.
+    """
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT v.type, count(*) FROM (SELECT jsonb_typeof({value}) AS type FROM {sample}) AS v "
+            "WHERE v.type IS NOT NULL GROUP BY 1"
+        ).format(value=value(constant_path(field.path)), sample=sample.source)
+    )
+    return _by_count(dict(await cursor.fetchall()))

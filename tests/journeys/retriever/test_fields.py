@@ -1,0 +1,272 @@
+"""The fields of a collection: what is listed is what the chunks have; indexes of fields are made and dropped."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex import Document, PostgreSQLRetriever, SyncRetriever
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.filters.fields import OWN, Field
+from semlex.ingest.progress import Progress
+from semlex.store.indexes import build
+from semlex.store.query import field_summaries
+from tests.support.filter_trees import documents
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from semlex.types.field_summaries import FieldSummaries
+    from tests.support.shell import Shell
+
+OWN_NAMES = [f"@{name}" for name in OWN]
+
+
+def type_of(value: object) -> str:
+    kinds = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
+    return "null" if value is None else kinds[type(value)]
+
+
+def expected(found: list[dict[str, Any]]) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
+    """Name -> types and types of elements: the slow twin."""
+    types: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    elements: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+
+    def look(path: tuple[str, ...], value: Mapping[str, Any]) -> None:
+        for key, inner in value.items():
+            types[*path, key][type_of(inner)] += 1
+            if isinstance(inner, list):
+                elements[*path, key].update(map(type_of, inner))
+            elif isinstance(inner, dict):
+                look((*path, key), inner)
+
+    for one in found:
+        look((), one)
+    return {str(Field(path)): (dict(counts), dict(elements[path])) for path, counts in types.items()}
+
+
+@pytest.fixture
+def retriever(database_url: str) -> Iterator[SyncRetriever]:
+    with SyncRetriever(database_url, "none", use_reranking=False) as opened:
+        yield opened
+
+
+def add(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
+    retriever.add_documents([Document("a text", one, id=f"d{number}") for number, one in enumerate(found)])
+
+
+def indexed(fields: FieldSummaries) -> dict[str, tuple[str, ...]]:
+    return {field.name: field.indexed for field in fields if field.indexed}
+
+
+@given(found=st.lists(documents, max_size=12))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
+    for one in found:
+        one.pop("source_document", None)  # a column, not a key
+    retriever.delete([chunk.id for chunk in retriever.list(limit=100)])
+    add(retriever, found)
+    fields = retriever.fields()
+    wanted = expected(found)
+    assert {field.name: (field.types, field.elements) for field in fields[: -len(OWN)]} == wanted
+    assert [field.name for field in fields] == [*sorted(wanted), *OWN_NAMES]
+    assert (fields.chunks, fields.are_all, fields.left_out) == (len(found), True, 0)
+    for field in fields:
+        assert list(field.types.values()) == sorted(field.types.values(), reverse=True)
+        assert field.values == ()
+
+
+def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever: SyncRetriever, tmp_path: Any) -> None:
+    (tmp_path / "page.md").write_text("# Page\n\nA secret of the text.", encoding="utf-8")
+    retriever.index(tmp_path)
+    add(retriever, [{"year": 2020 + number % 3, "tags": ["a", "b"], "long": "x" * 100} for number in range(7)])
+    last = {"year": None, "author": {"name": "Ada", "ok": True}}
+    retriever.add_documents([Document("A secret of the text.", last, id="last")])
+    fields = {field.name: field for field in retriever.fields(values=True)}
+    assert fields["year"].values == (2020, 2021, 2022)
+    assert (fields["year"].types, fields["tags"].elements) == ({"number": 7, "null": 1}, {"text": 14})
+    assert fields["tags"].values == ("a", "b")
+    assert fields["long"].values == ("x" * 40 + "…",)
+    assert (fields["author"].values, fields["author.name"].values) == ((), ("Ada",))
+    assert fields["author.ok"].values == (True,)
+    assert fields["@uri"].types == {"text": 1}
+    assert fields["@title"].types == {"text": 1}
+    assert fields["@source"].types == {"text": 1}
+    assert fields["@created"].types == {"instant": 9}
+    assert fields["@language"].types == {"text": 0}
+    assert "secret" not in repr(fields)
+
+
+def test_a_sample_is_bounded_and_says_so(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(retriever, [{f"k{number}": 1, "common": "x" * 50} for number in range(30)])
+    monkeypatch.setattr(field_summaries, "MAX_FIELDS", 10)
+    fields = retriever.fields()
+    assert (fields[0].name, len(fields), fields.left_out) == ("common", 10 + len(OWN), 21)
+    monkeypatch.setattr(field_summaries, "SAMPLE_CHUNKS", 12)
+    fields = retriever.fields()
+    assert fields.chunks <= 12
+    assert not fields.are_all
+    monkeypatch.setattr(field_summaries, "SAMPLE_BYTES", 100)
+    fields = retriever.fields()
+    assert 1 <= fields.chunks <= 2
+    assert not fields.are_all
+
+
+def test_an_empty_collection_has_semlexs_own_fields(retriever: SyncRetriever) -> None:
+    fields = retriever.fields()
+    assert [field.name for field in fields] == OWN_NAMES
+    assert (fields.chunks, fields.are_all) == (0, True)
+
+
+def test_an_index_is_made_once_and_dropped(retriever: SyncRetriever) -> None:
+    add(retriever, [{"year": number, "a.b": str(number), "author": {"born": number}} for number in range(20)])
+    wanted = [("year", "number"), ('"a.b"', "text"), ("author.born", "number"), ("@updated", "instant")]
+    before = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
+    for name, of in wanted:
+        built = retriever.add_field(name, of)  # type: ignore[arg-type]
+        assert (len(built), built.busy) == (1, [])
+        assert list(retriever.add_field(name, of)) == []  # type: ignore[arg-type]
+    fields = retriever.fields()
+    assert indexed(fields) == {name: (of,) for name, of in wanted}
+    after = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
+    assert after == before == [15, 5, 13]
+    retriever.add_field("year", "text", force=True)
+    assert indexed(retriever.fields())["year"] == ("number", "text")
+    assert retriever.remove_field("year") == ("number", "text")
+    for name, of in wanted[1:]:
+        assert retriever.remove_field(name) == (of,)
+    assert indexed(retriever.fields()) == {}
+    with pytest.raises(ConfigurationError, match="the field year has no index"):
+        retriever.remove_field("year")
+
+
+def test_a_name_that_no_chunk_has_is_a_question(retriever: SyncRetriever) -> None:
+    retriever.add_field("year", "number")  # for chunks that are to come
+    retriever.remove_field("year")
+    add(retriever, [{"year": 2020, "author": {"name": "Ada"}, "tags": [1, {"a": 2}]}, {"year": "2021"}, {"year": "?"}])
+    with pytest.raises(ConfigurationError, match=r"of all 3 chunks none has the field yaer; did you mean year\?"):
+        retriever.add_field("yaer", "number")
+    with pytest.raises(ConfigurationError, match=r"did you mean author\.name\?"):
+        retriever.add_field("author.nam", "text")
+    with pytest.raises(ConfigurationError, match="of all 3 chunks none has a text as author; the values are: object 1"):
+        retriever.add_field("author", "text")
+    assert retriever.add_field("year", "number").warnings == [
+        "of all 3 chunks 1 have a number as year; the values are: text 2, number 1"
+    ]
+    assert retriever.add_field("tags.0", "number").warnings == []
+    assert len(retriever.add_field("to.come", "text", force=True)) == 1
+    assert indexed(retriever.fields()) == {"tags.0": ("number",), "to.come": ("text",), "year": ("number",)}
+    with pytest.raises(ConfigurationError, match=r"yaer has no index; did you mean year\?"):
+        retriever.remove_field("yaer")
+
+
+def test_hostile_names(retriever: SyncRetriever) -> None:
+    keys = ["'", '"', "%", "%(x)s", "a'); DROP TABLE x; --", "\\", "{}", "@created", "é" * 400, " ", "k" * 1000]
+    add(retriever, [{key: number} for number, key in enumerate(keys)])
+    names = {str(Field((key,))) for key in keys}
+    for name in names:
+        assert len(retriever.add_field(name, "number", force=False)) == 1
+    assert set(indexed(retriever.fields())) == names
+    assert retriever.count() == len(keys)
+    for name in names:
+        assert retriever.count(f"{name} >= 0") == 1
+        retriever.remove_field(name)
+    for name in ("a\0b", "k" * 10_240, "a..b", "@uri", "a" + ".b" * 70):
+        with pytest.raises(ValidationError):
+            retriever.add_field(name, "text", force=True)
+    assert indexed(retriever.fields()) == {}
+
+
+def test_what_is_written_later_never_fails_for_an_index(retriever: SyncRetriever) -> None:
+    for of in ("number", "text"):
+        retriever.add_field("a", of)  # type: ignore[arg-type]
+    text = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(50_000))
+    found = [{"a": text}, {"a": 10**4299 + 1}, {"a": 5e-324}, {"a": [1]}, {"a": None}, {"a": {"b": 1}}, {}, {"a": ""}]
+    add(retriever, found)
+    assert retriever.count("a >= ''") == 2
+    assert retriever.count("a > 0") == 2
+
+
+async def test_in_a_transaction_of_the_users(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none", use_reranking=False) as store:
+        await store.add_documents([Document("a text", {"year": 2020}, id="d")])
+    async with (
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+        PostgreSQLRetriever(connection=connection, embedding_model="none", use_reranking=False) as store,
+    ):
+        async with connection.transaction(force_rollback=True):
+            built = await store.add_field("year", "number")
+            assert len(built) == 1
+            assert ["writers wait" in warning for warning in built.warnings] == [True]
+            assert indexed(await store.fields()) == {"year": ("number",)}
+        assert indexed(await store.fields()) == {}
+
+
+def test_progress_is_told(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def watched(_: object, __: object, name: str, tell: Any) -> AsyncIterator[None]:
+        tell(name, 1, 2, "blocks")
+        yield
+
+    told: list[Progress] = []
+    monkeypatch.setattr(build, "watched", watched)
+    retriever.add_field("k" * 100, "number", force=True, progress=told.append)
+    assert told == [Progress(f"build the index of {'k' * 40}…", 1, 2, "blocks")]
+
+
+def test_indexes_of_two_collections_are_apart(database_url: str) -> None:
+    with (
+        SyncRetriever(database_url, "none", use_reranking=False, collection="one") as one,
+        SyncRetriever(database_url, "none", use_reranking=False, collection="one_field") as other,
+    ):
+        one.add_field("year", "number")
+        other.add_field("year", "text")
+        assert indexed(one.fields()) == {"year": ("number",)}
+        assert indexed(other.fields()) == {"year": ("text",)}
+        one.remove_field("year")
+        assert indexed(other.fields()) == {"year": ("text",)}
+
+
+def test_the_commands(shell: Shell) -> None:
+    with SyncRetriever(shell.environment["DATABASE_URL"], "none", use_reranking=False, collection="docs") as retriever:
+        add(retriever, [{"year": 2020, "tags": ["a"], "\x1b[31m": 1}, {"year": "2021", "k" * 200: "v" * 200}])
+    (added,) = shell.objects("fields", "add", "year", "number")
+    assert (added["name"], added["type"], len(added["built"]), added["busy"]) == ("year", "number", 1, [])
+    assert shell.objects("fields", "add", "year", "number")[0]["built"] == []
+    assert "had its index already" in shell("fields", "add", "year", "number").stderr
+    *fields, summary = shell.objects("fields")
+    assert summary == {"type": "summary", "chunks": 2, "are_all": True, "left_out": 0}
+    assert next(field for field in fields if field["name"] == "year") == {
+        "type": "field",
+        "name": "year",
+        "types": {"number": 1, "text": 1},
+        "elements": {},
+        "values": [],
+        "indexed": ["number"],
+        "unfinished": [],
+    }
+    assert {field["name"] for field in fields} >= {"k" * 200, "tags", *OWN_NAMES}
+    shown = shell("fields")
+    assert re.search(r"^year +number 1, text 1  index: number$", shown.stdout, re.MULTILINE)
+    assert re.search(r"^tags +list 1 of text 1$", shown.stdout, re.MULTILINE)
+    assert "\x1b" not in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) < 120
+    assert "counts of all 2 chunks" in shown.stderr
+    shown = shell("fields", "--values")
+    assert re.search(
+        r'^year +number 1, text 1  index: number  (2020, "2021"|"2021", 2020)$', shown.stdout, re.MULTILINE
+    )
+    assert "v" * 41 not in shown.stdout
+    assert "did you mean year?" in shell("fields", "add", "yaer", "number", code=2).stderr
+    assert "has an index now" in shell("fields", "add", "yaer", "number", "--force").stderr
+    assert "'number' or 'text'" in shell("fields", "add", "tags", "list", code=2).stderr
+    assert shell.objects("fields", "remove", "year") == [{"name": "year", "dropped": ["number"]}]
+    assert "yaer has no index any more (number)" in shell("fields", "remove", "yaer").stderr
+    assert "the field year has no index" in shell("fields", "remove", "year", code=2).stderr

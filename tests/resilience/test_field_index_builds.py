@@ -1,0 +1,115 @@
+"""Indexes of fields beside writers, other builds and a pooler, and builds that were ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from semlex.errors import StoreError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.indexes import field_indexes
+from semlex.store.indexes.building_lock import building_lock
+from semlex.types.documents import Document
+from tests.support.transaction_pooler import TransactionPooler
+
+pytestmark = pytest.mark.pg16
+
+WRITE = "UPDATE semlex.built_chunk SET summary = summary"
+
+
+def opened(url: str, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"collection": "built", "keyword": "none"} | options)
+
+
+async def fill(retriever: PostgreSQLRetriever, rows: int = 50) -> None:
+    await retriever.add_documents([Document("a text", {"year": row}, id=str(row)) for row in range(rows)])
+
+
+async def builder_of(url: str) -> int:
+    """The backend that builds an index of chunks concurrently and waits for somebody."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
+        while True:
+            cursor = await connection.execute(
+                "SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ 'waiting' "
+                "AND relid = 'semlex.built_chunk'::regclass"
+            )
+            if (row := await cursor.fetchone()) is not None:
+                return int(row[0])
+            await asyncio.sleep(0.01)
+
+
+async def year(retriever: PostgreSQLRetriever) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Types of the field that have an index, and those of which one was not built to its end."""
+    return next((field.indexed, field.unfinished) for field in await retriever.fields() if field.name == "year")
+
+
+async def test_writers_go_on_while_an_index_is_built(database_url: str) -> None:
+    async with opened(database_url) as retriever, asyncio.timeout(120):
+        await fill(retriever)
+        async with await psycopg.AsyncConnection.connect(database_url) as writer:
+            await writer.execute(WRITE)
+            task = asyncio.create_task(retriever.add_field("year", "number"))
+            await builder_of(database_url)
+            await retriever.add_documents([Document("more", {"year": 2000}, id="more")])
+            assert await retriever.count("year >= 2000") == 1
+            assert not task.done()
+            await writer.commit()
+            built = await task
+        assert (len(built), built.busy, built.warnings) == (1, [], [])
+        assert await year(retriever) == (("number",), ())
+        assert await retriever.count("year >= 2000") == 1
+
+
+async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None:
+    async with opened(database_url) as retriever, asyncio.timeout(120):
+        await fill(retriever)
+        async with (
+            await psycopg.AsyncConnection.connect(database_url) as writer,
+            await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
+        ):
+            await writer.execute(WRITE)
+            task = asyncio.create_task(retriever.add_field("year", "text", force=True))
+            await other.execute("SELECT pg_terminate_backend(%s)", [await builder_of(database_url)])
+            with pytest.raises(StoreError):
+                await task
+        assert await year(retriever) == ((), ("text",))
+        assert len(await retriever.add_field("year", "text", force=True)) == 1
+        assert await year(retriever) == (("text",), ())
+        assert await retriever.remove_field("year") == ("text",)
+        assert await year(retriever) == ((), ())
+
+
+async def test_another_build_is_not_waited_for(database_url: str) -> None:
+    async with opened(database_url) as retriever, asyncio.timeout(60):
+        await fill(retriever)
+        async with await psycopg.AsyncConnection.connect(database_url) as other:
+            await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(retriever.info)])
+            built = await retriever.add_field("year", "number")
+            assert (len(built), len(built.busy)) == (0, 1)
+        assert len(await retriever.add_field("year", "number")) == 1
+
+
+async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> None:
+    async with TransactionPooler(database_url, 3) as pooler, opened(pooler.address) as retriever:
+        await fill(retriever)
+        built = await retriever.add_field("year", "number")
+        assert len(built) == 1
+        assert ["pooler" in warning for warning in built.warnings] == [True]
+        assert await retriever.add_field("year", "number") == []
+        assert await year(retriever) == (("number",), ())
+        assert await retriever.remove_field("year") == ("number",)
+
+
+async def test_dropping_does_not_hold_up_others_for_long(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(field_indexes, "LOCK_TIMEOUT", "100ms")
+    async with opened(database_url) as retriever, asyncio.timeout(60):
+        await fill(retriever)
+        await retriever.add_field("year", "number")
+        async with await psycopg.AsyncConnection.connect(database_url) as reader:
+            await reader.execute("SELECT count(*) FROM semlex.built_chunk")
+            with pytest.raises(StoreError, match="55P03"):
+                await retriever.remove_field("year")
+        assert await retriever.remove_field("year") == ("number",)
