@@ -21,6 +21,7 @@ Values:
     FilterTree: What these make.
     SearchResults: The hits of one search, and how they were found.
     DocumentHits: A document with its best chunks, of a search that is grouped.
+    Facets: How many chunks have which values of fields.
     LegReport: How one leg of a search answered.
     SearchResult: One hit, with every stage's rank and score.
     StoredChunk: A document as it is stored.
@@ -92,6 +93,9 @@ _MODULES = {
     "SearchResult": "semlex.types.results",
     "SearchResults": "semlex.types.results",
     "DocumentHits": "semlex.types.results",
+    "Facet": "semlex.types.facets",
+    "FacetValue": "semlex.types.facets",
+    "Facets": "semlex.types.facets",
     "LegReport": "semlex.types.results",
     "SemlexError": "semlex.errors",
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",

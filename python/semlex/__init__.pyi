@@ -41,6 +41,9 @@ from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument
 from semlex.types.documents import Document as Document
 from semlex.types.documents import StoredChunk as StoredChunk
+from semlex.types.facets import Facet as Facet
+from semlex.types.facets import Facets as Facets
+from semlex.types.facets import FacetValue as FacetValue
 from semlex.types.field_summaries import FieldSummaries as FieldSummaries
 from semlex.types.field_summaries import FieldSummary as FieldSummary
 from semlex.types.queries import SearchQuery as SearchQuery
@@ -66,6 +69,9 @@ __all__ = [
     "Embedder",
     "EmbedderIdentity",
     "F",
+    "Facet",
+    "FacetValue",
+    "Facets",
     "FieldSummaries",
     "FieldSummary",
     "FilterTree",

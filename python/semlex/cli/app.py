@@ -11,6 +11,7 @@ from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
 from semlex.cli.commands.doctor import doctor_app
 from semlex.cli.commands.evaluate import evaluation_app
+from semlex.cli.commands.facets import facets
 from semlex.cli.commands.fields import fields_app
 from semlex.cli.commands.index import embed, index
 from semlex.cli.commands.maintenance import delete, optimize, rechunk, reindex
@@ -46,6 +47,7 @@ app.command()(migrate)
 app.command("try", cls=QuestionCommand)(try_folder)
 app.command()(index)
 app.command(cls=QuestionCommand)(search)
+app.command()(facets)
 app.command()(embed)
 app.command()(optimize)
 app.command()(reindex)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from semlex.cli.terminal import messages, one_line, output
+from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from semlex.diagnostics.collections import CountedCollection
     from semlex.diagnostics.status import CollectionStatus
     from semlex.store.write.documents import LogEntry
+    from semlex.types.facets import Facets
 
 LABEL_WIDTH = 24
 KEYWORDS_ONLY = "keywords only"
@@ -47,6 +49,29 @@ def print_collections(found: Sequence[CountedCollection], *, header: bool) -> No
             for title, cell, width in zip(titles, row, widths, strict=True)
         ]
         output.print(escape("  ".join(cells).rstrip()), style="bold" if header and number == 0 else None)
+
+
+def print_facets(found: Facets) -> None:
+    """Prints the values of each field with their counts, and what was counted."""
+    for name, facet in found.items():
+        output.print(escape(one_line(name)), style="bold")
+        counts = [f"{one.count:,}" for one in facet.values]
+        width = max(map(len, counts), default=0)
+        for count, one in zip(counts, facet.values, strict=True):
+            output.print(f"  {count.rjust(width)}  {escape(one_line(_value_text(one.value)))}")
+        if facet.left_out:
+            output.print(f"  and {counted(facet.left_out, 'more value')}", style="dim")
+        if not facet.values and not facet.left_out:
+            output.print("  no values", style="dim")
+    for warning in found.warnings:
+        messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
+    of = "that pass the filter" if found.of == "filter" else "that the query found"
+    among = "all" if found.exact else "the best"
+    inform(f"[dim]of {among} {counted(found.chunks, 'chunk')} {of}[/dim]")
+
+
+def _value_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def print_status(figures: CollectionStatus) -> None:

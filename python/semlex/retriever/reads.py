@@ -6,17 +6,24 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from semlex.errors import ConfigurationError
-from semlex.search.many import check_rows_wanted, requests_of
+from semlex.search.facets import (
+    DEFAULT_CANDIDATES,
+    DEFAULT_VALUES,
+    FacetRequest,
+    facets_of_filter,
+    facets_of_query,
+)
 from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
-from semlex.search.request import Request, check_ids
+from semlex.search.planner import check_rows_wanted
+from semlex.search.request import MAX_CANDIDATES, Request, check_ids, requests_of
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.types.queries import DEFAULT_TOP_K
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
+    from semlex.types.facets import Facets
     from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode, SearchResults
 
@@ -246,6 +254,59 @@ class CollectionReads(ABC):
         if not number and condition.fields:
             await self._read("count", lambda c, info: log_unknown_fields(c, info.names, condition))
         return number
+
+    async def facets(
+        self,
+        fields: Sequence[str],
+        filters: Filters | None = None,
+        *,
+        query: str | None = None,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        candidates: int = DEFAULT_CANDIDATES,
+        limit: int = DEFAULT_VALUES,
+    ) -> Facets:
+        """Which values fields have, and how many chunks have each.
+
+        Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
+        each leg. `Facets.of` and `Facets.exact` say which it was.
+
+        Args:
+            fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A
+                list counts with each of its values.
+            filters: As for `search`.
+            query: As for `search`.
+            vector: As for `search`.
+            mode: As for `search`; ``keyword`` counts only chunks that hold words of the query.
+            candidates: Of each leg, 1 to 10,000.
+            limit: Most values of a field, 1 to 1,000.
+
+        Raises:
+            ValidationError: A field, the filter or the query is refused.
+        """
+        asked = FacetRequest.checked(fields, limit)
+        check_range("candidates", candidates, 1, MAX_CANDIDATES)
+        if query is None and vector is None:
+            if mode is not None:
+                raise ConfigurationError("mode needs a query or a vector: without one, all chunks are counted")
+            return await facets_of_filter((await self._ready()).opened, asked, parse_filters(filters, self.names))
+        opened = await self._searched(has_vector=vector is not None)
+        request = Request.checked(
+            names=self.names,
+            query=query,
+            vector=vector,
+            top_k=1,
+            filters=filters,
+            mode=mode,
+            fusion="completed",
+            weights=None,
+            rrf_k=60.0,
+            candidates=candidates,
+            ef_search=None,
+            deadline=None,
+            rerank=False,
+        )
+        return await facets_of_query(opened, asked, request)
 
     async def list(self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None) -> Chunks:
         """Chunks without a question, in the order of their keys.

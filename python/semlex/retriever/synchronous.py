@@ -14,6 +14,8 @@ from semlex.parameters import DEFAULT_CACHE_BYTES
 from semlex.retriever.client import ANY_OPTIONS
 from semlex.retriever.client import Client
 from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.search.facets import DEFAULT_CANDIDATES
+from semlex.search.facets import DEFAULT_VALUES
 from semlex.store.write.copy import DEFAULT_BULK
 from semlex.types.queries import DEFAULT_TOP_K
 
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.migrating import Step
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
+    from semlex.types.facets import Facets
     from semlex.types.field_summaries import FieldSummaries
     from semlex.types.field_summaries import IndexedType
     from semlex.types.queries import SearchQuery
@@ -325,6 +328,37 @@ class SyncCollection:
     ) -> int:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""
         return self._runner.run(self._collection.count, filters)
+
+    def facets(
+        self,
+        fields: Sequence[str],
+        filters: Filters | None = None,
+        *,
+        query: str | None = None,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        candidates: int = DEFAULT_CANDIDATES,
+        limit: int = DEFAULT_VALUES,
+    ) -> Facets:
+        """Which values fields have, and how many chunks have each.
+
+        Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
+        each leg. `Facets.of` and `Facets.exact` say which it was.
+
+        Args:
+            fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A
+                list counts with each of its values.
+            filters: As for `search`.
+            query: As for `search`.
+            vector: As for `search`.
+            mode: As for `search`; ``keyword`` counts only chunks that hold words of the query.
+            candidates: Of each leg, 1 to 10,000.
+            limit: Most values of a field, 1 to 1,000.
+
+        Raises:
+            ValidationError: A field, the filter or the query is refused.
+        """
+        return self._runner.run(self._collection.facets, fields, filters, query=query, vector=vector, mode=mode, candidates=candidates, limit=limit)
 
     def list(
         self,

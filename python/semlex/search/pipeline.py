@@ -40,25 +40,25 @@ class SearchPipeline:
 
     async def run(self, request: Request) -> SearchResults:
         """Chooses the legs, embeds the query, finds and loads hits, reranks them, and makes the results of them."""
-        state = self._begun(request)
+        state = self.begin(request)
         await embed_query(state, self._opened)
-        found = await self._found(state, self._opened)
+        found = await self.find(state, self._opened)
         return await self._results(state, found)
 
     async def run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
         """The same for many requests, whose queries are embedded in one batch and answered in one snapshot."""
-        states = [self._begun(request) for request in requests]
+        states = [self.begin(request) for request in requests]
         await embed_queries(states, self._opened)
 
         async def find_all(snapshot: Snapshot) -> list[tuple[SearchState, Found]]:
             opened = replace(self._opened, database=SnapshotReads(snapshot))
             again = [state.copy() for state in states]  # this may be run once more
-            return [(state, await self._found(state, opened)) for state in again]
+            return [(state, await self.find(state, opened)) for state in again]
 
         found = await self._opened.database.read_snapshot("search", find_all)
         return [await self._results(*one) for one in found]
 
-    def _begun(self, request: Request) -> SearchState:
+    def begin(self, request: Request) -> SearchState:
         """The search with the legs that answer it."""
         opened, collection = self._opened, self._opened.info
         if request.page is not None and not request.page.offset:
@@ -66,7 +66,7 @@ class SearchPipeline:
         legs, warnings = choose_legs(request, collection, opened.models)
         return SearchState(request, legs, request.vector, warnings=warnings)
 
-    async def _found(self, state: SearchState, opened: OpenCollection) -> Found:
+    async def find(self, state: SearchState, opened: OpenCollection) -> Found:
         """The hits; where no chunk holds the query's phrases, those of its words."""
         retrieval = Retrieval(opened, reranks=self._reranker is not None)
         found = await retrieval.find_enough(state)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.search.request import MAX_CANDIDATES
 from semlex.store.query.vector import VectorPlan, vector_leg
+from semlex.validation import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MIN_CANDIDATES = 30
 OVERSAMPLING = 3  # candidates per leg, times top_k: deep enough that fusion sees what both legs nearly agree on
+# Rows of all queries of one call together: they are in memory at the same time.
+MAX_ROWS = 50_000
 RERANK_OVERSAMPLING = 4  # candidates for the reranker, times top_k
 # Above this share a scan is faster than one look-up after another.
 SCAN_SHARE = 0.2
@@ -80,6 +83,18 @@ def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()
     depth = max(MIN_CANDIDATES, OVERSAMPLING * request.most * (request.group_size or 1))
     depth = max(depth, RERANK_OVERSAMPLING * request.top_k) if reranks else depth
     return min(depth, MAX_CANDIDATES)
+
+
+def check_rows_wanted(requests: Sequence[Request], *, reranks: bool) -> None:
+    """Refuses queries that together would load too much.
+
+    Raises:
+        ValidationError: They would.
+    """
+    rows = sum(rows_wanted(request, reranks=reranks) for request in requests)
+    if rows > MAX_ROWS:
+        limit = f"{MAX_ROWS} rows for all queries together; use a smaller top_k, or fewer queries a call"
+        raise ValidationError(refuse("top_k", "out_of_range", limit, str(rows)))
 
 
 def documents_wanted(request: Request, *, reranks: bool) -> int:

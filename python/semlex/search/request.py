@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
-from typing import TYPE_CHECKING, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 import numpy as np
 
@@ -18,7 +18,15 @@ from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
 from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery
 from semlex.types.results import SearchMode
-from semlex.validation import check_parameters, check_range, check_rows, number_errors, refuse, whole_number_errors
+from semlex.validation import (
+    check_parameters,
+    check_range,
+    check_rows,
+    number_errors,
+    refuse,
+    whole_number_errors,
+    wrong_type,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 MAX_CANDIDATES = 10_000
+MAX_QUERIES = 1000  # of one call
 DEFAULT_GROUP_SIZE = 3
 # Chunks of all documents together, of a search that is grouped.
 MAX_GROUPED = 10_000
@@ -230,6 +239,36 @@ class Request:
         if self.deadline is None:
             return None
         return max(0.001, self.deadline - (time.perf_counter() - self.started))
+
+
+def requests_of(queries: Iterable[str | SearchQuery], **options: Any) -> list[Request]:
+    """The requests of many queries that have the same options.
+
+    Args:
+        queries: As many calls of a search would get them.
+        options: As `Request.checked`.
+
+    Raises:
+        ValidationError: With every query that is refused, or there are too many.
+        ConfigurationError: An option is refused.
+    """
+    if isinstance(queries, (str, bytes, Mapping, SearchQuery)) or not isinstance(queries, Iterable):
+        raise ValidationError(wrong_type("queries", "list of str", queries))
+    Request.checked(query="any", vector=None, deadline=None, **options)  # an option that is wrong is told once
+    requests: list[Request] = []
+    errors: list[FieldError] = []
+    for row, query in enumerate(queries):
+        if row == MAX_QUERIES:
+            raise ValidationError(refuse("queries", "too_long", f"{MAX_QUERIES} queries", "more"))
+        try:
+            if query is None:
+                raise ValidationError(wrong_type("query", "str", query))  # noqa: TRY301 (told with its row)
+            requests.append(Request.checked(query=query, vector=None, deadline=None, **options))
+        except ValidationError as error:
+            errors += [replace(one, row=row) for one in error.errors]
+    if errors:
+        raise ValidationError(errors)
+    return requests
 
 
 def check_deadline(deadline: float | None) -> None:

@@ -62,6 +62,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "rechunk": lambda _: {"dry_run": True},
     "reindex_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},
+    "facets": lambda _: {"fields": ["good"], "query": "good"},
     "search_many": lambda _: {"queries": ["good"]},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},

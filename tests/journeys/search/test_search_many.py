@@ -15,7 +15,8 @@ from psycopg.conninfo import make_conninfo
 
 from semlex import Document, SearchQuery, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
-from semlex.search.many import MAX_QUERIES, MAX_ROWS
+from semlex.search.planner import MAX_ROWS
+from semlex.search.request import MAX_QUERIES
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 

@@ -1,0 +1,267 @@
+"""Facets: counts of values equal those of a model in memory and of filters, whatever fields are called."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import Document, F, SyncRetriever
+from semlex.errors import ConfigurationError, SemlexError, ValidationError
+from semlex.filters.evaluate import MISSING, is_equal, value_at
+from semlex.filters.fields import COLUMNS, Field
+from semlex.filters.forms import filter_tree
+from semlex.testing import HashEmbedder
+from tests.support import filter_trees
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from semlex import Facet
+    from tests.support.shell import Shell
+
+CHUNK = "semlex.default_collection_chunk"
+pytestmark = pytest.mark.pg16
+
+
+@pytest.fixture(scope="module")
+def url(server_url: str) -> Iterator[str]:
+    name = sql.Identifier("test_facets")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    yield make_conninfo(server_url, dbname="test_facets")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.fixture(scope="module")
+def shelf(url: str) -> Iterator[SyncRetriever]:
+    """A collection that tests fill anew."""
+    with SyncRetriever(url, "none", collection="shelf") as retriever:
+        yield retriever
+
+
+@pytest.fixture(scope="module")
+def library(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncRetriever]:
+    """60 texts and a folder; tests only read it."""
+    folder: Path = tmp_path_factory.mktemp("docs")
+    (folder / "keys.md").write_text("# Keys\n\n## Rotation\n\nTurn it.\n\n## Storage\n\nKeep it.\n", encoding="utf-8")
+    with SyncRetriever(url, HashEmbedder(16), use_reranking=False, collection="library") as retriever:
+        retriever.index(folder, source="handbook", chunk_tokens=16, overlap_tokens=0)
+        retriever.add_documents(
+            [
+                Document(
+                    f"{'sea' if n % 2 else 'hill'} number{n}",
+                    {"year": 2000 + n % 3, "tags": ["a", "b", "a"][: n % 4], "source_document": f"{n % 7}.pdf"},
+                    id=f"d{n:02}",
+                    language="german" if n % 5 == 0 else None,
+                )
+                for n in range(60)
+            ]
+        )
+        yield retriever
+
+
+def named(path: tuple[str, ...]) -> str:
+    name = str(Field(path))
+    return json.dumps(name) if name in COLUMNS else name
+
+
+def plain_counts(rows: list[dict[str, Any]], path: tuple[str, ...]) -> list[tuple[Any, int]]:
+    """The slow twin: each value of a field, and how many rows have it."""
+    counts: list[tuple[Any, int]] = []
+    for row in rows:
+        value = value_at(Field(path), row, {})
+        values = [] if value is MISSING else value if isinstance(value, list) else [value]
+        once: list[Any] = []
+        once += [one for place, one in enumerate(values) if not any(is_equal(one, other) for other in values[:place])]
+        for one in once:
+            place = next((place for place, (known, _) in enumerate(counts) if is_equal(known, one)), None)
+            if place is None:
+                counts.append((one, 1))
+            else:
+                counts[place] = (one, counts[place][1] + 1)
+    return counts
+
+
+def same(facet: Facet, expected: list[tuple[Any, int]]) -> bool:
+    left = list(expected)
+    for one in facet.values:
+        found = [pair for pair in left if is_equal(pair[0], one.value) and pair[1] == one.count]
+        if not found:
+            return False
+        left.remove(found[0])
+    return len(left) == facet.left_out == 0
+
+
+# --- equal to a model in memory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_counts_equal_those_of_a_model_in_memory(shelf: SyncRetriever, full: bool) -> None:
+    @given(
+        rows=st.lists(filter_trees.documents, min_size=1, max_size=8), paths=st.lists(filter_trees.paths, max_size=3)
+    )
+    @settings(max_examples=2_000 if full else 40)
+    def count(rows: list[dict[str, Any]], paths: list[tuple[str, ...]]) -> None:
+        shelf.delete([f"r{row}" for row in range(8)])
+        shelf.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
+        # Every field that there is, and some that may not be.
+        asked = list(dict.fromkeys([*((name,) for row in rows for name in row), *paths]))[:20] or [("missing",)]
+        facets = shelf.facets([named(path) for path in asked], limit=1000)
+        assert facets.chunks == len(rows)
+        for path in asked:
+            assert same(facets[named(path)], plain_counts(rows, path)), (path, facets[named(path)])
+            counts = [one.count for one in facets[named(path)].values]
+            assert counts == sorted(counts, reverse=True)
+
+    count()
+
+
+@pytest.mark.parametrize(
+    "filters", [None, {"year": 2001}, F("tags").contains("b"), "year > 2000 and @uri != '3.pdf'", {"year": 1}]
+)
+def test_a_count_is_what_the_filter_finds(library: SyncRetriever, filters: Any) -> None:
+    facets = library.facets(["year", "tags", "@uri", "@language", "@source", "@heading", "@type"], filters)
+    assert (facets.of, facets.exact, facets.warnings) == ("filter", True, [])
+    assert facets.chunks == library.count(filters)
+    outer = filter_tree(filters)
+    for name, facet in facets.items():
+        assert facet.left_out == 0
+        for one in facet.values:
+            inner = F(name).contains(one.value) if name in {"tags", "@heading"} else F(name) == one.value
+            assert library.count(inner if outer is None else outer & inner) == one.count, (name, one)
+
+
+def test_fields_of_semlexs_own(library: SyncRetriever) -> None:
+    facets = library.facets(["@source", "@title", "@chapter", "@heading", "@language", "source_document", "@document"])
+    shown = {name: {one.value: one.count for one in facet.values} for name, facet in facets.items()}
+    keys = library.count({"@source": "handbook"})
+    assert shown["@source"] == {"handbook": keys}
+    assert shown["@title"] == {"Keys": keys}
+    assert shown["@chapter"] == {"Keys": keys}
+    assert shown["@heading"]["Keys"] == keys
+    assert shown["@language"] == {"german": 12}
+    assert shown["source_document"] == library_names(keys)
+    assert len(shown["@document"]) == 20
+    assert facets["@document"].left_out == 61 - 20
+
+
+def library_names(keys: int) -> dict[str, int]:
+    return {f"{name}.pdf": len(range(name, 60, 7)) for name in range(7)} | {"keys.md": keys}
+
+
+def test_values_are_bounded_and_the_rest_is_told(library: SyncRetriever, shelf: SyncRetriever) -> None:
+    facet = library.facets(["@uri"], limit=3)["@uri"]
+    assert [one.count for one in facet.values] == [9, 9, 9]
+    assert [one.value for one in facet.values] == ["0.pdf", "1.pdf", "2.pdf"]
+    assert facet.left_out == 5
+    shelf.delete([f"r{row}" for row in range(8)])
+    shelf.add_texts(["a", "b"], ids=["r0", "r1"], metadata=[{"long": "x" * 5000}, {"long": "x" * 5001}])
+    assert (shelf.facets(["long"])["long"].values, shelf.facets(["long"])["long"].left_out) == ([], 2)
+    assert shelf.facets(["missing"])["missing"].left_out == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "'; DROP TABLE x; --",
+        '"a.b"',
+        "%s",
+        "%(path)s",
+        "{}",
+        "a b",
+        "\\",
+        "é🐘",
+        '"@source"',
+        '"source_document"',
+        "$x",
+    ],
+)
+def test_hostile_names_are_data(shelf: SyncRetriever, name: str) -> None:
+    key = json.loads(name) if name.startswith('"') else name
+    shelf.delete([f"r{row}" for row in range(8)])
+    shelf.add_texts(["a", "b", "c"], ids=["r0", "r1", "r2"], metadata=[{key: "v"}, {key: ["v", "v"]}, {"other": 1}])
+    facets = shelf.facets([name, "other"])
+    assert [(one.value, one.count) for one in facets[name].values] == [("v", 2)]
+    assert [(one.value, one.count) for one in facets["other"].values] == [(1, 1)]
+
+
+# --- of a query -----------------------------------------------------------------------------------------------------
+
+
+def test_the_candidates_of_a_query(library: SyncRetriever) -> None:
+    for mode in ("keyword", "vector", "hybrid"):
+        hits = library.search("sea", 1000, {"year": 2001}, mode=mode, candidates=1000)  # type: ignore[arg-type]
+        facets = library.facets(["tags", "@uri"], {"year": 2001}, query="sea", mode=mode)  # type: ignore[arg-type]
+        assert (facets.of, facets.exact, facets.chunks) == ("candidates", True, len(hits))
+        rows = [dict(hit.metadata) for hit in hits]
+        assert same(facets["tags"], plain_counts(rows, ("tags",)))
+        assert same(facets["@uri"], plain_counts(rows, ("source_document",)))
+    few = library.facets(["year"], query="sea", mode="vector", candidates=10)
+    assert (few.exact, few.chunks) == (False, 10)
+    nothing = library.facets(["year"], query="zzqx", mode="keyword")
+    assert (nothing.chunks, nothing["year"].values) == (0, [])
+    assert "no word of the query" in nothing.warnings[0]
+    without = library.facets(["year"], query="hill -sea", mode="hybrid")
+    assert without.chunks == library.count() - 30
+
+
+def test_a_leg_that_fails_is_told(database_url: str) -> None:
+    with SyncRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
+        retriever.add_texts(["sea one", "sea two"], metadata=[{"n": 1}, {"n": 2}])
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("ALTER TABLE semlex.default_collection_embedding_1 RENAME COLUMN embedding TO gone")
+        facets = retriever.facets(["n"], query="sea")
+        assert (facets.chunks, facets.exact) == (2, False)
+        assert "vector leg" in facets.warnings[0]
+        with pytest.raises(SemlexError):
+            retriever.facets(["n"], query="sea", mode="vector")
+
+
+# --- bad input, JSON, the command line ------------------------------------------------------------------------------
+
+
+def test_bad_input(library: SyncRetriever) -> None:
+    for fields in ("year", [], ["a"] * 21, [1], None, 5):
+        with pytest.raises(ConfigurationError, match="fields"):
+            library.facets(fields)  # type: ignore[arg-type]
+    for fields in (["@sourse"], [""], ["a..b"], ["\0"]):
+        with pytest.raises(ValidationError, match="fields"):
+            library.facets(fields)
+    with pytest.raises(ValidationError, match="@source"):
+        library.facets(["@sourse"])
+    for options in ({"limit": 0}, {"limit": 1001}, {"candidates": 0}, {"mode": "vector"}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            library.facets(["year"], **options)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="query"):
+        library.facets(["year"], query=" ")
+
+
+def test_as_json(library: SyncRetriever) -> None:
+    facets = library.facets(["year", "tags"], {"year": 2000})
+    shown = json.loads(json.dumps(facets.to_dict()))
+    assert shown["facets"]["year"] == {"field": "year", "values": [{"value": 2000, "count": 20}], "left_out": 0}
+    assert (shown["of"], shown["exact"], shown["chunks"]) == ("filter", True, 20)
+
+
+def test_on_the_command_line(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    [shown] = shell.objects("facets", "@source", "@uri", "-c", "handbook")
+    assert shown["facets"]["@source"]["values"] == [{"value": "docs", "count": shown["chunks"]}]
+    [shown] = shell.objects("facets", "@uri", "--query", "banana", "--mode", "keyword", "--filter", '@source == "docs"')
+    assert shown["facets"]["@uri"]["values"] == [{"value": "fruit.txt", "count": 1}]
+    assert shown["of"] == "candidates"
+    done = shell("facets", "@uri", "missing", "--limit", "1")
+    assert done.stdout.splitlines()[0] == "@uri"
+    assert "and 1 more value" in done.stdout
+    assert "no values" in done.stdout
+    assert "that pass the filter" in done.stderr
+    assert "@source" in shell("facets", "@sourse", code=2).stderr
