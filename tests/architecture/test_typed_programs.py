@@ -25,6 +25,10 @@ with SyncRetriever("postgresql://", "static", collection="handbook", language="e
     print(found, retriever.count(tree), retriever.list({"year": {"$gte": 2026}}), retriever.delete(filters=tree))
     report = retriever.index("docs", include=["*.md"], chunk_tokens=300)
     print(report.added, retriever.count(), [chunk.id for chunk in retriever.list(limit=5)])
+    page = retriever.search("question", max_results=200, group_by=None)
+    print(retriever.search_page(page.next_cursor or "").next_cursor, retriever.search_many(["a", "b"])[1][0].id)
+    print([document.hits[0].id for document in retriever.search("question", group_by="document").documents])
+    print(retriever.facets(["year"], "year > 2000")["year"].values[0].count)
 with connect_sync("postgresql://") as client:
     book = client.collection("handbook", CollectionOptions(language="german", distance="l2"))
     print(book.search("question").warnings, book.get(["a"])[0].content)
@@ -49,6 +53,10 @@ retriever.search("question", "3")  # wrong
 retriever.search("question", mode="both")  # wrong
 retriever.search("question", fusion="rff")  # wrong
 retriever.serach("question")  # wrong
+retriever.search("question", group_by="chunk")  # wrong
+retriever.search_page(retriever.search("question").next_cursor)  # wrong
+retriever.search_many(3)  # wrong
+retriever.facets(["year"])["year"].value  # wrong
 retriever.search("question")[0].score  # wrong
 retriever.search("question").hits  # wrong
 retriever.add_documents("one text")  # wrong

@@ -153,6 +153,14 @@ async def compare(pair: Pair, collection: str) -> None:
     ):
         for question in QUESTIONS:
             assert told(await standby.search(**question)) == told(await primary.search(**question)), question
+        together = await standby.search_many(["yellow fruit", "key rotation"], 5)
+        for query, results in zip(("yellow fruit", "key rotation"), together, strict=True):
+            assert told(results) == told(await primary.search(query, 5))
+        assert await standby.facets(["even"]) == await primary.facets(["even"])
+        first = await primary.search("key rotation", 5, max_results=20)
+        assert told(await standby.search_page(first.next_cursor or "")) == told(
+            await primary.search_page(first.next_cursor or "")
+        )
         assert await standby.get(["d1", "missing", "d2"]) == await primary.get(["d1", "missing", "d2"])
         assert await standby.count({"even": True}) == await primary.count({"even": True}) > 0
         figures, others = await standby.status(), await primary.status()

@@ -207,6 +207,9 @@ async def compare(pooler: TransactionPooler, url: str) -> None:
             behind, before = await retriever.search(**question), await direct.search(**question)
             assert told(behind) == told(before), question
             assert len(behind) > 0, question
+        together = await retriever.search_many(["cat", "yellow fruit"], 5)
+        assert [told(one) for one in together] == [told(await direct.search(q, 5)) for q in ("cat", "yellow fruit")]
+        assert await retriever.facets(["even"], query="cat") == await direct.facets(["even"], query="cat")
         assert await retriever.count({"even": True}) == await direct.count({"even": True})
         assert await retriever.get(["d1", "missing", "d2"]) == await direct.get(["d1", "missing", "d2"])
 

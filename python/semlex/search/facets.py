@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from semlex.filters.fields import COLUMNS, Field, field_named, own_field
+from semlex.filters.tree import Condition, joined
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
 from semlex.store.postgres.snapshot_reads import SnapshotReads
 from semlex.store.query.facets import count_values
-from semlex.store.query.filters import Filter
-from semlex.types.facets import Facet, Facets
+from semlex.store.query.filters import Filter, unknown_fields
+from semlex.types.facets import Facets
 from semlex.validation import check_parameters, check_range, refuse, strings_errors
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from semlex.search.request import Request
     from semlex.search.state import Found, SearchState
     from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.names import Names
 
 MAX_FIELDS = 20
 MAX_VALUES = 1000
@@ -63,12 +66,10 @@ def _field(name: str) -> Field:
 async def facets_of_filter(opened: OpenCollection, asked: FacetRequest, condition: Filter) -> Facets:
     """The values of the chunks that pass a filter: of all of them."""
 
-    async def count(snapshot: Snapshot) -> tuple[dict[str, Facet], int]:
-        names = opened.info.names
-        return await count_values(snapshot.connection, names, asked.fields, condition=condition, limit=asked.limit)
+    async def count(snapshot: Snapshot) -> Facets:
+        return await _counted(snapshot, opened.info.names, asked, condition)
 
-    facets, chunks = await opened.database.read_snapshot("count values", count)
-    return Facets(facets, of="filter", exact=True, chunks=chunks)
+    return await opened.database.read_snapshot("count values", count)
 
 
 async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: Request) -> Facets:
@@ -77,22 +78,28 @@ async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: 
     state = pipeline.begin(request)
     await embed_query(state, opened)
 
-    async def count(snapshot: Snapshot) -> tuple[SearchState, Found, dict[str, Facet], int]:
+    async def count(snapshot: Snapshot) -> tuple[SearchState, Found, Facets]:
         own = state.copy()  # this may be run once more
         found = await pipeline.find(own, replace(opened, database=SnapshotReads(snapshot)))
-        counted = await count_values(
-            snapshot.connection,
-            opened.info.names,
-            asked.fields,
-            condition=Filter(),
-            keys=found.keys,
-            limit=asked.limit,
-        )
-        return own, found, *counted
+        return own, found, await _counted(snapshot, opened.info.names, asked, Filter(), found.keys)
 
-    own, found, facets, chunks = await opened.database.read_snapshot("count values", count)
-    failed = [f"the {name} leg did not answer: {leg.error}" for name, leg in found.results.items() if leg.error]
-    told = [warning for leg in found.results.values() if leg.error is None for warning in leg.warnings]
-    whole = all(leg.error is None and len(leg.keys) < (request.candidates or 0) for leg in found.results.values())
-    warnings = list(dict.fromkeys([*own.warnings, *failed, *told]))
-    return Facets(facets, of="candidates", exact=whole, chunks=chunks, warnings=warnings)
+    own, found, facets = await opened.database.read_snapshot("count values", count)
+    legs = found.results
+    failed = [f"the {name} leg did not answer: {leg.error}" for name, leg in legs.items() if leg.error]
+    told = [warning for leg in legs.values() if leg.error is None for warning in leg.warnings]
+    facets.of = "candidates"
+    facets.exact = all(leg.error is None and len(leg.keys) < (request.candidates or 0) for leg in legs.values())
+    facets.warnings = list(dict.fromkeys([*own.warnings, *failed, *told, *facets.warnings]))
+    return facets
+
+
+async def _counted(
+    snapshot: Snapshot, names: Names, asked: FacetRequest, condition: Filter, keys: Sequence[Key] | None = None
+) -> Facets:
+    """The values as they are counted, and which fields no chunk of the collection has."""
+    facets, chunks = await count_values(
+        snapshot.connection, names, asked.fields, condition=condition, keys=keys, limit=asked.limit
+    )
+    empty = [Condition(one, "exists") for name, one in asked.fields.items() if not facets[name].values]
+    looked_for = Filter(tree=joined("or", empty)) if empty else Filter()
+    return Facets(facets, chunks=chunks, warnings=await unknown_fields(snapshot.connection, names, looked_for))

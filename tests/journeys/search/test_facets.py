@@ -169,6 +169,15 @@ def test_values_are_bounded_and_the_rest_is_told(library: SyncRetriever, shelf: 
     assert shelf.facets(["missing"])["missing"].left_out == 0
 
 
+def test_a_field_that_no_chunk_has_is_told(library: SyncRetriever) -> None:
+    facets = library.facets(["yaer", "year", "@source"])
+    assert facets["yaer"].values == []
+    assert [told for told in facets.warnings if "'yaer'" in told and "did you mean year?" in told] == facets.warnings
+    assert len(facets.warnings) == 1
+    assert "'yaer'" in str(library.facets(["yaer"], query="sea").warnings)
+    assert library.facets(["year"], {"year": 1}).warnings == []
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex import Document, SearchQuery, SyncRetriever, TermOverlapReranker
+from semlex import Document, PostgreSQLRetriever, SearchQuery, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
+from semlex.search import retrieval
 from semlex.search.planner import MAX_ROWS
 from semlex.search.request import MAX_QUERIES
 from semlex.store.postgres.database import Database
@@ -180,6 +181,40 @@ def test_a_model_that_fails_leaves_the_words(database_url: str) -> None:
         embedder.error, embedder.unusable = None, "hill"
         by_both, by_words = retriever.search_many(["sea", "hill"])
         assert (by_both.mode, by_words.mode) == ("hybrid", "keyword")
+
+
+def test_a_lost_connection_is_replaced(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[int] = []
+    load = retrieval.load_results
+
+    async def losing(connection: Any, *arguments: Any) -> Any:
+        lost.append(connection.info.backend_pid)
+        if len(lost) == 2:  # in the second search
+            with psycopg.connect(database_url, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", [lost[0]])
+        return await load(connection, *arguments)
+
+    with SyncRetriever(database_url, BatchEmbedder(), use_reranking=False) as retriever:
+        retriever.add_documents(texts_of(20))
+        expected = [plain(retriever.search(query)) for query in ("sea", "hill", "wind")]
+        monkeypatch.setattr(retrieval, "load_results", losing)
+        assert [plain(results) for results in retriever.search_many(["sea", "hill", "wind"])] == expected
+    assert len(lost) == 5
+    assert len(set(lost)) == 2
+
+
+async def test_in_a_transaction_of_ones_own(database_url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        async with PostgreSQLRetriever(
+            embedding_model=BatchEmbedder(), connection=connection, use_reranking=False
+        ) as retriever:
+            await retriever.add_documents(texts_of(20))
+            together = await retriever.search_many(["sea", "-sea hill"])
+            assert [plain(one) for one in together] == [plain(await retriever.search(q)) for q in ("sea", "-sea hill")]
+            assert (await retriever.facets(["even"], query="sea")).chunks == 20
+            first = await retriever.search("sea", 5, max_results=20)
+            assert len(await retriever.search_page(first.next_cursor or "")) == 5
+        await connection.rollback()
 
 
 def test_bad_queries_are_told_all_at_once(library: SyncRetriever) -> None:
