@@ -139,6 +139,26 @@ def question_last(arguments: Sequence[str], options_with_values: set[str]) -> li
     return [*kept, "--", *rest] if rest else kept
 
 
+def boosts_of(texts: Sequence[str] | None) -> list[tuple[FilterTree, float]] | None:
+    """The values of ``--boost``, each a factor and a filter: ``0.5 @source == "releases"``.
+
+    Raises:
+        ConfigurationError: One does not begin with a number.
+        ValidationError: What is wrong with the filter of one, and in which column.
+    """
+    from semlex.filters.text import tree_of_text
+
+    boosts = []
+    for text in texts or ():
+        number, _, filters = text.strip().partition(" ")
+        try:
+            factor = float(number)
+        except ValueError:
+            raise ConfigurationError("--boost takes a factor and a filter: '0.5 @source == \"old\"'") from None
+        boosts.append((tree_of_text(filters, "the filter of --boost"), factor))
+    return boosts or None
+
+
 def filter_of(texts: Sequence[str] | None) -> FilterTree | None:
     """The values of ``--filter`` as one filter: all of them must hold.
 
@@ -216,6 +236,10 @@ Filter = Annotated[
     typer.Option(
         "--filter", help="A condition such as 'year >= 2020'; repeatable, all must hold; see docs/filters.md."
     ),
+]
+Boost = Annotated[
+    list[str] | None,
+    typer.Option("--boost", help="A factor on the score of what passes a filter: '0.5 year < 2000'; repeatable."),
 ]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 ChunkTokens = Annotated[

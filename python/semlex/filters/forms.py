@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from semlex.filters.fields import refusal
@@ -11,6 +11,8 @@ from semlex.filters.text import tree_of_text
 from semlex.filters.tree import PLACE, FilterTree
 
 Filters = Mapping[str, Any] | FilterTree | str
+# A factor for what passes each filter.
+Boosts = Mapping[str, float] | Sequence[tuple[Filters, float]]
 
 
 def filter_tree(filters: Filters | None, place: str = PLACE) -> FilterTree | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from semlex.filters.forms import Filters
+    from semlex.filters.forms import Boosts, Filters
     from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
@@ -77,6 +77,7 @@ class CollectionReads(ABC):
         deadline: float | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
+        boost: Boosts | None = None,
         max_results: int | None = None,
         group_by: Literal["document"] | None = None,
         group_size: int | None = None,
@@ -104,6 +105,8 @@ class CollectionReads(ABC):
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
                 default 0.08. Of a narrower one the answer is exact.
+            boost: Filter -> factor (above 0, at most 1,000), or pairs of both: what passes a filter has its fused score
+                multiplied before the best are chosen, by every factor that fits. A reranker goes by the texts alone.
             max_results: Opens a list of at most so many hits, `top_k` to 1,000, of which this is the first page:
                 `SearchResults.next_cursor` leads to the next one (`search_page`). The reranker orders the best
                 4 x `top_k` of the list.
@@ -133,6 +136,7 @@ class CollectionReads(ABC):
             rerank=rerank,
             exact_rows=exact_rows,
             index_share=index_share,
+            boost=boost,
             max_results=max_results,
             group_by=group_by,
             group_size=group_size,
@@ -175,6 +179,7 @@ class CollectionReads(ABC):
         ef_search: int | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
+        boost: Boosts | None = None,
     ) -> ManyResults:
         """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database.
 
@@ -195,6 +200,7 @@ class CollectionReads(ABC):
             ef_search: As for `search`.
             exact_rows: As for `search`.
             index_share: As for `search`.
+            boost: As for `search`.
 
         Returns:
             The results of each query, in their order.
@@ -216,6 +222,7 @@ class CollectionReads(ABC):
             ef_search=ef_search,
             exact_rows=exact_rows,
             index_share=index_share,
+            boost=boost,
             rerank=rerank,
         )
         opened = await self._searched(has_vector=any(request.vector is not None for request in requests))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from semlex.diagnostics.status import CollectionStatus
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
+    from semlex.filters.forms import Boosts
     from semlex.filters.forms import Filters
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import DeleteReport
@@ -206,6 +207,7 @@ class SyncCollection:
         deadline: float | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
+        boost: Boosts | None = None,
         max_results: int | None = None,
         group_by: Literal["document"] | None = None,
         group_size: int | None = None,
@@ -233,6 +235,8 @@ class SyncCollection:
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
                 default 0.08. Of a narrower one the answer is exact.
+            boost: Filter -> factor (above 0, at most 1,000), or pairs of both: what passes a filter has its fused score
+                multiplied before the best are chosen, by every factor that fits. A reranker goes by the texts alone.
             max_results: Opens a list of at most so many hits, `top_k` to 1,000, of which this is the first page:
                 `SearchResults.next_cursor` leads to the next one (`search_page`). The reranker orders the best
                 4 x `top_k` of the list.
@@ -245,7 +249,7 @@ class SyncCollection:
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share, max_results=max_results, group_by=group_by, group_size=group_size)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size)
 
     def search_page(
         self,
@@ -285,6 +289,7 @@ class SyncCollection:
         ef_search: int | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
+        boost: Boosts | None = None,
     ) -> ManyResults:
         """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database.
 
@@ -305,6 +310,7 @@ class SyncCollection:
             ef_search: As for `search`.
             exact_rows: As for `search`.
             index_share: As for `search`.
+            boost: As for `search`.
 
         Returns:
             The results of each query, in their order.
@@ -313,7 +319,7 @@ class SyncCollection:
             ValidationError: With every query that is refused, or there are too many.
             EmbeddingsMissingError: As for `search`.
         """
-        return self._runner.run(self._collection.search_many, queries, top_k, filters, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, exact_rows=exact_rows, index_share=index_share)
+        return self._runner.run(self._collection.search_many, queries, top_k, filters, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, exact_rows=exact_rows, index_share=index_share, boost=boost)
 
     def get(
         self,

@@ -13,7 +13,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -47,6 +47,7 @@ class Candidate:
     fused_score: float | None = None
     vector_contribution: float | None = None
     keyword_contribution: float | None = None
+    boost: float | None = None
 
 
 def check_fusion(method: str, weights: Mapping[str, float] | None, rrf_k: float) -> None:
@@ -180,6 +181,25 @@ def fuse(
             yield candidate
 
     return with_scores()
+
+
+def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> Iterator[Candidate]:
+    """Candidates by their scores times a factor each, best first; those of equal scores stay in their order.
+
+    A score below 0 is divided by its factor, so that a factor below 1 always moves down. Where one leg answered alone,
+    its score is what is multiplied.
+
+    Args:
+        candidates: Best first.
+        factors: By key.
+    """
+    ordered = list(candidates)
+    for candidate in ordered:
+        own = candidate.keyword_score if candidate.vector_score is None else candidate.vector_score
+        score = (candidate.fused_score if candidate.fused_score is not None else own) or 0.0
+        candidate.boost = factors[candidate.key]
+        candidate.fused_score = score * candidate.boost if score >= 0 else score / candidate.boost
+    return iter(sorted(ordered, key=lambda candidate: -(candidate.fused_score or 0.0)))
 
 
 def fuse_completed(

@@ -13,6 +13,7 @@ import numpy as np
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
+from semlex.store.query.boosts import Boost, parse_boosts
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
@@ -31,7 +32,7 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from semlex.filters.forms import Filters
+    from semlex.filters.forms import Boosts, Filters
     from semlex.store.schema.names import Names
 
 MAX_CANDIDATES = 10_000
@@ -130,6 +131,7 @@ class Request:
     Attributes:
         page: Which part of a list is asked for; None for a search without pages.
         group_size: Most chunks of a document, where they are grouped; None where they are not.
+        boosts: Factors on the fused score.
     """
 
     text: str | None
@@ -147,6 +149,7 @@ class Request:
     index_share: float = INDEX_SHARE
     page: Page | None = None
     group_size: int | None = None
+    boosts: tuple[Boost, ...] = ()
     started: float = field(default_factory=time.perf_counter)
 
     @classmethod
@@ -171,6 +174,7 @@ class Request:
         max_results: int | None = None,
         group_by: str | None = None,
         group_size: int | None = None,
+        boost: Boosts | None = None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -227,6 +231,7 @@ class Request:
             index_share,
             None if max_results is None else Page(max_results),
             checked_group_size(group_by, group_size, top_k, max_results),
+            parse_boosts(boost, names),
         )
 
     @property

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
 
 # Scores of a candidate that its hit bears.
-STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution")
+STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution", "boost")
 
 
 def search_results(

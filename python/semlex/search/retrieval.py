@@ -9,7 +9,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from semlex.errors import ModelError, SemlexError
-from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, candidates_of, fuse, fuse_completed, vector_weight
+from semlex.search.fusion import (
+    DEFAULT_VECTOR_WEIGHT,
+    LEGS,
+    boosted,
+    candidates_of,
+    fuse,
+    fuse_completed,
+    vector_weight,
+)
 from semlex.search.grouping import best_of_documents, lacks_documents
 from semlex.search.planner import (
     candidate_depth,
@@ -23,6 +31,7 @@ from semlex.search.request import MAX_CANDIDATES
 from semlex.search.score_completion import completed_scores, without_excluded
 from semlex.search.state import Found
 from semlex.store.postgres.settings import set_local
+from semlex.store.query.boosts import boost_factors
 from semlex.store.query.chunks import documents_of, load_results
 from semlex.store.query.filters import unknown_fields
 from semlex.store.query.run import run_legs
@@ -200,6 +209,8 @@ class Retrieval:
             raise next(result.error for result in results.values() if result.error is not None)
         candidates = await without_excluded(snapshot, good)
         fused, fusion = await self._fuse(snapshot, state, candidates, spread)
+        if state.request.boosts:
+            fused = await self._boost(snapshot, state, candidates, fused)
         await limit(snapshot.connection, state.request.remaining())
         postings = good["keyword"].postings if "keyword" in good else None
         wanted = rows_wanted(state.request, reranks=self._reranks)
@@ -247,6 +258,24 @@ class Retrieval:
             await limit(snapshot.connection, remaining * COMPLETION_SHARE)
             completed = await self._complete(snapshot, state, candidates, spread)
         return (fuse(results, union, method="rrf"), "rrf") if completed is None else (completed, "completed")
+
+    async def _boost(
+        self, snapshot: Snapshot, state: SearchState, candidates: Candidates, fused: Iterator[Candidate]
+    ) -> Iterator[Candidate]:
+        """Candidates by their scores times the factors of what they pass."""
+        keys, remaining = candidates.union.keys, state.request.remaining()
+        names, boosts = self._collection.names, state.request.boosts
+        factors: NDArray[np.float64] | None = None
+        if remaining is None:
+            factors = await boost_factors(snapshot, names, keys, boosts)
+        else:
+            async with snapshot.in_time():
+                await limit(snapshot.connection, remaining * COMPLETION_SHARE)
+                factors = await boost_factors(snapshot, names, keys, boosts)
+        if factors is None:
+            state.warnings.append("the boosts were not looked up in time; the order is that without them")
+            return fused
+        return boosted(fused, dict(zip(keys, factors.tolist(), strict=True)))
 
     async def _complete(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, spread: Spread | None

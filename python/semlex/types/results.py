@@ -67,6 +67,8 @@ class SearchResult(StoredChunk):
             0 for what neither words nor vector speak for, above 1 for a vector more than 6 standard deviations near.
         vector_contribution: What the vector leg adds to the fused score of completed fusion.
         keyword_contribution: What the keyword leg adds to it.
+        boost: Product of the factors of the boosts that fit it, which the fused score holds; None where none were
+            given. Where one leg answered alone, the fused score is that leg's score times this.
         rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from one of your own.
         excerpt: A short part of the content with the matched words between ``**``.
         match_line: Line of its document on which the first matched word stands, from 1; None where no word matched, or
@@ -87,6 +89,7 @@ class SearchResult(StoredChunk):
     fused_score: float | None = None
     vector_contribution: float | None = None
     keyword_contribution: float | None = None
+    boost: float | None = None
     rerank_score: float | None = None
     excerpt: str = ""
     match_line: int | None = None
@@ -140,6 +143,7 @@ SCORES = (
     "fused_score",
     "vector_contribution",
     "keyword_contribution",
+    "boost",
     "rerank_score",
 )
 # A row of the database becomes a hit before its numbers are known.

@@ -12,7 +12,18 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, SECONDS, Filter, existing_paths, filter_of, read_lines, seconds, whole_number
+from semlex.cli.options import (
+    INT,
+    SECONDS,
+    Boost,
+    Filter,
+    boosts_of,
+    existing_paths,
+    filter_of,
+    read_lines,
+    seconds,
+    whole_number,
+)
 from semlex.cli.output import print_many, print_report, print_results
 from semlex.cli.terminal import inform
 from semlex.errors import ConfigurationError
@@ -75,6 +86,7 @@ def search(
     mode: Mode = None,
     fusion: Fusion = "completed",
     filters: Filter = None,
+    boost: Boost = None,
     deadline: Annotated[
         float | None,
         typer.Option(
@@ -110,14 +122,15 @@ def search(
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
-    if after is not None and (mode, filters, max_results, group) != (None, None, None, None):
+    if after is not None and (mode, filters, boost, max_results, group) != (None,) * 5:
         raise ConfigurationError(
-            "--after takes no --mode, --filter, --max-results or --group: its cursor is the search"
+            "--after takes no --mode, --filter, --boost, --max-results or --group: its cursor is the search"
         )
     if queries is not None and (deadline, max_results, group) != (None, None, None):
         raise ConfigurationError("--queries takes no --deadline, --max-results and --group")
     questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
-    options: dict[str, Any] = {"mode": mode, "fusion": fusion, "filters": filter_of(filters)}
+    options: dict[str, Any] = {"mode": mode, "fusion": fusion}
+    options |= {"filters": filter_of(filters), "boost": boosts_of(boost)}
     with context.opened() as retriever:
         if after is not None:
             results = retriever.search_page(after, deadline=deadline)

@@ -117,18 +117,19 @@ class Filter:
         return tuple(map(str, self.metadata_fields))
 
 
-def parse_filters(filters: Filters | None, names: Names, *, prefix: str = "filter") -> Filter:
+def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
     """Checks a filter and turns it into SQL; keys and values are bound or quoted by the driver.
 
     Args:
         filters: A mapping, a text or a tree.
         names: Of the collection.
+        place: What messages call it.
         prefix: Of the names of its parameters.
 
     Raises:
         ValidationError: With everything that is wrong, each with its place.
     """
-    tree = filter_tree(filters)
+    tree = filter_tree(filters, place)
     if tree is None:
         return Filter()
     writer = _Writer(names, prefix)

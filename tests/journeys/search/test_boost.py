@@ -1,0 +1,150 @@
+"""Boosts: the fused score of what passes a filter is multiplied before the best are chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import Document, F, SearchQuery, SyncRetriever
+from semlex.errors import ValidationError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex import SearchResults
+    from semlex.types.results import SearchMode
+    from tests.support.shell import Shell
+
+WORDS = ("cat", "ship", "lion", "key", "moon")
+
+
+@pytest.fixture(scope="module")
+def library(server_url: str) -> Iterator[SyncRetriever]:
+    name = "test_boost"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(sql.Identifier(name)))
+    documents = [
+        Document(" ".join(WORDS[n % (k + 2) % 5] for k in range(n % 7 + 1)), {"n": n, "third": n % 3 == 0}, id=f"d{n}")
+        for n in range(60)
+    ]
+    with SyncRetriever(make_conninfo(server_url, dbname=name), HashEmbedder(16), use_reranking=False) as retriever:
+        retriever.add_documents(documents)
+        yield retriever
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def expected(plain: SearchResults, boost: dict[Any, float]) -> list[tuple[str, float, float]]:
+    """Id, factor and score of every hit, as they must be when these were all candidates."""
+    found = []
+    for hit in plain:
+        scores = (hit.fused_score, hit.vector_score, hit.keyword_score)
+        score = next(one for one in scores if one is not None)
+        factor = float(np.prod([factor for wanted, factor in boost.items() if WANTED[wanted](hit.metadata)]))
+        found.append((hit.id, factor, score * factor if score >= 0 else score / factor))
+    return sorted(found, key=lambda one: -one[2])
+
+
+WANTED: dict[str, Any] = {
+    "third == true": lambda metadata: metadata["third"],
+    "n >= 30": lambda metadata: metadata["n"] >= 30,
+    "not exists nothing": lambda _: True,
+}
+BOOSTS: list[dict[Any, float]] = [
+    {"third == true": 0.5},
+    {"third == true": 3, "n >= 30": 0.1},
+    {"n >= 30": 1000, "not exists nothing": 0.001},
+    {"n >= 30": 1},
+]
+
+
+@pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
+@pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
+def test_the_order_is_that_of_the_products(library: SyncRetriever, mode: SearchMode, fusion: Any) -> None:
+    for boost in BOOSTS:
+        for question in ("cat ship", "moon -lion"):
+            options: dict[str, Any] = {"mode": mode, "fusion": fusion, "candidates": 60}
+            plain = library.search(question, 60, **options)
+            assert {hit.boost for hit in plain} == {None}
+            wanted = expected(plain, boost)
+            found = library.search(question, 60, boost=boost, **options)
+            told = [(hit.id, hit.boost, hit.fused_score) for hit in found]
+            assert [(name, pytest.approx(factor)) for name, factor, _ in wanted] == [one[:2] for one in told]
+            assert [pytest.approx(score) for _, _, score in wanted] == [one[2] for one in told]
+            # Before the cut, and the same with a deadline.
+            for few in (library.search(question, 3, boost=boost, **options, deadline=60),):
+                assert [hit.id for hit in few] == [name for name, _, _ in wanted][:3]
+
+
+def test_forms_and_company(library: SyncRetriever) -> None:
+    first = library.search("cat ship", 5, boost={"n >= 30": 5})
+    assert [hit.id for hit in library.search("cat ship", 5)] != [hit.id for hit in first]
+    for boost in ([(F("n") >= 30, 5)], [({"n": {"$gte": 30}}, 5.0)], (["n >= 30", 5],)):
+        assert [hit.id for hit in library.search("cat ship", 5, boost=boost)] == [hit.id for hit in first]
+    many = library.search_many(["cat ship", SearchQuery("cat ship", top_k=5)], 5, boost={"n >= 30": 5})
+    assert [[hit.id for hit in one] for one in many] == [[hit.id for hit in first]] * 2
+    # Page by page, with a filter, and grouped.
+    boost = {"n >= 30 and third == true": 5, '"n" < 10': 0.5}
+    whole = library.search("cat ship", 12, "n != 7", boost=boost, candidates=60)
+    page = library.search("cat ship", 4, "n != 7", boost=boost, candidates=60, max_results=12)
+    pages = [hit.id for hit in page]
+    while page.next_cursor is not None:
+        page = library.search_page(page.next_cursor)
+        pages += [hit.id for hit in page]
+    assert pages == [hit.id for hit in whole]
+    grouped = library.search("cat ship", 5, boost={"n >= 30": 5}, group_by="document", group_size=1)
+    assert [hit.id for hit in grouped] == [hit.id for hit in first]
+    assert library.search("nothing at all", mode="keyword", boost=boost) == []
+
+
+@pytest.mark.parametrize(
+    ("boost", "place", "told"),
+    [
+        ("n == 1", "boost", "a mapping of filters to factors"),
+        (5, "boost", "a mapping"),
+        ({"n == 1": 0}, "boost[0]", "above 0"),
+        ({"n == 1": -1}, "boost[0]", "0"),
+        ({"n == 1": 1001}, "boost[0]", "1,000"),
+        ({"n == 1": float("nan")}, "boost[0]", "NaN"),
+        ({"n == 1": True}, "boost[0]", "float"),
+        ({"n == 1": "2"}, "boost[0]", "float"),
+        ({"n == 1": 2, "n = 1": 2}, "boost[1] at column 3", "did you mean ==?"),
+        ([({"$or": []}, 2)], "boost[0].$or", "at least one"),
+        ([({}, 2)], "boost[0]", "a filter with a condition"),
+        ([(None, 2)], "boost[0]", "a filter with a condition"),
+        ([("n == 1", 2, 3)], "boost[0]", "a pair"),
+        (["n == 1"], "boost[0]", "a pair"),
+        ([("n == 1", 2)] * 101, "boost", "100 boosts"),
+    ],
+    ids=lambda one: str(one)[:30],
+)
+def test_what_is_no_boost(library: SyncRetriever, boost: Any, place: str, told: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        library.search("cat", boost=boost)
+    assert [error.field for error in caught.value.errors] == [place]
+    assert told in str(caught.value)
+
+
+def test_many_factors_stay_finite(library: SyncRetriever) -> None:
+    for factor in (1000, 1e-300):
+        found = library.search("cat ship", 60, boost=[("not exists nothing", factor)] * 100)
+        assert [hit.fused_score is not None and np.isfinite(hit.fused_score) for hit in found] == [True] * len(found)
+        assert len(found) > 30
+
+
+def test_on_the_command_line(shell: Shell) -> None:
+    shell("index", "docs")
+    done = shell("search", "key fruit", "--boost", '0.25 @uri == "keys.md"', "--boost", "2 exists @uri")
+    assert "times 0.5" in done.stdout
+    assert "times 2" in done.stdout
+    first, *_ = shell.objects("search", "key fruit", "--boost", '9 @uri == "fruit.txt"')
+    assert (first["source_document"], first["boost"]) == ("fruit.txt", 9.0)
+    assert "--boost takes a factor" in shell("search", "key", "--boost", "exists @uri", code=2).stderr
+    assert "column 1" in shell("search", "key", "--boost", "2 @urri == 'x'", code=2).stderr
+    assert "--boost" in shell("search", "--after", "x", "--boost", "2 exists @uri", code=2).stderr
