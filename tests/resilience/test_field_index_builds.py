@@ -12,6 +12,7 @@ from semlex.errors import StoreError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import field_indexes
 from semlex.store.indexes.building_lock import building_lock
+from semlex.store.query.collection_checks import find_problems
 from semlex.types.documents import Document
 from tests.support.transaction_pooler import TransactionPooler
 
@@ -75,6 +76,8 @@ async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None
             await other.execute("SELECT pg_terminate_backend(%s)", [await builder_of(database_url)])
             with pytest.raises(StoreError):
                 await task
+            problems = await find_problems(other, retriever.info.server)
+            assert ["semlex fields add makes it anew" in problem for problem in problems] == [True]
         assert await year(retriever) == ((), ("text",))
         assert len(await retriever.add_field("year", "text", force=True)) == 1
         assert await year(retriever) == (("text",), ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
@@ -56,7 +56,7 @@ class CollectionFields(ABC):
     async def add_field(
         self,
         name: str,
-        type: Literal["number", "text", "instant"],  # noqa: A002 - the word that users know
+        type: IndexedType,  # noqa: A002 - the word that users know
         *,
         force: bool = False,
         progress: Callable[[Progress], None] | None = None,
@@ -110,9 +110,10 @@ class CollectionFields(ABC):
                 "makes the index all the same, for chunks that are to come)"
             )
         counts = ", ".join(f"{kind} {n:,}" for kind, n in types.items())
-        fitting = f"{types[index.type]:,} have" if index.type in types else "none has"
-        told = f"of {looked_at} {fitting} a {index.type} as {name}; the values are: {counts}"
-        if index.type not in types:
+        fitting = types.get(index.type, 0)
+        have = f"{fitting:,} have" if fitting > 1 else "1 has" if fitting else "none has"
+        told = f"of {looked_at} {have} a {index.type} as {name}; the values are: {counts}"
+        if not fitting:
             raise ConfigurationError(f"{told} (--force or force=True makes the index all the same)")
         return [told]
 

@@ -404,7 +404,7 @@ class SyncCollection:
     def add_field(
         self,
         name: str,
-        type: Literal["number", "text", "instant"],
+        type: IndexedType,
         *,
         force: bool = False,
         progress: Callable[[Progress], None] | None = None,

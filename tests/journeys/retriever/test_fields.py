@@ -158,7 +158,7 @@ def test_a_name_that_no_chunk_has_is_a_question(retriever: SyncRetriever) -> Non
     with pytest.raises(ConfigurationError, match="of all 3 chunks none has a text as author; the values are: object 1"):
         retriever.add_field("author", "text")
     assert retriever.add_field("year", "number").warnings == [
-        "of all 3 chunks 1 have a number as year; the values are: text 2, number 1"
+        "of all 3 chunks 1 has a number as year; the values are: text 2, number 1"
     ]
     assert retriever.add_field("tags.0", "number").warnings == []
     assert len(retriever.add_field("to.come", "text", force=True)) == 1

@@ -139,6 +139,8 @@ async def _invalid_indexes(connection: Connection, schema: str) -> list[str]:
         [schema],
     )
     return [
-        f"index {schema}.{name} was not built to its end; DROP INDEX {schema}.{name}; the next load makes it anew"
+        f"index {schema}.{name} was not built to its end; DROP INDEX {schema}.{name}; "
+        + ("semlex fields add" if "_field_" in name else "the next load")
+        + " makes it anew"
         for (name,) in await cursor.fetchall()
     ]
