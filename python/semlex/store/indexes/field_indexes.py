@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,6 +103,11 @@ def checked_index(field: Field, of: object) -> FieldIndex:
 
 def _shown(of: object) -> str:
     return repr(of[:SHOWN_CHARACTERS]) if isinstance(of, str) else type(of).__name__
+
+
+def is_of_field(name: str) -> bool:
+    """Whether the name of an index is one that a field's has."""
+    return re.search(r"_field_(created|updated|[a-z2-7]{8})$", name) is not None
 
 
 async def read_field_indexes(connection: Connection, names: Names) -> dict[FieldIndex, bool]:

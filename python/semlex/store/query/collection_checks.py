@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 from psycopg import sql
 
+from semlex.store.indexes.field_indexes import is_of_field
 from semlex.store.postgres.server_info import SAFE_PGVECTOR
 from semlex.store.query.statistics import is_orphaned
 from semlex.store.schema import migrations
@@ -140,7 +141,7 @@ async def _invalid_indexes(connection: Connection, schema: str) -> list[str]:
     )
     return [
         f"index {schema}.{name} was not built to its end; DROP INDEX {schema}.{name}; "
-        + ("semlex fields add" if "_field_" in name else "the next load")
+        + ("semlex fields add" if is_of_field(name) else "the next load")
         + " makes it anew"
         for (name,) in await cursor.fetchall()
     ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SAMPLE_CHUNKS = 10_000
 # Metadata that is looked at, as it is stored.
-SAMPLE_BYTES = 32 * 1024 * 1024
+SAMPLE_BYTES = 8 * 1024 * 1024
 MAX_FIELDS = 1_000
 SHOWN_VALUES = 5
 SHOWN_CHARACTERS = 40
@@ -32,29 +32,31 @@ _WORDS = {"string": "text", "array": "list"}
 
 _OBJECT = sql.SQL("jsonb_each(CASE WHEN jsonb_typeof({value}) = 'object' THEN {value} ELSE '{{}}' END)")
 _ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END)")
-# Every value of the sample with its path; lists are not entered.
+# Every value of the sample with its path, and the paths that occur most; lists are not entered.
 _NODES = sql.SQL(
     "WITH RECURSIVE node(path, value) AS ("
-    "SELECT ARRAY[e.key], e.value FROM {sample}, {outer} AS e "
-    "UNION ALL SELECT n.path || e.key, e.value FROM node AS n, {inner} AS e WHERE cardinality(n.path) < {depth}) "
-)
-_TYPES = sql.SQL(
-    ", counted AS (SELECT path, jsonb_typeof(value) AS type, count(*) AS n FROM node GROUP BY 1, 2), "
+    'SELECT ARRAY[e.key COLLATE "C"], e.value FROM {sample}, {outer} AS e '
+    'UNION ALL SELECT n.path || (e.key COLLATE "C"), e.value FROM node AS n, {inner} AS e '
+    "WHERE cardinality(n.path) < {depth}), "
+    "counted AS (SELECT path, jsonb_typeof(value) AS type, count(*) AS n FROM node GROUP BY 1, 2), "
     "named AS (SELECT path, jsonb_object_agg(type, n) AS types, count(*) OVER () AS names FROM counted "
     "GROUP BY path ORDER BY sum(n) DESC, path LIMIT {limit}), "
-    "element AS (SELECT path, jsonb_object_agg(type, n) AS types FROM ("
-    "SELECT path, jsonb_typeof(e) AS type, count(*) AS n FROM node, {elements} AS e GROUP BY 1, 2) AS c GROUP BY path) "
-    "SELECT path, named.types::text, coalesce(element.types, '{{}}')::text, names "
-    "FROM named LEFT JOIN element USING (path)"
+    "element AS (SELECT path, e AS value FROM node JOIN named USING (path), {elements} AS e) "
+)
+_TYPES = sql.SQL(
+    "SELECT path, named.types::text, coalesce(parts.types, '{}')::text, names FROM named LEFT JOIN ("
+    "SELECT path, jsonb_object_agg(type, n) AS types FROM ("
+    "SELECT path, jsonb_typeof(value) AS type, count(*) AS n FROM element GROUP BY 1, 2) AS c GROUP BY path"
+    ") AS parts USING (path)"
 )
 _VALUES = sql.SQL(
-    ", single AS (SELECT path, value FROM node UNION ALL SELECT path, e FROM node, {elements} AS e), "
-    "shown AS (SELECT path, CASE WHEN length(value #>> '{{}}') > {characters} "
-    "THEN to_jsonb(left(value #>> '{{}}', {characters}) || '…') ELSE value END AS value FROM single "
-    "WHERE jsonb_typeof(value) IN ('string', 'number', 'boolean')), "
-    "ranked AS (SELECT path, value, row_number() OVER (PARTITION BY path ORDER BY count(*) DESC, value) AS place "
-    "FROM shown GROUP BY path, value) "
-    "SELECT path, value::text FROM ranked WHERE place <= {limit} ORDER BY path, place"
+    "SELECT path, value::text FROM ("
+    "SELECT path, value, row_number() OVER (PARTITION BY path ORDER BY count(*) DESC, value) AS place FROM ("
+    "SELECT path, CASE WHEN length(value #>> '{{}}') > {characters} "
+    "THEN to_jsonb(left(value #>> '{{}}', {characters}) || '…') ELSE value END AS value FROM ("
+    "SELECT path, value FROM node JOIN named USING (path) UNION ALL SELECT path, value FROM element) AS every "
+    "WHERE jsonb_typeof(value) IN ('string', 'number', 'boolean')) AS shown "
+    "GROUP BY path, value) AS ranked WHERE place <= {limit} ORDER BY path, place"
 )
 
 
@@ -84,6 +86,8 @@ class FieldSample:
             outer=_OBJECT.format(value=sql.SQL("c.metadata")),
             inner=_OBJECT.format(value=sql.SQL("n.value")),
             depth=sql.Literal(MAX_PATH_PARTS),
+            limit=sql.Literal(MAX_FIELDS),
+            elements=_ELEMENTS.format(value=sql.SQL("node.value")),
         )
 
 
@@ -128,8 +132,7 @@ async def summarize_fields(connection: Connection, names: Names, *, with_values:
     """
     sample = await take_field_sample(connection, names)
     indexes = await read_field_indexes(connection, names)
-    elements = _ELEMENTS.format(value=sql.SQL("node.value"))
-    cursor = await connection.execute(sample.nodes() + _TYPES.format(elements=elements, limit=sql.Literal(MAX_FIELDS)))
+    cursor = await connection.execute(sample.nodes() + _TYPES)
     rows = await cursor.fetchall()
     found = {Field(tuple(path)): (json.loads(types), json.loads(parts)) for path, types, parts, _ in rows}
     values = await _read_values(connection, sample) if with_values else {}
@@ -170,13 +173,9 @@ async def _count_own(connection: Connection, sample: FieldSample) -> dict[Field,
 
 async def _read_values(connection: Connection, sample: FieldSample) -> dict[Field, list[Any]]:
     """The most frequent single values of every field, and of the elements of its lists."""
-    query = sample.nodes() + _VALUES.format(
-        elements=_ELEMENTS.format(value=sql.SQL("node.value")),
-        characters=sql.Literal(SHOWN_CHARACTERS),
-        limit=sql.Literal(SHOWN_VALUES),
-    )
+    values = _VALUES.format(characters=sql.Literal(SHOWN_CHARACTERS), limit=sql.Literal(SHOWN_VALUES))
     found = defaultdict(list)
-    cursor = await connection.execute(query)
+    cursor = await connection.execute(sample.nodes() + values)
     for path, text in await cursor.fetchall():
         found[Field(tuple(path))].append(json.loads(text))
     return found
