@@ -190,7 +190,9 @@ class Retrieval:
             complete = (await run_legs(snapshot, [again])).results
             if complete["vector"].error is not None:
                 return results  # out of time: what the index found is the result
-            results |= complete
+            results["vector"] = replace(
+                complete["vector"], plan=f"{complete['vector'].plan}, as {nearest.plan} gave {len(nearest.keys)}"
+            )
         return await self._load(snapshot, state, state.failed | results, run.spread)
 
     async def _load(

@@ -31,14 +31,19 @@ if TYPE_CHECKING:
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
 DEFAULT_EF_SEARCH = 40  # pgvector's default
-# Under a filter the list is longer, the more the fewer chunks pass: recall@10 of 100,000 x 256 real texts was .96, .98
-# and .98 at 1/2, 3/10 and 1/10 then, and .89 to .92 at pgvector's default.
-FILTERED_EF_SEARCH = 80
-MAX_FILTERED_EF_SEARCH = 400
+# Under a filter the list is longer, the more the fewer chunks pass: recall@10 of 100,000 x 256 real texts is .95 to .98
+# then at 1/2, 3/10 and 1/10, and .89 to .92 at pgvector's default.
+FILTERED_EF_SEARCH = 30
+MIN_FILTERED_EF_SEARCH, MAX_FILTERED_EF_SEARCH = 100, 400
 # Times the vectors that a filter's share lets expect, before the index is given up: a filter that leaves out just what
 # lies near the query costs that much on top of the exact answer.
 PATIENCE = 4
+# Rows that pass are taken in the index's order, which is not quite that of the distances.
+SPARE = 1.2
 MIN_SHARE = 0.0001
+# pgvector ends a scan with whatever it has seen when it has looked at so many vectors, or uses so much memory: both are
+# beyond what is asked for.
+MIN_SCANNED, MAX_SCANNED, SCANNED = 20_000, 2_000_000_000, 10
 SCAN_MEMORY = 4  # times work_mem
 # Times the rows wanted that are compared by the whole vectors where the index holds less of them.
 OVERSAMPLING: dict[Element, float] = {"halfvec": 1.2, "bit": 4.0}
@@ -90,19 +95,24 @@ KEYS = sql.SQL(
 # The key is part of the order, so that it decides among equal distances where the candidates end; Postgres sorts the
 # index's rows incrementally for that, and looks at one row more than it returns.
 INDEX = sql.SQL(
-    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e {where}"
+    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
     "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
-)
-# A subquery, so that the condition is asked of one chunk after another, as the index brings them.
-WHERE = sql.SQL(
-    "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
 )
 # What the index holds is coarser than the stored vectors: more of it is looked at, and compared by the whole vectors.
 RESCORED = sql.SQL(
     "SELECT r.document_id, r.chunk_id, r.distance FROM ("
-    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e {where}"
+    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
     "ORDER BY {index_distance} LIMIT %(candidates)s) AS r "
     "ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
+)
+# The condition is asked of one chunk after another, as the index brings them, until enough pass or enough were asked.
+FILTERED = sql.SQL(
+    "SELECT r.document_id, r.chunk_id, r.distance FROM ("
+    "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM ("
+    "SELECT e.document_id, e.chunk_id, e.embedding FROM {embedding} AS e "
+    "ORDER BY {index_distance} LIMIT %(scanned)s) AS e "
+    "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
+    "LIMIT %(candidates)s) AS r ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
 )
 # relaxed_order may return rows slightly out of order: they are sorted once more.
 ALONE = sql.SQL(
@@ -164,17 +174,18 @@ def vector_leg(
         words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
         found = (KEYS if plan == "keys" else SCAN).format(**parts)
         return VectorLeg(scorer, found, parameters, {}, words, passing)
-    where = sql.SQL("") if condition.is_empty else WHERE.format(**parts)
     used = None if indexes is None else indexes.used
-    candidates = limit
-    found = INDEX.format(where=where, **parts)
-    rescored = ""
-    if used is not None and used.element != embedding.storage:
+    is_whole = used is None or used.element == embedding.storage
+    candidates, rescored = limit if condition.is_empty else math.ceil(SPARE * limit), ""
+    parts["index_distance"] = parts["distance"]
+    if used is not None and not is_whole:
         candidates = max(math.ceil(OVERSAMPLING[used.element] * limit), ef_search or 0)
-        index_distance = indexed_value(collection, used.element).between(sql.SQL("e.embedding"), value)
-        found = RESCORED.format(where=where, index_distance=index_distance, **parts)
-        parameters["candidates"] = candidates
+        parts["index_distance"] = indexed_value(collection, used.element).between(sql.SQL("e.embedding"), value)
         rescored = f", {candidates} of {used.element} rescored"
+    share = 1.0 if condition.is_empty else max(condition.share or 1.0, MIN_SHARE)
+    parameters |= {"candidates": candidates, "scanned": math.ceil(PATIENCE * candidates / share)}
+    unfiltered = INDEX if is_whole else RESCORED
+    found = (unfiltered if condition.is_empty else FILTERED).format(**parts)
     if indexes is not None and used is not None and used.kind == "ivfflat":
         settings: dict[str, str | int] = {
             "ivfflat__probes": probes or indexes.probes,
@@ -182,18 +193,20 @@ def vector_leg(
         }
         words = f"vector index, probes {settings['ivfflat__probes']}{rescored}"
     else:
-        settings = _hnsw_settings(candidates, condition, ef_search)
+        settings = _hnsw_settings(candidates, condition, ef_search, parameters["scanned"])
         words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
     return VectorLeg(scorer, found, parameters, settings, words, passing)
 
 
-def _hnsw_settings(limit: int, condition: Filter, ef_search: int | None) -> dict[str, str | int]:
-    share = 1.0 if condition.is_empty else max(condition.share or 1.0, MIN_SHARE)
-    wanted = DEFAULT_EF_SEARCH if condition.is_empty else min(FILTERED_EF_SEARCH / share, MAX_FILTERED_EF_SEARCH)
-    candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or math.ceil(wanted)))
+def _hnsw_settings(limit: int, condition: Filter, ef_search: int | None, scanned: int) -> dict[str, str | int]:
+    wanted = DEFAULT_EF_SEARCH
+    if not condition.is_empty:
+        for_share = math.ceil(FILTERED_EF_SEARCH / max(condition.share or 1.0, MIN_SHARE))
+        wanted = min(max(for_share, MIN_FILTERED_EF_SEARCH), MAX_FILTERED_EF_SEARCH)
+    candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or wanted))
     settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
     if not condition.is_empty:
-        settings["hnsw__max_scan_tuples"] = max(candidates, math.ceil(PATIENCE * limit / share))
+        settings["hnsw__max_scan_tuples"] = min(max(MIN_SCANNED, SCANNED * scanned), MAX_SCANNED)
         settings["hnsw__scan_mem_multiplier"] = SCAN_MEMORY
     return settings
 
