@@ -20,6 +20,7 @@ BENCHES = (
     "analyzer",
     "bm25",
     "search",
+    "index",
     "throughput",
     "filters",
     "quality",

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
+from semlex.cli.commands.create_index import create_index
 from semlex.cli.commands.doctor import doctor_app
 from semlex.cli.commands.evaluate import evaluation_app
 from semlex.cli.commands.facets import facets
@@ -50,6 +51,7 @@ app.command(cls=QuestionCommand)(search)
 app.command()(facets)
 app.command()(embed)
 app.command()(optimize)
+app.command()(create_index)
 app.command()(reindex)
 app.command()(status)
 app.command()(collections)

@@ -14,10 +14,10 @@ class Progress:
     """How far a long piece of work has come.
 
     Attributes:
-        stage: ``read``, ``embed``, ``write`` or ``build indexes``.
+        stage: ``read``, ``embed``, ``write``, ``build indexes``, or ``build the index NAME``.
         done: Units done.
         total: Units in all, or None while unknown.
-        unit: ``files``, ``chunks`` or ``rows``.
+        unit: ``files``, ``chunks``, ``rows`` or ``blocks`` (of a table).
     """
 
     stage: str

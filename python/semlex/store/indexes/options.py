@@ -76,8 +76,7 @@ class NoIndex:
 
 
 VectorIndex = HnswIndex | IvfflatIndex | NoIndex
-_KINDS: dict[str, type[VectorIndex]] = {"hnsw": HnswIndex, "ivfflat": IvfflatIndex, "none": NoIndex}
-VECTOR_INDEX_KINDS = tuple(_KINDS)
+KINDS: dict[str, type[VectorIndex]] = {"hnsw": HnswIndex, "ivfflat": IvfflatIndex, "none": NoIndex}
 
 
 def default_lists(rows: int) -> int:
@@ -92,7 +91,7 @@ def default_probes(lists: int) -> int:
 
 def kind_of(index: VectorIndex) -> str:
     """``hnsw``, ``ivfflat`` or ``none``."""
-    return next(name for name, kind in _KINDS.items() if isinstance(index, kind))
+    return next(name for name, kind in KINDS.items() if isinstance(index, kind))
 
 
 def as_text(index: VectorIndex) -> str:
@@ -104,6 +103,6 @@ def from_text(text: str | None) -> VectorIndex | None:
     """The index of a stored form; None for what is none."""
     try:
         found: Any = json.loads(text or "")
-        return _KINDS[found.pop("index")](**found)
+        return KINDS[found.pop("index")](**found)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

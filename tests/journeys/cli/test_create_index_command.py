@@ -1,0 +1,72 @@
+"""`semlex create-index` from a terminal: what it says first, what it builds, what it refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.shell import Shell
+
+
+@pytest.fixture
+def filled(shell: Shell) -> Shell:
+    shell("index", "docs", "-c", "notes")
+    return shell
+
+
+def test_what_is_missing_is_built(filled: Shell) -> None:
+    said = filled("create-index", "-c", "notes").stderr
+    assert "vectors: an index of about" in said
+    assert "hnsw_1" in said
+    assert filled.objects("create-index", "-c", "notes", "--json") == [
+        {"built": [], "busy": [], "dropped": [], "warnings": []}
+    ]
+    (figures,) = filled.objects("status", "-c", "notes", "--json")
+    (index,) = figures["vector_indexes"]
+    assert (index["name"], index["kind"], index["valid"]) == ("notes_hnsw_1", "hnsw", True)
+    assert "notes_hnsw_1: hnsw over vector, m 16, ef_construction 64" in filled("status", "-c", "notes").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--m", "8"], "notes_hnsw_1: hnsw over vector, m 8, ef_construction 64"),
+        (["--quantization", "bit", "--concurrently"], "notes_hnsw_1: hnsw over bit"),
+        (["--lists", "3", "--probes", "2"], "notes_ivfflat_1: ivfflat over vector, lists 3"),
+        (["--kind", "ivfflat"], "notes_ivfflat_1: ivfflat over vector, lists 1"),
+    ],
+)
+def test_another_kind(filled: Shell, options: list[str], shown: str) -> None:
+    filled("create-index", "-c", "notes", *options)
+    assert shown in filled("status", "-c", "notes").stdout
+    assert "dropped notes_" in filled("create-index", "-c", "notes", "--kind", "none").stderr
+    assert "notes_ivfflat_1" not in filled("status", "-c", "notes").stdout
+
+
+def test_a_dry_run_builds_nothing(filled: Shell) -> None:
+    (said,) = filled.objects("create-index", "-c", "notes", "--dry-run", "--quantization", "bit", "--json")
+    assert said["estimate"]["rows"] > 0
+    assert said["estimate"]["index_bytes"] > 0
+    (figures,) = filled.objects("status", "-c", "notes", "--json")
+    assert figures["vector_indexes"] == []
+    assert (
+        "no vector index has to be built" in filled("create-index", "-c", "notes", "--dry-run", "--kind", "none").stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--kind", "tree"], "--kind must be one of hnsw, ivfflat, none; got 'tree'"),
+        (["--kind", "hnsw", "--lists", "3"], "an index of kind hnsw has no --lists"),
+        (["--m", "8", "--lists", "3"], "an index of kind hnsw has no --lists"),
+        (["--kind", "none", "--ef-construction", "40"], "an index of kind none has no --ef-construction"),
+        (["--m", "1"], "m must be"),
+        (["--quantization", "int8"], "quantization must be halfvec or bit, or None; got 'int8'"),
+        (["--m", "many"], "whole number"),
+    ],
+)
+def test_what_is_refused(filled: Shell, options: list[str], words: str) -> None:
+    assert words in " ".join(filled("create-index", "-c", "notes", *options, code=2).stderr.split())
