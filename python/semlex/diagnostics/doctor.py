@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from semlex.diagnostics.tuning import examine_settings
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
 from semlex.models.files import find_cached, find_model
@@ -24,6 +25,7 @@ from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.collection_checks import find_problems
 
 if TYPE_CHECKING:
+    from semlex.diagnostics.tuning import Advice
     from semlex.models.files import ModelFolder
     from semlex.models.local.device import Placement
     from semlex.models.local.transformer import RuntimeReport
@@ -113,6 +115,7 @@ class ServerExamination:
         keyword_engines: For each engine that needs an extension, the extension's version, or why it cannot be used
             and what helps.
         problems: What is wrong with the server and the collections, each with its remedy.
+        settings: Settings that bear on speed, with what is advised.
     """
 
     server: str
@@ -121,10 +124,11 @@ class ServerExamination:
     read_only: bool
     keyword_engines: dict[str, str]
     problems: list[str]
+    settings: list[Advice]
 
 
 def examine_server(url: str) -> ServerExamination:
-    """Looks at a database: versions, which keyword engines could be used in it, and what is wrong with collections.
+    """Looks at a database: versions, keyword engines that could be used, what is wrong with collections, settings.
 
     Args:
         url: Connection string for libpq.
@@ -146,7 +150,8 @@ def examine_server(url: str) -> ServerExamination:
                 engines[name] = extension.problem or f"{extension.installed} in schema {extension.schema}"
         pgvector = None if info.pgvector is None else ".".join(map(str, info.pgvector))
         problems = await find_problems(connection, info)
-        return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines, problems)
+        settings = await examine_settings(connection)
+        return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines, problems, settings)
 
     async def examine() -> ServerExamination:
         async with Database(url, max_size=1) as database:

@@ -41,7 +41,7 @@ def doctor_models(
 @doctor_app.command("server")
 @with_context("database_url")
 def doctor_server(context: Context) -> None:
-    """Show versions, which keyword engines of extensions could be used, and what is wrong with the collections."""
+    """Show versions, keyword engines of extensions, what is wrong with the collections, and settings worth changing."""
     from semlex.diagnostics.doctor import examine_server
     from semlex.store.postgres.embedded.server import EmbeddedServer
 
@@ -64,6 +64,13 @@ def _print_server(examination: ServerExamination) -> None:
         _line("problem", problem)
     if not examination.problems:
         _line("collections", "nothing wrong was found")
+    for advice in examination.settings:
+        if advice.met:
+            _line(advice.setting, f"{advice.now}, which will do")
+        else:
+            _line(advice.setting, f"{advice.now}; advised is {advice.advised}: {advice.reason}")
+            if advice.statement is not None:
+                _line("", advice.statement)
 
 
 def _print_models(examination: ModelsExamination) -> None:

@@ -12,6 +12,8 @@ from psycopg import sql
 from semlex.errors import UnsupportedServerError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.store.postgres.connection import Connection
 
 logger = logging.getLogger("semlex")
@@ -76,3 +78,34 @@ async def read_server_info(connection: Connection) -> ServerInfo:
     if pgvector is not None and pgvector < SAFE_PGVECTOR:
         logger.warning("pgvector %s has known index defects; 0.8.4 or newer is advised", version)
     return ServerInfo(postgres, pgvector, schema, read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSetting:
+    """A setting of the server.
+
+    Attributes:
+        name: Its name.
+        text: Its value as the server writes it, for example ``128MB``.
+        number: The same as a number, in bytes where it is a size; 0 for what is none.
+        needs_restart: Whether a change takes effect only when the server starts.
+    """
+
+    name: str
+    text: str
+    number: float
+    needs_restart: bool
+
+
+async def read_server_settings(connection: Connection, names: Sequence[str]) -> dict[str, ServerSetting]:
+    """Settings by name; those that this server does not know are left out."""
+    # A transaction of ours has settings of its own; `reset_val` is what the session began with.
+    cursor = await connection.execute(
+        "SELECT name, CASE vartype WHEN 'bool' THEN reset_val ELSE current_setting(name) END, "
+        "CASE WHEN vartype = 'bool' OR vartype = 'string' OR vartype = 'enum' "
+        "THEN 0 ELSE reset_val::float8 * CASE unit WHEN 'B' THEN 1 WHEN 'kB' THEN 1024 WHEN '8kB' THEN 8192 "
+        "WHEN 'MB' THEN 1048576 WHEN '16MB' THEN 16777216 ELSE 1 END END, context = 'postmaster' "
+        "FROM pg_settings WHERE name = ANY(%s)",
+        [list(names)],
+    )
+    return {row[0]: ServerSetting(*row) for row in await cursor.fetchall()}

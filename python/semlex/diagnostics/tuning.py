@@ -1,0 +1,169 @@
+"""Settings of a server that bear on searches, loads and index builds: what it has, what is advised, and why."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from semlex.store.indexes.estimate import machine_memory
+from semlex.store.postgres.server_info import read_server_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.server_info import ServerSetting
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+MIN_BUILD_MEMORY, MAX_BUILD_MEMORY = 256 * MIB, 8 * GIB
+MIN_WORK_MEMORY, MAX_WORK_MEMORY = 16 * MIB, 64 * MIB
+MAX_SHARED_MEMORY = 32 * GIB
+MAX_WORKERS = 8
+WAL_BYTES = 4 * GIB
+PAGE_COST, MAX_PAGE_COST = 1.1, 2.0
+NAMES = (
+    "shared_buffers",
+    "effective_cache_size",
+    "work_mem",
+    "maintenance_work_mem",
+    "max_parallel_maintenance_workers",
+    "max_parallel_workers",
+    "max_worker_processes",
+    "max_wal_size",
+    "random_page_cost",
+    "jit",
+    "max_connections",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine of a server, as far as it is known.
+
+    Attributes:
+        memory: Bytes, or None.
+        cores: Cores, or None.
+    """
+
+    memory: int | None = None
+    cores: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One setting.
+
+    Attributes:
+        setting: Its name.
+        now: Its value.
+        advised: The advised value, or in words what it depends on where the machine is not known.
+        met: Whether the value will do; None where that is not known.
+        reason: What it is for.
+        statement: SQL that sets it, or None.
+    """
+
+    setting: str
+    now: str
+    advised: str
+    met: bool | None
+    reason: str
+    statement: str | None = None
+
+
+async def examine_settings(connection: Connection) -> list[Advice]:
+    """Looks at the settings of a server; its machine is known where it is this one.
+
+    Args:
+        connection: In a transaction.
+    """
+    machine = Machine()
+    if connection.info.host.startswith("/"):
+        machine = Machine(machine_memory() or None, os.cpu_count())
+    return list(advise(await read_server_settings(connection, NAMES), machine))
+
+
+def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Advice]:
+    """The advice for a server with these settings.
+
+    Args:
+        settings: Every one of `NAMES`.
+        machine: Where it runs.
+    """
+    memory, cores = machine.memory, machine.cores
+    yield _at_least(
+        settings["shared_buffers"],
+        None if memory is None else min(memory // 4, MAX_SHARED_MEMORY),
+        "a quarter of the server's memory",
+        "tables and indexes that are read from here need no system call; an HNSW index should fit into it",
+    )
+    yield _at_least(
+        settings["effective_cache_size"],
+        None if memory is None else memory // 4 * 3,
+        "three quarters of the server's memory",
+        "no memory is taken by it: with too little the planner takes indexes for slower than they are",
+    )
+    connections = max(1, round(settings["max_connections"].number))
+    yield _at_least(
+        settings["work_mem"],
+        None if memory is None else min(MAX_WORK_MEMORY, max(MIN_WORK_MEMORY, memory // 8 // connections)),
+        "16MB to 64MB, times max_connections at most an eighth of the memory",
+        "a search under a filter keeps in it what an HNSW scan has seen; without room it ends early and is exact",
+    )
+    yield _at_least(
+        settings["maintenance_work_mem"],
+        None if memory is None else min(MAX_BUILD_MEMORY, max(MIN_BUILD_MEMORY, memory // 16)),
+        "256MB, or what semlex create-index --dry-run says",
+        "a graph that fits into it is built several times as fast; a build of semlex takes as much as it needs of it",
+    )
+    workers = None if cores is None else max(2, min(cores - 1, MAX_WORKERS))
+    yield _at_least(
+        settings["max_parallel_maintenance_workers"],
+        workers,
+        "one less than the cores, 2 to 8",
+        "so many processes help to build an index",
+        unit="",
+    )
+    for name in ("max_parallel_workers", "max_worker_processes"):
+        yield _at_least(
+            settings[name], workers, "the cores, or more", "no more workers than that start at all", unit=""
+        )
+    yield _at_least(
+        settings["max_wal_size"], WAL_BYTES, "", "a load that fills it makes the server write out everything again"
+    )
+    cost = settings["random_page_cost"]
+    yield Advice(
+        cost.name,
+        cost.text,
+        str(PAGE_COST),
+        cost.number <= MAX_PAGE_COST,
+        "on solid-state disks reading here and there costs little more; with 4 the planner avoids indexes",
+        _statement(cost, str(PAGE_COST)),
+    )
+    jit = settings["jit"]
+    yield Advice(
+        jit.name,
+        jit.text,
+        "off",
+        jit.text == "off",
+        "compiling takes longer than a search; semlex turns it off for its own statements",
+        _statement(jit, "off"),
+    )
+
+
+def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: str, *, unit: str = "B") -> Advice:
+    """Advice that half of what is advised, or more, follows well enough."""
+    if advised is None:
+        return Advice(setting.name, setting.text, words, None, reason)
+    value = _size(advised) if unit else str(advised)
+    met = setting.number >= (advised / 2 if unit else advised)
+    return Advice(setting.name, setting.text, value, met, reason, _statement(setting, value))
+
+
+def _size(number: int) -> str:
+    return f"{number // GIB}GB" if number >= 2 * GIB else f"{number // MIB}MB"
+
+
+def _statement(setting: ServerSetting, value: str) -> str:
+    after = "then restart the server" if setting.needs_restart else "then: SELECT pg_reload_conf();"
+    return f"ALTER SYSTEM SET {setting.name} = '{value}'; -- {after}"
