@@ -21,7 +21,7 @@ Values:
     FilterTree: What these make.
     SearchResults: The hits of one search, and how they were found.
     DocumentHits: A document with its best chunks, of a search that is grouped.
-    Facets: How many chunks have which values of fields.
+    Facet, FacetValue, Facets: How many chunks have which values of a field, one of them, and all that was asked for.
     LegReport: How one leg of a search answered.
     SearchResult: One hit, with every stage's rank and score.
     StoredChunk: A document as it is stored.

@@ -94,10 +94,10 @@ def plain_counts(rows: list[dict[str, Any]], path: tuple[str, ...]) -> list[tupl
 def same(facet: Facet, expected: list[tuple[Any, int]]) -> bool:
     left = list(expected)
     for one in facet.values:
-        found = [pair for pair in left if is_equal(pair[0], one.value) and pair[1] == one.count]
-        if not found:
+        kept = [pair for pair in left if not (is_equal(pair[0], one.value) and pair[1] == one.count)]
+        if len(kept) != len(left) - 1:
             return False
-        left.remove(found[0])
+        left = kept
     return len(left) == facet.left_out == 0
 
 
