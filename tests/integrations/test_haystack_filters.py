@@ -1,0 +1,55 @@
+"""Filters of Haystack are filters of semlex after a thin conversion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from semlex.errors import ValidationError
+from semlex.filters.forms import filter_tree
+from tests.support.haystack_filters import tree_of_haystack
+
+
+def one(operator: str, value: Any, field: str = "meta.number") -> dict[str, Any]:
+    return {"field": field, "operator": operator, "value": value}
+
+
+def group(operator: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+    return {"operator": operator, "conditions": list(conditions)}
+
+
+@pytest.mark.parametrize(
+    ("filters", "text"),
+    [
+        (one("==", 100), "number == 100"),
+        (one("!=", 100), "number != 100"),
+        (one("==", None), "number == null or not exists number"),
+        (one("!=", None), "not (number == null or not exists number)"),
+        (one(">", 0), "number > 0"),
+        (one("<=", "1969-07-21T20:17:40", "meta.date"), "date <= '1969-07-21T20:17:40'"),
+        (one(">", None), "exists number and not exists number"),
+        (one("in", [10, -10]), "number in [10, -10]"),
+        (one("not in", [9]), "number not in [9]"),
+        (one("==", "x", "meta.author.name"), "author.name == 'x'"),
+        (group("AND", one("==", 1), one("==", "a", "meta.name")), "number == 1 and name == 'a'"),
+        (group("OR", one("==", 1), group("NOT", one("==", 2), one("<", 3))), "number == 1 or not (number == 2 and number < 3)"),  # noqa: E501
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_filter_is_converted(filters: dict[str, Any], text: str) -> None:
+    assert repr(tree_of_haystack(filters)) == repr(filter_tree(text))
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        one(">", "1"), one("<=", [1]), one("in", 9), one("in", (10, 11)), one("not in", 9), one("like", "x"),
+        {"field": "meta.a", "value": 1}, {"operator": "==", "value": 1}, {"field": "meta.a", "operator": "=="},
+        group("AND", {"field": "meta.a", "operator": "=="}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_haystack_refuses_is_refused(filters: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        tree_of_haystack(filters)
