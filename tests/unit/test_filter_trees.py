@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import F
+from semlex import F, _core
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters import mapping, text
 from semlex.filters.evaluate import holds
@@ -23,6 +23,7 @@ from semlex.filters.forms import filter_tree
 from semlex.filters.mapping import mapping_of_tree, tree_of_mapping
 from semlex.filters.text import tree_of_text
 from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, Operator, condition
+from semlex.filters.values import exact, json_text
 from tests.support.filter_trees import NAMES, all_trees, values
 from tests.support.folders import ROOT
 
@@ -92,6 +93,10 @@ TREES = [
     (F("é-1_x") == -0.5e-3, "é-1_x == -5e-4", {"é-1_x": -0.0005}),
     (F("a") == Decimal("0.12345678901234567890"), "a == 0.12345678901234567890", {"a": Decimal("0.12345678901234567890")}),
     (F("a") == 'it\'s "é" \\ \n', r"""a == 'it\'s "\u00e9" \\ \n'""", {"a": 'it\'s "é" \\ \n'}),
+    (F("a") < Decimal("9" * 400 + ".5"), "a < " + "9" * 400 + ".5", {"a": {"$lt": Decimal("9" * 400 + ".5")}}),
+    (F("a") == Decimal("1e40"), "a == 1" + "0" * 40, {"a": 10**40}),
+    (F("a") == 1e40, "a == 1e40", {"a": 1e40}),
+    (F("a") == Decimal("0.25"), "a == 0.250", {"a": 0.25}),
     (F('""') == 1, '"" == 1', {'""': 1}),
     (F('a"b') == 1, r'"a\"b" == 1', {'a"b': 1}),
     (F("tags.0") == 1, "tags.0 == 1", {"tags": {"0": 1}}),
@@ -104,6 +109,11 @@ def test_three_spellings_are_one_tree(tree: FilterTree, written: str, given: dic
     assert repr(filter_tree(written)) == repr(tree)
     assert repr(filter_tree(given)) == repr(tree)
     assert repr(given) == repr(before)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_has_the_value_that_is_stored(number: float) -> None:
+    assert Decimal(json_text(number)) == Decimal(_core.to_json(number).decode()) == exact(number)
 
 
 def test_every_operator_has_its_words() -> None:

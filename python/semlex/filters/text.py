@@ -23,13 +23,14 @@ The words of the language are the same in upper case; a key of the metadata that
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from semlex.filters.fields import RESERVED, WORD, Field, metadata_field, nearest, own_field, refusal, unquoted
 from semlex.filters.tree import MAX_BYTES, MAX_DEPTH, PLACE, FilterTree, between, condition, joined, negated
-from semlex.filters.values import MAX_DIGITS, MAX_VALUE_DEPTH, checked_text
+from semlex.filters.values import MAX_DIGITS, MAX_VALUE_DEPTH, checked_text, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,6 +261,6 @@ def _number(found: re.Match[str], column: str) -> int | float | Decimal:
         return int(found[0])
     if found[2] is not None and abs(int(found[2][1:])) > MAX_DIGITS:
         raise refusal(column, "out_of_range", f"{MAX_DIGITS} digits")
-    # As the number that JSON would make of it, where that has the same value.
+    # As the float that Python reads and metadata holds, unless it has more digits than that.
     number, written = float(found[0]), Decimal(found[0])
-    return number if Decimal(repr(number)) == written else written
+    return number if math.isfinite(number) and written in {Decimal(repr(number)), exact(number)} else written

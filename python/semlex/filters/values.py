@@ -16,6 +16,8 @@ from semlex.validation import text_errors
 MAX_VALUE_DEPTH = 64
 MAX_DIGITS = 4300
 _TOO_LARGE = 10**MAX_DIGITS
+# A float from here on is stored with all digits of its value.
+_ALL_DIGITS = 1e16
 # Each piece between two `%` of a pattern is looked for in the rest of a text.
 MAX_PATTERN_BYTES = 1024
 MAX_WILDCARDS = 32
@@ -34,8 +36,8 @@ def is_scalar(value: object) -> bool:
 
 
 def exact(number: Number) -> int | Decimal:
-    """The value as JSON writes it: 0.1 is a tenth."""
-    return Decimal(repr(float(number))) if isinstance(number, float) else number
+    """The value as it is stored: 0.1 is a tenth, and a float too large for that is the very number that it is."""
+    return Decimal(json_text(number)) if isinstance(number, float) else number
 
 
 def checked_value(value: object, place: str, depth: int = 0) -> Any:
@@ -72,10 +74,18 @@ def _checked_number(value: Number, place: str) -> Number:
             raise refusal(place, "not_finite")
         if len(value.as_tuple().digits) > MAX_DIGITS or abs(value.adjusted()) > MAX_DIGITS:
             raise refusal(place, "out_of_range", f"{MAX_DIGITS} digits")
-        return value
+        return _plainest(value)
     if abs(value) >= _TOO_LARGE:
         raise refusal(place, "out_of_range", f"{MAX_DIGITS} digits")
     return int(value)
+
+
+def _plainest(number: Decimal) -> Number:
+    """An int or a float of the same value, where there is one."""
+    if number == number.to_integral_value():
+        return int(number)
+    near = float(number)
+    return near if math.isfinite(near) and exact(near) == number else number
 
 
 def checked_text(value: object, place: str) -> str:
@@ -162,4 +172,6 @@ def json_text(value: object) -> str:
         return f"{{{', '.join(f'{json_text(key)}: {json_text(item)}' for key, item in value.items())}}}"
     if isinstance(value, datetime):
         return f'"{value.isoformat()}"'
+    if isinstance(value, float):
+        return repr(value) if abs(value) < _ALL_DIGITS else f"{value:.1f}"  # as metadata is stored
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

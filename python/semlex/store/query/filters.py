@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -85,7 +86,7 @@ class Filter:
     @property
     def key(self) -> Hashable:
         """Equal for equal conditions."""
-        return repr((self.conditions, self.parameters))
+        return blake2b(repr((self.conditions, self.parameters)).encode()).digest()
 
     def selecting(self, ids: NDArray[np.int64]) -> Filter:
         """The same filter as a list of ids, which holds in one snapshot only."""
