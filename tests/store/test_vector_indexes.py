@@ -123,6 +123,25 @@ def test_nearly_all_of_the_nearest_are_found(built: tuple[str, SyncRetriever, ND
     assert np.mean(shares) >= {"none": 1.0, "hnsw bit": 0.9}.get(kind, 0.95)
 
 
+def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
+    kind, retriever, vectors = built
+    query = clustered(1, DIMENSIONS, seed=9)[0]
+    every = [str(row) for row in np.argsort(-(vectors @ query))[:10]]
+    hits = retriever.search(vector=query, top_k=10, ef_search=1000, probes=20)
+    assert [hit.id for hit in hits] == every
+    near = {
+        "hnsw": "vector index, ef_search 1000",
+        "hnsw halfvec": "vector index, ef_search 1000, 1000 of halfvec rescored",
+        "hnsw bit": "vector index, ef_search 1000, 1000 of bit rescored",
+        "ivfflat": "vector index, probes 20",
+        "none": "exact, all vectors",
+    }[kind]
+    assert hits.legs["vector"].plan == near
+    if kind == "ivfflat":
+        assert retriever.search(vector=query).legs["vector"].plan == "vector index, probes 8"
+        assert retriever.search(vector=query, probes=1).legs["vector"].plan == "vector index, probes 1"
+
+
 def test_the_catalog_tells_what_there_is(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
     kind, retriever, _ = built
     wanted = KINDS[kind]

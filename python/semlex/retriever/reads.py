@@ -74,6 +74,7 @@ class CollectionReads(ABC):
         rrf_k: float = 60.0,
         candidates: int | None = None,
         ef_search: int | None = None,
+        probes: int | None = None,
         deadline: float | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
@@ -101,6 +102,7 @@ class CollectionReads(ABC):
             rrf_k: Constant of RRF.
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
+            probes: Lists of an IVFFlat index to look into, at most 32,768; by default as the index was asked for.
             deadline: Seconds; what has answered by then is the answer.
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
@@ -132,6 +134,7 @@ class CollectionReads(ABC):
             rrf_k=rrf_k,
             candidates=candidates,
             ef_search=ef_search,
+            probes=probes,
             deadline=deadline,
             rerank=rerank,
             exact_rows=exact_rows,
@@ -177,6 +180,7 @@ class CollectionReads(ABC):
         rrf_k: float = 60.0,
         candidates: int | None = None,
         ef_search: int | None = None,
+        probes: int | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
         boost: Boosts | None = None,
@@ -198,6 +202,7 @@ class CollectionReads(ABC):
             rrf_k: As for `search`.
             candidates: As for `search`.
             ef_search: As for `search`.
+            probes: As for `search`.
             exact_rows: As for `search`.
             index_share: As for `search`.
             boost: As for `search`.
@@ -220,6 +225,7 @@ class CollectionReads(ABC):
             rrf_k=rrf_k,
             candidates=candidates,
             ef_search=ef_search,
+            probes=probes,
             exact_rows=exact_rows,
             index_share=index_share,
             boost=boost,

@@ -204,6 +204,7 @@ class SyncCollection:
         rrf_k: float = 60.0,
         candidates: int | None = None,
         ef_search: int | None = None,
+        probes: int | None = None,
         deadline: float | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
@@ -231,6 +232,7 @@ class SyncCollection:
             rrf_k: Constant of RRF.
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
+            probes: Lists of an IVFFlat index to look into, at most 32,768; by default as the index was asked for.
             deadline: Seconds; what has answered by then is the answer.
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
@@ -249,7 +251,7 @@ class SyncCollection:
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size)
 
     def search_page(
         self,
@@ -287,6 +289,7 @@ class SyncCollection:
         rrf_k: float = 60.0,
         candidates: int | None = None,
         ef_search: int | None = None,
+        probes: int | None = None,
         exact_rows: int | None = None,
         index_share: float | None = None,
         boost: Boosts | None = None,
@@ -308,6 +311,7 @@ class SyncCollection:
             rrf_k: As for `search`.
             candidates: As for `search`.
             ef_search: As for `search`.
+            probes: As for `search`.
             exact_rows: As for `search`.
             index_share: As for `search`.
             boost: As for `search`.
@@ -319,7 +323,7 @@ class SyncCollection:
             ValidationError: With every query that is refused, or there are too many.
             EmbeddingsMissingError: As for `search`.
         """
-        return self._runner.run(self._collection.search_many, queries, top_k, filters, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, exact_rows=exact_rows, index_share=index_share, boost=boost)
+        return self._runner.run(self._collection.search_many, queries, top_k, filters, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, exact_rows=exact_rows, index_share=index_share, boost=boost)
 
     def get(
         self,

@@ -45,7 +45,7 @@ A_CURSOR = "the next_cursor of an earlier page, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 _SEARCH = (
     *("query", "vector", "top_k", "filters", "mode", "fusion", "weights", "rrf_k", "candidates", "ef_search"),
-    *("exact_rows", "index_share", "boost"),
+    *("exact_rows", "index_share", "boost", "probes"),
 )
 _PAGE = ("max_results", "offset", "fingerprint", "scores", "reranker")
 _FIELDS = {"collection", *_SEARCH, *_PAGE}
@@ -163,6 +163,7 @@ def _search_of(request: Request, collection_id: str) -> dict[str, Any]:
         "ef_search": request.ef_search,
         "exact_rows": request.exact_rows,
         "index_share": request.index_share,
+        "probes": request.probes,
         "boost": [(str(boost.condition.tree), boost.factor) for boost in request.boosts],
     }
 

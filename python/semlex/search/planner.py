@@ -161,7 +161,16 @@ def plan_legs(
                 f"the query vector has {vector.shape[0]} dimensions, the collection's {stored.dimensions}"
             )
         plans.append(
-            vector_leg(collection, vector, depth, selection, plan=plan, indexes=indexes, ef_search=request.ef_search)
+            vector_leg(
+                collection,
+                vector,
+                depth,
+                selection,
+                plan=plan,
+                indexes=indexes,
+                ef_search=request.ef_search,
+                probes=request.probes,
+            )
         )
     if "keyword" in state.legs and request.text is not None:
         # Engines without an index of semlex take the filter as it is written.

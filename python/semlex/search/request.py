@@ -13,6 +13,7 @@ import numpy as np
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
+from semlex.store.indexes.options import MAX_LISTS
 from semlex.store.query.boosts import Boost, parse_boosts
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.vector import MAX_EF_SEARCH
@@ -150,6 +151,7 @@ class Request:
     page: Page | None = None
     group_size: int | None = None
     boosts: tuple[Boost, ...] = ()
+    probes: int | None = None
     started: float = field(default_factory=time.perf_counter)
 
     @classmethod
@@ -175,6 +177,7 @@ class Request:
         group_by: str | None = None,
         group_size: int | None = None,
         boost: Boosts | None = None,
+        probes: int | None = None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -205,6 +208,8 @@ class Request:
             )
         if ef_search is not None:
             check_range("ef_search", ef_search, 1, MAX_EF_SEARCH)
+        if probes is not None:
+            check_range("probes", probes, 1, MAX_LISTS)
         check_deadline(deadline)
         check_fusion(fusion, weights, rrf_k)
         exact_rows = EXACT_ROWS if exact_rows is None else exact_rows
@@ -232,6 +237,7 @@ class Request:
             None if max_results is None else Page(max_results),
             checked_group_size(group_by, group_size, top_k, max_results),
             parse_boosts(boost, names),
+            probes,
         )
 
     @property

@@ -195,6 +195,8 @@ def vector_leg(
     else:
         settings = _hnsw_settings(candidates, condition, ef_search, parameters["scanned"])
         words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
+    if indexes is not None and used is None:
+        words = "exact, all vectors"
     return VectorLeg(scorer, found, parameters, settings, words, passing)
 
 
