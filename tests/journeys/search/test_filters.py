@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import operator
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 from semlex import Document, F, FilterTree, SearchQuery, SyncRetriever
 from semlex.cli.app import app
 from semlex.errors import ValidationError
+from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.schema.names import Names
 from semlex.testing import HashEmbedder
@@ -158,3 +161,23 @@ def test_fields_that_chunks_have_are_no_warning(shelf: SyncRetriever, database_u
     assert shelf.search("text", filters="not nowhere == 1").warnings == []
     with SyncRetriever(database_url, "none") as empty:
         assert empty.search("text", filters={"year": 1}).warnings == []
+
+
+def test_the_largest_filters_are_answered(shelf: SyncRetriever) -> None:
+    numbers = functools.reduce(operator.or_, [F("year") > number + 2023.5 for number in range(MAX_CONDITIONS)])
+    assert {chunk.id for chunk in shelf.list(numbers)} == {"number", "half"}
+    assert {hit.id for hit in shelf.search("text", filters=numbers)} == {"number", "half"}
+    assert shelf.count({"$and": [{"year": {"$ne": str(number)}} for number in range(MAX_CONDITIONS)]}) == 4
+    deep = F("year") == 2024
+    for _ in range(MAX_DEPTH // 2):
+        deep = ~(deep & (F("draft") == True))  # noqa: E712
+    for filters in (deep, str(deep)):
+        assert {chunk.id for chunk in shelf.list(filters)} == {"number", "words", "half", "none"}
+    assert shelf.count({"year": {"$in": [*range(100_000), "2024"]}}) == 2
+    assert shelf.count({"year": {"$nin": [*range(100_000), "2024"]}}) == 2
+    value: Any = 1
+    for _ in range(64):
+        value = [value]
+    assert shelf.count({"year": {"$eq": value}}) == 0
+    assert shelf.count({".".join("a" * 64): 1}) == 0
+    assert shelf.count(F("year").like("%_" * 32)) == 0
