@@ -32,7 +32,7 @@ _ELEMENT_TUPLE, _NEIGHBOR_TUPLE, _POINTER, _ITEM, _PAGE, _BLOCK = 72, 4, 6, 4, 8
 _MIN_SAMPLES, _SAMPLES_PER_LIST, _ROWS_PER_PAGE = 10_000, 50, 291
 # Measured with 1,024 dimensions on one core: seconds per row at m 16 and ef_construction 64, beside what each byte of a
 # vector costs; seconds per row, list and dimension of IVFFlat.
-_HNSW_ROW, _HNSW_BYTE, _IVFFLAT_ROW, _IVFFLAT_STEP = 4.0e-4, 4.0e-7, 1.0e-4, 1.2e-9
+_HNSW_ROW, _HNSW_BYTE, _IVFFLAT_ROW, _IVFFLAT_STEP = 1.8e-4, 7.0e-8, 5.0e-5, 5.0e-10
 # How much of a core each parallel worker adds.
 _WORKER_SHARE = 0.7
 
