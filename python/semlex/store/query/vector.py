@@ -98,6 +98,9 @@ INDEX = sql.SQL(
     "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
     "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
 )
+# From this version on Postgres sorts what such an index brings by more columns. Before, a second column in the order
+# keeps it off the index, so that the key orders what was found, and does not decide where the candidates end.
+INDEX_IN_SORTS = 17
 # What the index holds is coarser than the stored vectors: more of it is looked at, and compared by the whole vectors.
 RESCORED = sql.SQL(
     "SELECT r.document_id, r.chunk_id, r.distance FROM ("
@@ -184,7 +187,8 @@ def vector_leg(
         rescored = f", {candidates} of {used.element} rescored"
     share = 1.0 if condition.is_empty else max(condition.share or 1.0, MIN_SHARE)
     parameters |= {"candidates": candidates, "scanned": math.ceil(PATIENCE * candidates / share)}
-    unfiltered = INDEX if is_whole else RESCORED
+    orders_by_key = used is None or (is_whole and collection.server.postgres >= INDEX_IN_SORTS)
+    unfiltered = INDEX if orders_by_key else RESCORED
     found = (unfiltered if condition.is_empty else FILTERED).format(**parts)
     if indexes is not None and used is not None and used.kind == "ivfflat":
         settings: dict[str, str | int] = {
