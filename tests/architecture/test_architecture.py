@@ -58,6 +58,7 @@ def is_formatted(node: ast.expr) -> bool:
     return isinstance(method, ast.Attribute) and method.attr == "format" and isinstance(method.value, ast.Constant)
 
 
+@pytest.mark.slow
 def test_sql_is_composed_never_formatted() -> None:
     wrong = [
         f"{name}:{node.lineno}"
@@ -125,6 +126,7 @@ print("loaded:", [name for name in {names!r} if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_help_and_version_load_no_database_and_no_model() -> None:
     heavy = ("asyncio", "numpy", "psycopg", "psycopg_pool", "semlex._core", "semlex.retriever.postgres", "semlex.store")
     for arguments in (["--version"], ["--help"], ["search", "--help"]):

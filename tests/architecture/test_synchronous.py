@@ -21,6 +21,7 @@ ASYNCHRONOUS_ONLY = {"using", "open"}
 LOOP_BOUND = {"pool", "connection"}
 
 
+@pytest.mark.slow
 def test_the_generated_module_is_fresh() -> None:
     generated = runpy.run_path(str(ROOT / "generate_synchronous.py"))["generated"]()
     path = ROOT / "semlex" / "retriever" / "synchronous.py"

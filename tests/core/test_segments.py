@@ -248,6 +248,7 @@ def test_a_plan_keeps_what_it_found():
     assert old.snapshot(cache, plan).search(5)[0].tolist() == [1]
 
 
+@pytest.mark.slow
 def test_threads_share_a_cache():
     rng = np.random.default_rng(5)
     chunks = {of: ("english", [f"w{word}" for word in rng.zipf(1.3, 30) if word < 500]) for of in range(3000)}

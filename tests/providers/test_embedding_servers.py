@@ -73,6 +73,7 @@ def test_a_batch_is_the_map_of_its_texts(  # noqa: PLR0917 (drawn by name)
         assert all(1 <= request.size <= batch_size for request in double.requests)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     rows=TEXTS,
@@ -110,6 +111,7 @@ def test_a_batch_that_is_too_large_is_halved(rows, most, code):
         embedder.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(count=st.integers(1, 40), data=st.data())
 def test_a_text_that_is_refused_is_named_by_its_row(count, data):

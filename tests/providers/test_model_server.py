@@ -72,6 +72,7 @@ def test_the_first_failure_ends_the_others(server, double):
     assert len(double.requests) < 100
 
 
+@pytest.mark.slow
 def test_several_threads(server):
     answers = [None] * 8
 

@@ -46,6 +46,7 @@ def test_whatever_passes_by_itself_is_tried_again(faults):
         assert len(double.requests) == len(faults) + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(count=st.integers(0, 30), concurrency=st.integers(1, 8), faults=st.lists(retryable, max_size=4))
 def test_many_requests_are_those_of_each(count, concurrency, faults):

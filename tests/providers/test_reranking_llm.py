@@ -79,6 +79,7 @@ def served(answer=judge, faults=(), **options):
             reranker.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(TEXTS, st.integers(1, 4), st.lists(st.sampled_from(RETRIED), max_size=3), st.integers(0, 99))
 def test_a_score_is_the_texts_own_whatever_order_batches_and_faults(texts, batch_size, faults, seed):

@@ -102,6 +102,7 @@ def expected(texts):
     return np.array([relevance(text) for text in texts], dtype=np.float32)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.sampled_from(sorted(FORMS)),

@@ -147,6 +147,7 @@ def test_filters_find_the_same_with_and_without_indexes(chunks: psycopg.Connecti
     compare()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(found=st.sets(st.tuples(hostile_fields, st.sampled_from(["number", "text"])), max_size=4))
 async def test_what_an_index_is_over_is_read_back(

@@ -37,6 +37,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")
 
 
+@pytest.mark.slow
 async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
     database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,6 +105,7 @@ async def test_a_build_takes_longer_than_the_roles_statements_may(
         assert await store.create_index() == ["missing", "hnsw_1"]
 
 
+@pytest.mark.slow
 async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(database_url: str) -> None:
     async with (
         opened(database_url, "one") as one,

@@ -80,6 +80,7 @@ async def test_the_memory_of_a_graph(database_url: str, index: HnswIndex) -> Non
     assert MIB / vectors == pytest.approx(reckoned, rel=0.3)
 
 
+@pytest.mark.slow
 async def test_too_little_memory_is_told_before(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -78,6 +78,7 @@ def _flat(value: Any, place: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]
     return {at: leaf for key, inner in entries for at, leaf in _flat(inner, (*place, key)).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", DUMPS, ids=lambda folder: folder.name)
 def test_an_old_collection_answers_as_it_did(database_url: str, folder: Path) -> None:
     restore(database_url, folder)
@@ -153,6 +154,7 @@ def test_killed_while_it_migrates_beside_others(database_url: str, folder: Path,
     assert errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", DUMPS, ids=lambda folder: folder.name)
 def test_the_files_of_an_old_collection_did_not_change(database_url: str, folder: Path, tmp_path: Path) -> None:
     restore(database_url, folder)
@@ -215,6 +217,7 @@ def user(server_url: str, database_url: str) -> Iterator[str]:
         connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
+@pytest.mark.slow
 def test_a_role_without_ddl_gets_the_sql(database_url: str, user: str) -> None:
     with pytest.raises(PrivilegeError, match="semlex migrate"):
         collection_dump.opened(user, "words").initialize()
@@ -230,6 +233,7 @@ def test_a_role_without_ddl_gets_the_sql(database_url: str, user: str) -> None:
         assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
 
 
+@pytest.mark.slow
 def test_migrate_does_all_at_once(database_url: str) -> None:
     restore(database_url, DUMPS[0])
     assert [step.name for step in migrated(database_url)] == ["the registry", *COLLECTIONS]
@@ -285,6 +289,7 @@ def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_u
     assert left == ("app_users", None)
 
 
+@pytest.mark.slow
 def test_a_collection_whose_name_begins_like_anothers_stays(database_url: str) -> None:
     names = ("a", "a_chunk", "a_b")
     for name in names:

@@ -166,6 +166,7 @@ def test_a_reader_needs_select_only(database_url: str, role: str) -> None:
 # --- schemas and search paths ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_extension_may_live_in_any_schema(empty_database_url: str) -> None:
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         connection.execute('CREATE SCHEMA "Odd Place"')
@@ -345,6 +346,7 @@ def test_the_longest_names_fit(database_url: str) -> None:
             assert [result.content for result in retriever.search("text")] == [f"text of {name[-1]}"]
 
 
+@pytest.mark.slow
 def test_collections_stand_side_by_side(database_url: str) -> None:
     # Among them every name that, with a suffix of ours, could be the name of another collection's table or index.
     suffixes = ("source", "document", "chunk", "embedding", "embedding_1", "document_source", "ingestion", "text", "x")
@@ -359,6 +361,7 @@ def test_collections_stand_side_by_side(database_url: str) -> None:
             assert [entry.name for entry in retriever.collections()] == sorted(names)
 
 
+@pytest.mark.slow
 def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
     with opened(database_url, "stays") as retriever:
         retriever.add_documents([Document("stays", id="a")])

@@ -221,6 +221,7 @@ async def test_a_locked_row_is_named_as_the_reason(database_url: str, monkeypatc
         await retriever.add_documents([Document("changed", id="aä0")])
 
 
+@pytest.mark.slow
 async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +268,7 @@ async def test_a_connection_that_cannot_be_used_is_refused(database_url: str) ->
         await retriever.count()
 
 
+@pytest.mark.slow
 async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url: str) -> None:
     """The search ends on the user's connection before it returns: its savepoint is rolled back by then."""
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:

@@ -72,6 +72,7 @@ def many(count: int, text: str = "text", start: int = 0) -> list[Document]:
 # --- the user's own connection and pool -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 200], ids=["by arrays", "by copy"])
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 async def test_additions_join_the_users_transaction(database_url: str, count: int, commits: bool) -> None:
@@ -160,6 +161,7 @@ async def test_many_searches_share_one_connection(database_url: str) -> None:
         assert [result[0].id for result in results] == [f"d{number}" for number in range(16)]
 
 
+@pytest.mark.slow
 async def test_connections_that_all_died_at_once_cost_one_retry(
     database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,6 +182,7 @@ async def test_connections_that_all_died_at_once_cost_one_retry(
     assert sum("retry" in record.getMessage() for record in caplog.records) == 1
 
 
+@pytest.mark.slow
 async def test_a_pool_of_the_users_stays_open_and_clean(database_url: str) -> None:
     async with AsyncConnectionPool(database_url, min_size=1, max_size=2, open=False) as pool:
         async with pool.connection() as connection:
@@ -229,6 +232,7 @@ def vectors(*rows: Sequence[float]) -> NDArray[np.float32]:
     return np.array(rows, dtype=np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "not empty"])
 async def test_of_a_repeated_id_the_last_wins(database_url: str, filler: int, empty: bool) -> None:
@@ -242,6 +246,7 @@ async def test_of_a_repeated_id_the_last_wins(database_url: str, filler: int, em
     assert (stored["a"], stored["b"], len(stored)) == (("two", (1, 1)), ("other", (0, 1)), 2 + filler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
 async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made(
     database_url: str, filler: int
@@ -263,6 +268,7 @@ async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made
     assert rows_of(database_url)["x"] == ("new", (0, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
 async def test_skipping_leaves_text_and_vector(database_url: str, filler: int) -> None:
     async with retriever_of(database_url, "none") as retriever:
@@ -282,6 +288,7 @@ async def test_skipping_in_an_empty_collection_keeps_the_last_of_a_repeated_id(d
     assert rows_of(database_url)["a"][0] == "two"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
 async def test_a_changed_text_without_a_vector_loses_the_old_vector(database_url: str, filler: int) -> None:
     async with retriever_of(database_url, "none") as retriever:
@@ -445,6 +452,7 @@ async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
         np.testing.assert_allclose(vector, wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small_batch_rows", [0, 1, 64, 300, 1000])
 @pytest.mark.parametrize("given", [True, False], ids=["given", "embedded"])
 async def test_every_way_in_writes_every_row(database_url: str, small_batch_rows: int, given: bool) -> None:

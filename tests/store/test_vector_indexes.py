@@ -96,6 +96,7 @@ def built(request: pytest.FixtureRequest, server_url: str) -> Iterator[tuple[str
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
+@pytest.mark.slow
 @given(number=st.integers(0, ROWS - 1), top_k=st.sampled_from([1, 10, 100, 1000]), odd=st.sampled_from([None, True]))
 def test_k_rows_with_their_exact_scores(
     built: tuple[str, SyncRetriever, NDArray[np.float32]], number: int, top_k: int, odd: bool | None
@@ -113,6 +114,7 @@ def test_k_rows_with_their_exact_scores(
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.slow
 def test_nearly_all_of_the_nearest_are_found(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
     kind, retriever, vectors = built
     queries = clustered(40, DIMENSIONS, seed=6)
@@ -142,6 +144,7 @@ def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray
         assert retriever.search(vector=query, probes=1).legs["vector"].plan == "vector index, probes 1"
 
 
+@pytest.mark.slow
 def test_the_catalog_tells_what_there_is(built: tuple[str, SyncRetriever, NDArray[np.float32]]) -> None:
     kind, retriever, _ = built
     wanted = KINDS[kind]
@@ -170,6 +173,7 @@ def combinations() -> list[tuple[str, str, str]]:
     return [one for one in every if one[0] != "hnsw bit" or one[1] == "cosine"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "distance", "storage"), combinations())
 async def test_every_kind_with_every_distance_and_storage(
     database_url: str, kind: str, distance: Any, storage: Any
@@ -234,6 +238,7 @@ async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are
 # --- one in place of another ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> None:
     vectors = clustered(300, 16)
     async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
@@ -274,6 +279,7 @@ async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch:
         assert (await retriever.status()).vector_indexes == ()
 
 
+@pytest.mark.slow
 async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url: str) -> None:
     vectors = clustered(300, 16)
     async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:

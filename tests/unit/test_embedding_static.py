@@ -73,6 +73,7 @@ def test_every_vector_has_norm_one(embedder, texts):
     assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max(initial=0) <= 1e-6
 
 
+@pytest.mark.slow
 def test_vectors_are_the_mean_of_the_token_vectors(embedder):
     # The slow twin: look every token up in the wheel's own matrix.
     from safetensors.numpy import load_file
@@ -103,6 +104,7 @@ def queries_only():
         yield loaded
 
 
+@pytest.mark.slow
 @given(st.lists(TEXTS | st.sampled_from(["<unk> stone", "<s>red</s>", "word " * 700]), min_size=1, max_size=8))
 def test_vectors_are_those_of_model2vec_to_the_bit(embedder, queries_only, runtime, texts):
     means = runtime.encode(texts, normalize=False, max_length=None, use_multiprocessing=False)
@@ -285,6 +287,7 @@ print([str(one.message) for one in caught])
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_without_widgets_is_told_nothing_of_them(tiny_folder):
     told = subprocess.run([sys.executable, "-c", NOTEBOOK, tiny_folder], capture_output=True, text=True, check=True)
     assert "IProgress" not in told.stdout + told.stderr

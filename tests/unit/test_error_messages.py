@@ -36,6 +36,7 @@ def codes_in_python() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_code_has_a_sentence() -> None:
     assert codes_in_python() >= {"wrong_type", "missing", "unequal_lengths"}
     assert codes_in_python() <= set(RULES)

@@ -272,6 +272,7 @@ def test_a_mapping_is_refused_with_its_places(given: Any, places: list[str], tol
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_levels() -> None:
     deep: Any = {"a": 1}
     for _ in range(100_000):

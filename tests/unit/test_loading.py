@@ -188,6 +188,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "a.md").stat().st_size < 5000
 
 
+@pytest.mark.slow
 def test_a_tree_2000_deep(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     for _ in range(2000):  # longer than any path may be, so step by step

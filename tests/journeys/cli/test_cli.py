@@ -63,6 +63,7 @@ def test_try_is_index_and_search_in_one(shell: Shell) -> None:
     assert "2 unchanged" in shell("try", "docs", "yellow fruit").stderr
 
 
+@pytest.mark.slow
 def test_keyword_only_then_embed(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
     *_, summary = shell.objects("search", "banana")
@@ -89,6 +90,7 @@ def test_filters(shell: Shell) -> None:
     shell("search", "key", "--filter", "nonsense", code=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -120,6 +122,7 @@ def test_help_is_the_manual(shell: Shell, command: str) -> None:
         assert "Exit codes" in done.stdout
 
 
+@pytest.mark.slow
 def test_brackets_in_messages_are_shown(shell: Shell) -> None:
     # They are markup to the library that prints; `semlex[torch]` must not lose its extra.
     (shell.folder / "[docs]").mkdir()
@@ -169,6 +172,7 @@ def test_a_reranker_by_name(shell: Shell) -> None:
     assert "the reranker must be" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_dimension_that_the_model_does_not_have(shell: Shell) -> None:
     done = shell("index", "docs", "--model", "static", "--dimensions", "128", code=4)
     assert "dimensions=128 was configured" in done.stderr

@@ -93,6 +93,7 @@ def test_completion(shell: Shell, name: str) -> None:
     assert "--install-completion" in shell("--help").stdout
 
 
+@pytest.mark.slow
 def test_quiet_and_verbose_before_or_behind_a_command(shell: Shell) -> None:
     shell.environment["SEMLEX_LANGUAGE"] = "german"
     assert shell("index", "docs", "--quiet", "--language", "english").stderr == ""
@@ -149,6 +150,7 @@ def test_help_breaks_its_lines_at_the_terminals_edge(shell: Shell) -> None:
 # --- questions ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_question_needs_no_quotes_and_may_begin_with_a_dash(shell: Shell) -> None:
     shell("index", "docs", "-c", "chg", "--model", "none")
     *hits, _ = shell.objects("search", "yellow", "fruit", "-c", "chg")
@@ -194,6 +196,7 @@ def test_a_folder_that_is_not_there_makes_no_collection(shell: Shell) -> None:
     assert shell.objects("collections") == []
 
 
+@pytest.mark.slow
 def test_the_only_collection_needs_no_name(shell: Shell) -> None:
     assert "no collection" in shell("search", "fruit", code=6).stderr
     shell("index", "docs", "-c", "only", "--model", "none")

@@ -16,6 +16,7 @@ def filled(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_built(filled: Shell) -> None:
     said = filled("create-index", "-c", "notes").stderr
     assert "vectors: an index of about" in said
@@ -29,6 +30,7 @@ def test_what_is_missing_is_built(filled: Shell) -> None:
     assert "notes_hnsw_1: hnsw over vector, m 16, ef_construction 64" in filled("status", "-c", "notes").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "shown"),
     [

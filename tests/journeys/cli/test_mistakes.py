@@ -171,6 +171,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lin
     return code, said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPED)
 def test_a_mistake_on_the_command_line(
     name: str, folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -281,6 +282,7 @@ CALLED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLED)
 def test_a_mistake_in_python(name: str, database_url: str) -> None:
     case = CALLED[name]

@@ -275,6 +275,7 @@ def test_the_commands(folder: Path) -> None:
     assert "there is no" in semlex("config", "trust", "own", code=2).stderr
 
 
+@pytest.mark.slow
 def test_what_is_said_is_refused_where_it_disagrees_and_what_is_set_is_a_default(
     folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

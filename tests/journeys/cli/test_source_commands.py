@@ -55,6 +55,7 @@ def followed(semlex: Callable[..., Run], message: str, command: str, *more: str)
     return semlex(*words, *more)
 
 
+@pytest.mark.slow
 def test_sources_and_moving(semlex: Callable[..., Run], docs: Path, tmp_path: Path) -> None:
     semlex("index", docs)
     (entry,) = map(json.loads, semlex("sources", "--json").stdout.splitlines())
@@ -68,6 +69,7 @@ def test_sources_and_moving(semlex: Callable[..., Run], docs: Path, tmp_path: Pa
     assert json.loads(semlex("sources", "--json").stdout)["root"] == str(moved)
 
 
+@pytest.mark.slow
 def test_a_folder_that_contains_a_source(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs / "guide")
     refused = semlex("index", docs, code=2)
@@ -78,6 +80,7 @@ def test_a_folder_that_contains_a_source(semlex: Callable[..., Run], docs: Path)
     assert [json.loads(line)["name"] for line in semlex("sources", "--json").stdout.splitlines()] == ["docs"]
 
 
+@pytest.mark.slow
 def test_vanished_files(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs)
     (docs / "a.md").unlink()
@@ -89,6 +92,7 @@ def test_vanished_files(semlex: Callable[..., Run], docs: Path) -> None:
     assert "gone" not in semlex("index", docs).stderr
 
 
+@pytest.mark.slow
 def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs)
     hit = json.loads(semlex("search", "word", "--json").stdout.splitlines()[0])
@@ -105,6 +109,7 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
     assert "there is no source 'x'; sources: docs" in semlex("delete", "--source", "x", code=2).stderr
 
 
+@pytest.mark.slow
 def test_rechunk(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs, "--chunk-tokens", "200")
     refused = semlex("index", docs, "--chunk-tokens", "50", code=2)
@@ -122,6 +127,7 @@ def test_settings_of_the_environment_are_not_refused(semlex: Callable[..., Run],
     assert "'german' was asked for" in semlex("index", docs, "--language", "german", code=2).stderr
 
 
+@pytest.mark.slow
 def test_what_is_refused_makes_no_collection(semlex: Callable[..., Run], docs: Path, database_url: str) -> None:
     semlex("index", docs / "nope", code=2)
     semlex("try", "/nope", "a word", code=2)

@@ -200,6 +200,7 @@ async def test_every_query_is_asked_once_and_failures_come_through() -> None:
         await each(queries, fail)
 
 
+@pytest.mark.slow
 async def test_report_equals_searches_and_measures(database_url: str) -> None:
     judged = read_judged_set(WORKSHOP)
     done: list[int] = []
@@ -233,6 +234,7 @@ async def test_report_equals_searches_and_measures(database_url: str) -> None:
         assert all(system.p is not None for name, system in report.systems.items() if name != report.baseline)
 
 
+@pytest.mark.slow
 async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Path) -> None:
     for document in read_corpus(WORKSHOP):
         (tmp_path / f"{document.id}.md").write_text(f"# {document.id}\n\n{document.content}\n" * 2, encoding="utf-8")
@@ -251,6 +253,7 @@ async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Pat
         assert "none of the judged documents" in strangers.warnings[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fusion", [name for name in ("completed", "linear") if name in FUSIONS])
 async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion: Any) -> None:
     judged = read_judged_set(WORKSHOP)

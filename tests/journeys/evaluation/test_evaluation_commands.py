@@ -41,6 +41,7 @@ def semlex(environment: dict[str, str], tmp_path: Path) -> Any:
     return run
 
 
+@pytest.mark.slow
 def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> None:
     done = semlex("eval", WORKSHOP, "--model", "static", "--reranker", "term-overlap", "--rerank", "--run", "runs.txt")
     for words in ("ndcg@10", "recall@100", "vector", "keyword", "rrf", "reranked", "baseline", "*"):
@@ -52,6 +53,7 @@ def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> 
     assert len((tmp_path / "runs.keyword.txt").read_text(encoding="utf-8").splitlines()[0].split()) == 6
 
 
+@pytest.mark.slow
 def test_eval_of_an_existing_collection_in_json(semlex: Any, environment: dict[str, str]) -> None:
     environment["SEMLEX_KEYWORD"] = "tsvector"
     kept = semlex("eval", WORKSHOP, "--model", "none", "--keep", "--limit-queries", 3).stderr
@@ -67,6 +69,7 @@ def test_eval_of_an_existing_collection_in_json(semlex: Any, environment: dict[s
     assert (listed["name"], listed["keyword"]) == (name, "tsvector")
 
 
+@pytest.mark.slow
 def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
     done = semlex("eval", "tune", WORKSHOP, "--model", "static")
     assert "keep the default weight" in done.stdout

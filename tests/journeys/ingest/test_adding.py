@@ -194,6 +194,7 @@ WRONG: dict[str, Callable[[NDArray[np.float32]], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
 async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url: str, kind: str) -> None:
     async with retriever(database_url, embedding_model=WrongEmbedder(WRONG[kind])) as store:

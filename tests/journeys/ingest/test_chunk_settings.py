@@ -82,6 +82,7 @@ def cut_with(store: SyncRetriever) -> set[tuple[Any, ...]]:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newer", ["loader", "chunker"])
 def test_a_new_version_cuts_nothing_by_itself(
     store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch, newer: str

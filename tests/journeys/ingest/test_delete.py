@@ -177,6 +177,7 @@ def test_what_is_refused(store: SyncRetriever, handbook: Path, tmp_path: Path) -
     assert tables(store) == before
 
 
+@pytest.mark.slow
 def test_deleting_beside_indexing_and_other_deletions(store: SyncRetriever, database_url: str, handbook: Path) -> None:
     """Nobody waits for another in a circle, and in the end everything fits."""
     failures: list[BaseException] = []

@@ -250,6 +250,7 @@ async def test_a_page_without_text_changes_nothing(database_url: str, tmp_path: 
         assert (report.added, report.chunks) == (1, 0)
 
 
+@pytest.mark.slow
 async def test_large_collections_get_their_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semlex.store.indexes.wanted.INDEX_FROM_ROWS", 500)
     async with retriever(database_url) as opened:

@@ -63,6 +63,7 @@ async def read(store: PostgreSQLRetriever, way: str, chunk_id: str) -> Document:
     return Document(found.content, dict(found.metadata), found.id) if way == "plain" else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("origin", ["indexed", "added"])
 @pytest.mark.parametrize("way", ["get", "search", "plain"])
 async def test_what_is_read_changed_and_stored_is_there_once(
@@ -128,6 +129,7 @@ async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_chang
     assert (await store.status()).embedded == await store.count()
 
 
+@pytest.mark.slow
 async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url: str, page: Path) -> None:
     text = "\n\n".join(f"## Part {n}\n\nWords of part {n} are {n * n}." for n in range(60))
     async with (

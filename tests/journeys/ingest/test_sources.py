@@ -48,6 +48,7 @@ def places(store: SyncRetriever) -> set[tuple[str, str]]:
 # --- which source ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_path_below_a_source_belongs_to_it(store: SyncRetriever, handbook: Path) -> None:
     assert store.index(handbook).added == 3
     for path in (handbook / "guide", handbook / "guide" / "start.md", handbook / "keys.md", handbook):
@@ -99,6 +100,7 @@ def test_a_file_is_of_the_source_of_its_folder(store: SyncRetriever, handbook: P
     assert store.index(handbook).added == 2
 
 
+@pytest.mark.slow
 def test_names(store: SyncRetriever, handbook: Path) -> None:
     other = handbook.parent.parent / "there" / "handbook"
     shutil.copytree(handbook, other)
@@ -141,6 +143,7 @@ def test_two_processes_make_one_source(database_url: str, handbook: Path) -> Non
         assert (source.documents, source.chunks, retriever.count()) == (3, 3, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("roots", "told"),
     [
@@ -178,6 +181,7 @@ def test_plans() -> None:
 # --- moving ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Path) -> None:
     store.index(handbook)
     before = {hit.id for hit in store.search("key shutter zenith", 20)}
@@ -192,6 +196,7 @@ def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Pa
     assert {hit.root for hit in store.search("shutter")} == {str(moved)}
 
 
+@pytest.mark.slow
 def test_the_same_tree_in_another_place_has_the_same_documents(database_url: str, handbook: Path) -> None:
     copy = handbook.parent.parent / "other" / "handbook"
     shutil.copytree(handbook, copy)
@@ -203,6 +208,7 @@ def test_the_same_tree_in_another_place_has_the_same_documents(database_url: str
     assert ids[0] == ids[1]
 
 
+@pytest.mark.slow
 def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path) -> None:
     store.index(handbook / "guide")
     other = _new(handbook.parent / "other")
@@ -220,6 +226,7 @@ def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path)
         store.move_source("tother", handbook)
 
 
+@pytest.mark.slow
 def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, handbook: Path) -> None:
     store.index(handbook)
     before = {hit.id for hit in store.search("key shutter zenith", 20)}
@@ -240,6 +247,7 @@ def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, h
 # --- files that are gone --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_says_how_many_files_have_vanished(store: SyncRetriever, handbook: Path) -> None:
     store.index(handbook)
     (handbook / "keys.md").unlink()

@@ -23,6 +23,7 @@ def client(url: str, **options: object) -> Client:
     return Client(url, HashEmbedder(16), use_reranking=False, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_collections_share_all_that_is_dear(database_url: str) -> None:
     async with client(database_url, keyword_cache_bytes=1_000_000) as opened:
         names = [f"c{number}" for number in range(20)]
@@ -44,6 +45,7 @@ async def test_collections_share_all_that_is_dear(database_url: str) -> None:
         assert row[0] <= 8  # one pool
 
 
+@pytest.mark.slow
 async def test_a_static_model_is_loaded_once_for_all(database_url: str) -> None:
     async with Client(database_url, use_reranking=False) as opened:
         first, second = opened.collection("first"), opened.collection("second")
@@ -136,6 +138,7 @@ async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(da
         assert other.info.keyword.index.cache_figures() == used  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_collections_that_are_opened_do_not_disturb_searches(database_url: str) -> None:
     async with client(database_url, keyword_cache_bytes=20_000) as opened:
         one = opened.collection("one")
@@ -157,6 +160,7 @@ async def test_collections_that_are_opened_do_not_disturb_searches(database_url:
         await asyncio.gather(ask(), ask(), open_more())
 
 
+@pytest.mark.slow
 async def test_a_collection_that_was_dropped_is_made_anew(database_url: str) -> None:
     async with client(database_url) as opened, client(database_url) as other:
         one = opened.collection("one")

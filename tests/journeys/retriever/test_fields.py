@@ -66,6 +66,7 @@ def indexed(fields: FieldSummaries) -> dict[str, tuple[str, ...]]:
     return {field.name: field.indexed for field in fields if field.indexed}
 
 
+@pytest.mark.slow
 @given(found=st.lists(documents, max_size=12))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
@@ -125,6 +126,7 @@ def test_an_empty_collection_has_semlexs_own_fields(retriever: SyncRetriever) ->
     assert (fields.chunks, fields.are_all) == (0, True)
 
 
+@pytest.mark.slow
 def test_an_index_is_made_once_and_dropped(retriever: SyncRetriever) -> None:
     add(retriever, [{"year": number, "a.b": str(number), "author": {"born": number}} for number in range(20)])
     wanted = [("year", "number"), ('"a.b"', "text"), ("author.born", "number"), ("@updated", "instant")]
@@ -167,6 +169,7 @@ def test_a_name_that_no_chunk_has_is_a_question(retriever: SyncRetriever) -> Non
         retriever.remove_field("yaer")
 
 
+@pytest.mark.slow
 def test_hostile_names(retriever: SyncRetriever) -> None:
     keys = ["'", '"', "%", "%(x)s", "a'); DROP TABLE x; --", "\\", "{}", "@created", "é" * 400, " ", "k" * 1000]
     add(retriever, [{key: number} for number, key in enumerate(keys)])
@@ -234,6 +237,7 @@ def test_indexes_of_two_collections_are_apart(database_url: str) -> None:
         assert indexed(other.fields()) == {"year": ("text",)}
 
 
+@pytest.mark.slow
 def test_the_commands(shell: Shell) -> None:
     with SyncRetriever(shell.environment["DATABASE_URL"], "none", use_reranking=False, collection="docs") as retriever:
         add(retriever, [{"year": 2020, "tags": ["a"], "\x1b[31m": 1}, {"year": "2021", "k" * 200: "v" * 200}])

@@ -49,6 +49,7 @@ def test_small_tables_are_counted(database_url: str) -> None:
         assert status == replace(retriever.status(exact=True), query_cache=status.query_cache)
 
 
+@pytest.mark.slow
 def test_collections_with_their_counts(shell: Shell) -> None:
     assert shell("collections").stderr == "no collections: semlex index FOLDER makes one\n"
     url = shell.environment["DATABASE_URL"]
@@ -91,6 +92,7 @@ def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypa
     assert (entry.documents, entry.chunks, entry.estimated) == (0, 50, True)
 
 
+@pytest.mark.slow
 def test_people_read_the_figures_in_words(shell: Shell) -> None:
     shell("index", "docs")
     told = shell("status").stdout
@@ -181,6 +183,7 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
     assert examine_server(database_url).problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "told"),
     [

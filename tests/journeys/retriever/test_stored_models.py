@@ -89,6 +89,7 @@ def answers_by_words(url: str, name: str, **options: Any) -> str:
     return warning
 
 
+@pytest.mark.slow
 def test_names_that_lead_away_are_not_followed(collection: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "semlex.retriever.model_selection.choose_embedder", lambda *_args, **_options: pytest.fail("it was opened")
@@ -124,6 +125,7 @@ def test_a_folder_that_has_the_form_of_a_hub_id_is_not_opened(
     assert "in a folder" in answers_by_words(collection, "some/model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["argument", "models", "environment", "own settings"])
 def test_every_remedy_that_the_warning_names_works(
     database_url: str, double: ModelServerDouble, own_settings: Path, monkeypatch: pytest.MonkeyPatch, way: str
@@ -204,6 +206,7 @@ def test_a_model_of_the_hub_is_used_from_the_cache_or_fetched_by_its_user(collec
         assert len(results) == 3
 
 
+@pytest.mark.slow
 def test_without_the_package_of_its_model_a_collection_answers_by_words(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +279,7 @@ def test_hosts_of_names() -> None:
     assert host_of("http://x:port") is None
 
 
+@pytest.mark.slow
 def test_a_default_model_is_for_new_collections(database_url: str, double: ModelServerDouble) -> None:
     name = f"{double.url}/v1#m"
     defaults = {"embedding_model": name, "dimensions": 8}

@@ -91,6 +91,7 @@ def test_threads_that_open_and_close_at_once(database_url: str) -> None:
     assert loop_threads() == []
 
 
+@pytest.mark.slow
 def test_a_callback_that_calls_its_own_retriever_is_refused(retriever: SyncRetriever, database_url: str) -> None:
     calls: list[Callable[[Any], Any]] = [
         lambda _: retriever.search("hello"),

@@ -185,6 +185,7 @@ def test_every_public_method_is_asked() -> None:
     assert len(found) >= 2_000
 
 
+@pytest.mark.slow
 def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
     (tmp_path / "page.md").write_text("# Good\n\nA good page.\n", encoding="utf-8")
     wrong = {}
@@ -204,6 +205,7 @@ def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
     assert not report(wrong), "\n" + report(wrong)
 
 
+@pytest.mark.slow
 def test_documents(database_url: str, full: bool) -> None:
     wrong = {}
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:

@@ -64,6 +64,7 @@ BOOSTS: list[dict[Any, float]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
 def test_the_order_is_that_of_the_products(library: SyncRetriever, mode: SearchMode, fusion: Any) -> None:
@@ -138,6 +139,7 @@ def test_many_factors_stay_finite(library: SyncRetriever) -> None:
         assert len(found) > 30
 
 
+@pytest.mark.slow
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs")
     done = shell("search", "key fruit", "--boost", '0.25 @uri == "keys.md"', "--boost", "2 exists @uri")

@@ -134,6 +134,7 @@ def assert_equal(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("storage", "distance"), METRICS)
 async def test_hybrid_search_equals_its_recomputation(database_url: str, storage: Any, distance: Any) -> None:
     count = 320
@@ -161,6 +162,7 @@ async def test_hybrid_search_equals_its_recomputation(database_url: str, storage
                     assert hit.fused_score == (hit.vector_contribution or 0.0) + (hit.keyword_contribution or 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyword", ["tsvector_cd", "bm25"])
 async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url: str, keyword: str) -> None:
     """A search that each leg answers in full has the same scores as one whose legs see little."""
@@ -232,6 +234,7 @@ async def test_the_sample_is_that_of_the_places(database_url: str, count: int) -
     assert found.deviation == pytest.approx(everything.std(), abs=0.05)
 
 
+@pytest.mark.slow
 async def test_few_documents_with_many_chunks(database_url: str, tmp_path: Path) -> None:
     chance = random.Random(3)
     for name in ("one", "two", "three"):
@@ -318,6 +321,7 @@ async def test_only_completed_fusion_asks_for_the_sample(database_url: str, monk
         assert drawn == [1]
 
 
+@pytest.mark.slow
 async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with PostgreSQLRetriever(database_url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
         await retriever.add_documents(texts(40))

@@ -261,6 +261,7 @@ def test_as_json(library: SyncRetriever) -> None:
     assert (shown["of"], shown["exact"], shown["chunks"]) == ("filter", True, 20)
 
 
+@pytest.mark.slow
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     [shown] = shell.objects("facets", "@source", "@uri", "-c", "handbook")

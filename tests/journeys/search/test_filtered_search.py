@@ -106,6 +106,7 @@ def test_k_rows_whenever_k_pass(
         assert [hit.id for hit in results] == nearest(vectors, vectors[number], kept, top_k)
 
 
+@pytest.mark.slow
 def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(
     indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]
 ) -> None:
@@ -136,6 +137,7 @@ def test_the_legs_say_how_they_answered(indexed: tuple[str, SyncRetriever], vect
     assert plain.to_dict()["legs"]["keyword"]["candidates"] == 30
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_a_filter_may_be_wrong(database_url: str, vectors: NDArray[np.float32]) -> None:
     """Chunks are deleted, changed and added, the index is dropped and invalid, while a share is remembered."""
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
@@ -164,6 +166,7 @@ def test_what_is_remembered_of_a_filter_may_be_wrong(database_url: str, vectors:
             assert found("b", 3) == nearest(vectors, vectors[0], ~odd, 3)
 
 
+@pytest.mark.slow
 def test_sixteen_filtered_searches_at_once_equal_their_serial_answers(
     indexed: tuple[str, SyncRetriever], vectors: NDArray[np.float32]
 ) -> None:

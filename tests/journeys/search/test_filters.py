@@ -111,6 +111,7 @@ SPELLINGS: list[tuple[Any, FilterTree, str, set[str]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spellings", SPELLINGS, ids=lambda one: one[2])
 def test_three_spellings(
     shelf: SyncRetriever, server_url: str, spellings: tuple[Any, FilterTree, str, set[str]]
@@ -163,6 +164,7 @@ def test_fields_that_chunks_have_are_no_warning(shelf: SyncRetriever, database_u
         assert empty.search("text", filters={"year": 1}).warnings == []
 
 
+@pytest.mark.slow
 def test_the_largest_filters_are_answered(shelf: SyncRetriever) -> None:
     numbers = functools.reduce(operator.or_, [F("year") > number + 2023.5 for number in range(MAX_CONDITIONS)])
     assert {chunk.id for chunk in shelf.list(numbers)} == {"number", "half"}

@@ -106,6 +106,7 @@ def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) 
     search()
 
 
+@pytest.mark.slow
 def test_as_many_documents_as_exist_come_back(library: SyncRetriever, full: bool) -> None:
     @given(query=QUERY, top_k=st.integers(1, 30), size=st.integers(1, 5), rerank=st.sampled_from([None, False]))
     @settings(max_examples=1_000 if full else 20)
@@ -197,6 +198,7 @@ def test_bad_options(library: SyncRetriever, options: dict[str, Any], told: str)
         library.search("sea", 5, **options)
 
 
+@pytest.mark.slow
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     *hits, _ = shell.objects("search", "keys vault banana", "--group", "1", "-c", "handbook")

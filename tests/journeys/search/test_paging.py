@@ -74,6 +74,7 @@ def plain(hits: list[SearchResult]) -> list[tuple[Any, ...]]:
 # --- the pages together are one list --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None:
     @given(
         query=st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"']), min_size=1, max_size=4).map(" ".join),
@@ -102,6 +103,7 @@ def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None
     search()
 
 
+@pytest.mark.slow
 def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library: SyncRetriever, full: bool) -> None:
     reranker = TermOverlapReranker()
 
@@ -302,6 +304,7 @@ def test_bounds(library: SyncRetriever) -> None:
     assert len(library.search_page(cursor_of(library), deadline=60)) == 5
 
 
+@pytest.mark.slow
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     whole = shell.objects("search", "keys vault rotate banana", "-c", "handbook")

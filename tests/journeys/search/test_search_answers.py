@@ -149,6 +149,7 @@ async def test_quotes_that_match_nothing_are_words(database_url: str) -> None:
             assert ids_of(await retriever.search('"ships sail"', 10)) == {"ship"}
 
 
+@pytest.mark.slow
 async def test_as_many_rows_as_pass_whatever_the_question_demands(database_url: str) -> None:
     """Against a slow model: k rows, or all that hold the phrase and nothing that is excluded, within the filter."""
     chance = random.Random(5)

@@ -177,6 +177,7 @@ async def test_an_embedder_that_answers_nonsense(retriever: PostgreSQLRetriever,
         await retriever.search("text number 7", rerank=False)
 
 
+@pytest.mark.slow
 async def test_an_embedder_that_is_late(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
     with held(embedder.free):
         results = await retriever.search("text number 7", 3, rerank=False, deadline=0.5)
@@ -236,6 +237,7 @@ async def test_a_reranker_that_fails(retriever: PostgreSQLRetriever, reranker: F
         assert SECRET not in results.warnings[0]
 
 
+@pytest.mark.slow
 async def test_a_reranker_that_is_late(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
     fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
     with held(reranker.free):
@@ -280,6 +282,7 @@ async def test_a_vector_leg_that_fails(retriever: PostgreSQLRetriever, database_
         connection.execute("ALTER TABLE semlex.elsewhere RENAME TO default_collection_embedding_1")
 
 
+@pytest.mark.slow
 async def test_a_vector_leg_that_is_late(retriever: PostgreSQLRetriever, database_url: str) -> None:
     with locked(database_url, VECTORS):
         results = await asyncio.wait_for(retriever.search("text number 7", 3, rerank=False, deadline=2.0), FOREVER)
@@ -292,6 +295,7 @@ async def test_a_vector_leg_that_is_late(retriever: PostgreSQLRetriever, databas
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["vector", "keyword", None])
 async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, database_url: str, mode: Any) -> None:
     with locked(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
@@ -299,6 +303,7 @@ async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, dat
     assert SECRET not in told(caught.value)
 
 
+@pytest.mark.slow
 async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
     retriever: PostgreSQLRetriever, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def library(server_url: str) -> Iterator[SyncRetriever]:
 QUERY = st.lists(st.sampled_from([*WORDS, "-sea", '"hill river"', "zzqx"]), min_size=1, max_size=4).map(" ".join)
 
 
+@pytest.mark.slow
 def test_many_searches_equal_single_ones(library: SyncRetriever, full: bool) -> None:
     @given(
         queries=st.lists(QUERY, max_size=6),
@@ -256,6 +257,7 @@ def test_a_collection_without_vectors(database_url: str) -> None:
 # --- the command line -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     (shell.folder / "questions.txt").write_text("rotate keys\n\n  banana  \nnothing like it\n", encoding="utf-8")

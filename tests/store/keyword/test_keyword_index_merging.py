@@ -149,6 +149,7 @@ async def test_single_additions_are_merged_as_they_come(database_url: str) -> No
     assert figures["tombstones"] <= MAX_TOMBSTONES
 
 
+@pytest.mark.slow
 async def test_tombstones_are_put_together_and_done_with(database_url: str) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(200))
@@ -168,6 +169,7 @@ async def test_tombstones_are_put_together_and_done_with(database_url: str) -> N
         assert check_index(database_url) == {"segments": 0, "tombstones": 0, "dead": 0, "generation": 1, "building": 0}
 
 
+@pytest.mark.slow
 async def test_optimizing_leaves_few_segments_and_no_tombstone(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +229,7 @@ async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch
     assert len(rows) <= 6
 
 
+@pytest.mark.slow
 async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is added meanwhile is neither lost nor merged twice."""
     let_go = unmerged(monkeypatch)
@@ -259,6 +262,7 @@ async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkey
         assert await retriever.count() == 78
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", [True, False], ids=["one lock", "no lock"])
 async def test_two_who_merge_at_once(database_url: str, monkeypatch: pytest.MonkeyPatch, lock: bool) -> None:
     """Under one lock the second leaves it to the first; without any, the server refuses whoever is later."""

@@ -113,6 +113,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
     assert len(counts) <= 300 // 20 + 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     numbers = random.Random(seed)
@@ -169,6 +170,7 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monk
         assert (status.chunks, status.chunks_not_indexed) == (100 + 8 - 4, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before a page", "behind a page", "before a segment", "at the switch", "behind it"])
 async def test_a_rebuild_that_was_interrupted_begins_anew(
     database_url: str, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -213,6 +215,7 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
     assert generations(database_url) == [3]
 
 
+@pytest.mark.slow
 async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +265,7 @@ async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypa
     assert generations(database_url) == [3]
 
 
+@pytest.mark.slow
 async def test_the_switch_waits_for_a_writer_and_lets_others_through(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +287,7 @@ async def test_the_switch_waits_for_a_writer_and_lets_others_through(
     assert check_index(database_url)["generation"] == 2
 
 
+@pytest.mark.slow
 async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +326,7 @@ async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:
             await retriever.reindex_keyword()
 
 
+@pytest.mark.slow
 async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
@@ -332,6 +338,7 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
     assert found.tolist() == [keyword_id for (keyword_id,) in rows]
 
 
+@pytest.mark.slow
 def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATABASE_URL", database_url)
@@ -362,6 +369,7 @@ def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatc
     run("reindex", code=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["optimize", "reindex_keyword"])
 async def test_a_time_limit_of_the_role_is_not_for_long_steps(database_url: str, step: str) -> None:
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
