@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
-from semlex.store.query.selection import RememberedSamples
+from semlex.store.query.selection import RememberedShares
 from semlex.store.schema.registry import ensure_embedding_version, find_collection, open_collection
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class OpenCollection:
         executor: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
         sample: Stored vectors, for completed fusion.
-        filter_samples: Which shares of the chunks filters keep.
+        filter_shares: Which shares of the chunks filters keep.
     """
 
     database: Database
@@ -92,7 +92,7 @@ class OpenCollection:
     executor: ModelExecutor
     query_cache: QueryEmbeddingCache
     sample: VectorSample = field(default_factory=VectorSample)
-    filter_samples: RememberedSamples = field(default_factory=RememberedSamples)
+    filter_shares: RememberedShares = field(default_factory=RememberedShares)
     indexes: RememberedIndexes = field(default_factory=RememberedIndexes)
     _may_be_undone: bool = False
 

@@ -93,11 +93,6 @@ class Resources:
         renew_after_fork(self)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it is open, in this process or in the one that it was forked from."""
-        return self._is_open or self._was_open
-
-    @property
     def data_folder(self) -> Path | None:
         """Folder of the embedded server; None with any other."""
         return None if self._embedded is None else self._embedded.folder

@@ -6,17 +6,19 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from semlex.errors import ModelError, SemlexError
-from semlex.search.model_outputs import embedding_error, usable_vector
+import numpy as np
+
+from semlex import _core
+from semlex.errors import ModelError, SearchTimeoutError, SemlexError
 from semlex.store.query.leg import failed_leg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from semlex.open_collection import OpenCollection
+    from semlex.search.request import Request
     from semlex.search.state import SearchState
 
 # Share of a deadline that embedding the query may take; the rest is the database's.
@@ -43,6 +45,7 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
     limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
     started = time.perf_counter()
     deadline: asyncio.Timeout | None = None
+    made: NDArray[np.float32] | Exception | None
     try:
         made = opened.query_cache.find(identity, request.text)
         state.query_cached = made is not None
@@ -51,15 +54,9 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
                 made = await opened.executor.query(
                     opened.query_cache.embed, embedder, identity, request.text, model=embedder
                 )
-        state.vector = usable_vector(made)
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
-        error = embedding_error(reason, request, is_late=deadline is not None and deadline.expired())
-        if alone:
-            raise error from (None if isinstance(reason, (SemlexError, TimeoutError)) else reason)
-    else:
-        state.add_time("embed", time.perf_counter() - started)
-        return
-    state.failed["vector"] = failed_leg(error, (time.perf_counter() - started) * 1000)
+        made = reason
+    _take(state, made, time.perf_counter() - started, is_late=deadline is not None and deadline.expired())
 
 
 async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -> None:
@@ -96,21 +93,48 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
     seconds = time.perf_counter() - started
     for own, vector in zip(asked.values(), made, strict=True):
         for state in own:
-            _take(state, vector, seconds)
+            _take(state, vector, seconds, is_late=False)
 
 
-def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: float) -> None:
-    """The query's vector, or the vector leg's failure."""
+def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: float, *, is_late: bool) -> None:
+    """Sets the query's vector, or the vector leg's failure.
+
+    Args:
+        state: Of the search.
+        made: What the model answered.
+        seconds: It took.
+        is_late: Whether it took longer than the deadline allows.
+    """
     reason = made if isinstance(made, Exception) else None
     if not isinstance(made, Exception):
         try:
-            state.vector = usable_vector(made)
+            state.vector = _usable_vector(made)
         except ModelError as error:
             reason = error
     if reason is None:
         state.add_time("embed", seconds)
         return
-    failure = embedding_error(reason, state.request, is_late=False)
+    failure = _embedding_error(reason, state.request, is_late=is_late)
     if state.legs == ["vector"]:
-        raise failure from (None if isinstance(reason, SemlexError) else reason)
+        raise failure from (None if isinstance(reason, (SemlexError, TimeoutError)) else reason)
     state.failed["vector"] = failed_leg(failure, seconds * 1000)
+
+
+def _usable_vector(made: ArrayLike) -> NDArray[np.float32]:
+    """The vector that a model made of a query."""
+    vector = np.asarray(made, dtype=np.float32, order="C")
+    if vector.ndim != 1 or _core.validate_rows([("vector", "vector", vector[None], None)]):
+        raise ModelError("the model's vector of the query cannot be used: not one row of finite numbers, not all zero")
+    return vector
+
+
+def _embedding_error(reason: Exception, request: Request, *, is_late: bool) -> SemlexError:
+    """Why the query has no vector. A model's own time-out is no deadline of the search."""
+    if is_late:
+        return SearchTimeoutError(
+            f"embedding the query took longer than the deadline of {request.deadline:g} s allows: raise deadline=, or "
+            "search by words alone (mode='keyword')"
+        )
+    # The kind alone: a model's message may quote the query.
+    failed = ModelError(f"embedding the query failed: {type(reason).__name__}")
+    return reason if isinstance(reason, SemlexError) else failed

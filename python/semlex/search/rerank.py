@@ -6,11 +6,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from semlex.search.model_outputs import kind_of, usable_scores
+import numpy as np
+
+from semlex.errors import ModelError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
@@ -34,10 +35,11 @@ async def rerank(
     try:
         async with asyncio.timeout(request.remaining()) as deadline:
             judged = await executor.query(reranker.score, request.text, texts, model=reranker)
-        scores = usable_scores(judged, len(texts))
+        scores = _usable_scores(judged, len(texts))
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
+        # The kind alone: a model's message may quote the query or a document.
         is_late = deadline is not None and deadline.expired()
-        what = "was late for the deadline" if is_late else f"failed ({kind_of(reason)})"
+        what = "was late for the deadline" if is_late else f"failed ({type(reason).__name__})"
         state.warnings.append(f"the reranker {what}; the order is that of the fusion")
         return hits, None
     state.add_time("rerank", time.perf_counter() - started)
@@ -55,3 +57,11 @@ def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
         hit.rerank_score = score + 0.0  # never -0.0
     # A stable sort keeps the fused order among equals.
     return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0))
+
+
+def _usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
+    """The scores that a reranker gave."""
+    scores = np.asarray(made, dtype=np.float32)
+    if scores.shape != (count,) or not np.isfinite(scores).all():
+        raise ModelError("the reranker's scores cannot be used: not one finite number a text")
+    return scores

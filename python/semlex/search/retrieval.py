@@ -36,7 +36,7 @@ from semlex.store.query.chunks import documents_of, load_results
 from semlex.store.query.filters import unknown_fields
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration
-from semlex.store.query.selection import read_ids, take_sample
+from semlex.store.query.selection import read_ids, sampled_share
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Retrieval:
         self._collection = opened.info
         self._embedder = opened.models.embedder
         self._sample = opened.sample
-        self._filter_samples = opened.filter_samples
+        self._filter_shares = opened.filter_shares
         self._indexes = opened.indexes
         self._reranks = reranks
 
@@ -152,12 +152,12 @@ class Retrieval:
         indexes = await self._indexes.read(snapshot.connection, self._collection)
         if condition.is_empty:
             return condition, "index"
-        sample = self._filter_samples.get(condition)
-        if sample is None:
-            sample = await take_sample(snapshot, self._collection, condition)
-            self._filter_samples.put(condition, sample)
-        condition = replace(condition, share=sample.share)
-        is_narrow = sample.share < request.index_share
+        share = self._filter_shares.get(condition)
+        if share is None:
+            share = await sampled_share(snapshot, self._collection, condition)
+            self._filter_shares.put(condition, share)
+        condition = replace(condition, share=share)
+        is_narrow = share < request.index_share
         if is_narrow and "keyword" in state.legs and self._collection.keyword.index is not None:
             ids = await read_ids(snapshot, self._collection, condition, request.exact_rows)
             condition = condition if ids is None else condition.selecting(ids)

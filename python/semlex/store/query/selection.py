@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -36,45 +35,23 @@ REMEMBERED_SECONDS = 60.0
 REMEMBERED_FILTERS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """How many chunks of a sample pass a filter.
-
-    Attributes:
-        passing: Of them.
-        chunks: All.
-    """
-
-    passing: int
-    chunks: int
-
-    @property
-    def share(self) -> float:
-        """The share that passes, 0 to 1; 1 of an empty sample."""
-        return self.passing / self.chunks if self.chunks else 1.0
-
-
-class RememberedSamples:
-    """Samples of the filters that were used last, for a minute."""
+class RememberedShares:
+    """Which share of the chunks passes each of the filters that were used last, for a minute."""
 
     def __init__(self) -> None:
-        self._samples: OrderedDict[Hashable, tuple[float, Sample]] = OrderedDict()
+        self._shares: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
-    def get(self, condition: Filter) -> Sample | None:
-        """The sample of a filter; None where there is none that is young enough."""
-        taken, sample = self._samples.get(condition.key, (0.0, None))
-        return sample if time.monotonic() - taken < REMEMBERED_SECONDS else None
+    def get(self, condition: Filter) -> float | None:
+        """The share of a filter, 0 to 1; None where there is none that is young enough."""
+        taken, share = self._shares.get(condition.key, (0.0, None))
+        return share if time.monotonic() - taken < REMEMBERED_SECONDS else None
 
-    def put(self, condition: Filter, sample: Sample) -> None:
-        """Remembers a sample."""
-        self._samples.pop(condition.key, None)
-        self._samples[condition.key] = (time.monotonic(), sample)
-        if len(self._samples) > REMEMBERED_FILTERS:
-            self._samples.popitem(last=False)
-
-    def forget(self, condition: Filter) -> None:
-        """Forgets a sample that has misled."""
-        self._samples.pop(condition.key, None)
+    def put(self, condition: Filter, share: float) -> None:
+        """Remembers a share."""
+        self._shares.pop(condition.key, None)
+        self._shares[condition.key] = (time.monotonic(), share)
+        if len(self._shares) > REMEMBERED_FILTERS:
+            self._shares.popitem(last=False)
 
 
 def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
@@ -92,13 +69,13 @@ def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
     )
 
 
-async def take_sample(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> Sample:
-    """Looks at about 2,000 chunks on random pages, the same ones every time."""
+async def sampled_share(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> float:
+    """Which share of about 2,000 chunks on random pages passes, the same ones every time; 1 where there are none."""
     text = sql.SQL("SELECT count(*) FILTER (WHERE {condition}), count(*) FROM {sampled}").format(
         condition=condition.expression, sampled=sampled_chunks(collection.names, SAMPLE_CHUNKS)
     )
     ((passing, chunks),) = await fetch(snapshot, Statement(text, condition.parameters))
-    return Sample(passing, chunks)
+    return float(passing / chunks) if chunks else 1.0
 
 
 async def read_ids(

@@ -197,21 +197,22 @@ def vector_leg(
         }
         words = f"vector index, probes {settings['ivfflat__probes']}{rescored}"
     else:
-        settings = _hnsw_settings(candidates, condition, ef_search, parameters["scanned"])
+        filtered_share = None if condition.is_empty else share
+        settings = _hnsw_settings(candidates, filtered_share, ef_search, parameters["scanned"])
         words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
     if indexes is not None and used is None:
         words = "exact, all vectors"
     return VectorLeg(scorer, found, parameters, settings, words, passing)
 
 
-def _hnsw_settings(limit: int, condition: Filter, ef_search: int | None, scanned: int) -> dict[str, str | int]:
+def _hnsw_settings(limit: int, share: float | None, ef_search: int | None, scanned: int) -> dict[str, str | int]:
     wanted = DEFAULT_EF_SEARCH
-    if not condition.is_empty:
-        for_share = math.ceil(FILTERED_EF_SEARCH / max(condition.share or 1.0, MIN_SHARE))
+    if share is not None:
+        for_share = math.ceil(FILTERED_EF_SEARCH / share)
         wanted = min(max(for_share, MIN_FILTERED_EF_SEARCH), MAX_FILTERED_EF_SEARCH)
     candidates = min(MAX_EF_SEARCH, max(limit + 1, ef_search or wanted))
     settings: dict[str, str | int] = {"hnsw__ef_search": candidates, "hnsw__iterative_scan": "relaxed_order"}
-    if not condition.is_empty:
+    if share is not None:
         settings["hnsw__max_scan_tuples"] = min(max(MIN_SCANNED, SCANNED * scanned), MAX_SCANNED)
         settings["hnsw__scan_mem_multiplier"] = SCAN_MEMORY
     return settings
