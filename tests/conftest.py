@@ -18,6 +18,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.store.postgres.embedded.server import EmbeddedServer
+from tests.support.folders import TEMPORARY
 from tests.support.shell import PAGE, Shell, run_process
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ TEMPLATE = "semlex_test_template"
 NEWEST_POSTGRES = 18
 # Commands that tests run leave no server behind; test_keep_alive has its own.
 os.environ["SEMLEX_KEEP_ALIVE"] = "0"
+# For the folders that pytest makes, and for programs that tests start.
+os.environ["TMPDIR"] = str(TEMPORARY)
 gc.disable()  # until all tests are imported
 
 
@@ -109,7 +112,7 @@ def postgres_major(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A new folder, with a short path, that the server's account can pass through (pytest's own are closed)."""
-    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir="/tmp")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
     folder.chmod(0o711)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +121,7 @@ def open_folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def make_server_folder(postgres_major: int) -> Iterator[Callable[[Path], Path]]:
     """Makes the folder of an embedded server with its database: a copy, for making a database takes a second."""
-    prepared = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir="/tmp")).resolve()
+    prepared = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir=TEMPORARY))
     prepared.chmod(0o711)
 
     def make(folder: Path) -> Path:
@@ -136,7 +139,7 @@ def make_server_folder(postgres_major: int) -> Iterator[Callable[[Path], Path]]:
 @pytest.fixture(scope="session")
 def server_url(make_server_folder: Callable[[Path], Path]) -> Iterator[str]:
     """A server that lives as long as the test run; its address leads to a database that tests leave alone."""
-    folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir="/tmp")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir=TEMPORARY))
     folder.chmod(0o711)
     try:
         with EmbeddedServer(make_server_folder(folder / "server")) as server:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 import json
+import sys
 from collections import OrderedDict
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from semlex._core import (
@@ -45,6 +47,20 @@ def test_json_reads_back(value: Any) -> None:
     read = json.loads(to_json(value))
     assert read == value
     assert repr(read) == repr(value)  # 1 is not 1.0, and -0.0 is not 0.0
+
+
+@given(st.floats(-1e16, 1e16, exclude_min=True, exclude_max=True))
+@example(2**49 + 0.25)
+@example(-(2**49) - 0.75)
+@example(2**46 + 0.125)
+@example(513 * 2**-20)
+@example(2.0**-24)
+@example(9007199254740991.0)
+@example(5e-324)
+@example(sys.float_info.min)
+def test_a_float_has_the_digits_that_python_shows(number: float) -> None:
+    """Of two decimals that are equally near the even one, too: a filter may name it."""
+    assert Decimal(to_json(number).decode()) == Decimal(repr(number))
 
 
 @given(json_values())

@@ -25,6 +25,7 @@ from semlex.store.postgres.embedded import keeper as embedded_keeper
 from semlex.store.postgres.embedded.folder import start_lock
 from semlex.store.postgres.embedded.process import read_postmaster, running_server
 from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
+from tests.support.folders import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ PATIENCE = 120
 
 @pytest.fixture(scope="module")
 def made(make_server_folder: Callable[[Path], Path]) -> Iterator[Path]:
-    base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir="/tmp")).resolve()
+    base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
     base.chmod(0o711)
     yield make_server_folder(base / "postgres")
     shutil.rmtree(base)

@@ -23,6 +23,7 @@ from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.clients.keyword_index_client import WORDS
+from tests.support.folders import TEMPORARY
 from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
 
@@ -107,7 +108,7 @@ def _copy(primary: EmbeddedServer, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def pair(postgres_major: int) -> Iterator[Pair]:
     # Not pytest's own folder: as root the servers run under another account, which cannot enter that.
-    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir="/tmp")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
     folder.chmod(0o711)
     try:
         with _replicated(folder, postgres_major) as pair:

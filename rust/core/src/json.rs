@@ -14,6 +14,8 @@ use crate::field_error::{Code, RuleError};
 pub const MAX_DIGITS: usize = 4300;
 /// From here on the shortest form of a number has an exponent and no point.
 const EXACT_DIGITS: f64 = 1e16;
+/// Numbers of fewer digits are further apart than two that are equally near to a float64.
+const TIED_DIGITS: usize = 16;
 
 /// Bounds of one document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +92,32 @@ struct ExactNumbers;
 impl Formatter for ExactNumbers {
     fn write_f64<W: ?Sized + io::Write>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
         if value.abs() < EXACT_DIGITS {
-            write!(out, "{value:?}")
+            out.write_all(shortest(value).as_bytes())
         } else {
             write!(out, "{value:.1}")
         }
     }
+}
+
+/// The shortest text that is read back as this number: of two that are equally near the one with an even last digit, as
+/// Python writes it.
+fn shortest(value: f64) -> String {
+    let text = format!("{value:?}");
+    let mantissa = text.split('e').next().unwrap_or(&text);
+    let significant = mantissa.trim_start_matches(['-', '0', '.']);
+    let count = significant.bytes().filter(u8::is_ascii_digit).count();
+    if count < TIED_DIGITS {
+        return text;
+    }
+    let even = format!("{value:.*e}", count - 1);
+    let mut digits = even.bytes().filter(u8::is_ascii_digit).take(count);
+    let mut begun = false;
+    let digit = |letter: char| {
+        begun |= matches!(letter, '1'..='9');
+        let even = (begun && letter.is_ascii_digit()).then(|| digits.next());
+        even.flatten().map_or(letter, char::from)
+    };
+    let out: String = text.chars().map(digit).collect();
+    // Below a power of two the numbers lie closer: there the even one may be another number.
+    if out.parse() == Ok(value) { out } else { text }
 }
