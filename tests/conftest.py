@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,15 @@ from hypothesis import settings
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from semlex.embedding.static import StaticEmbedder
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.folders import TEMPORARY
 from tests.support.shell import PAGE, Shell, run_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from psycopg import Connection
 
 TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"
@@ -137,8 +141,17 @@ def make_server_folder(postgres_major: int) -> Iterator[Callable[[Path], Path]]:
 
 
 @pytest.fixture(scope="session")
-def server_url(make_server_folder: Callable[[Path], Path]) -> Iterator[str]:
+def static_model() -> Iterator[StaticEmbedder]:
+    """Keeps the weights that retrievers have by default in memory: opening them takes longer than most tests."""
+    with closing(StaticEmbedder()) as model:
+        model.dimensions  # noqa: B018 - loads them
+        yield model
+
+
+@pytest.fixture(scope="session")
+def server_url(static_model: StaticEmbedder, make_server_folder: Callable[[Path], Path]) -> Iterator[str]:
     """A server that lives as long as the test run; its address leads to a database that tests leave alone."""
+    del static_model  # open
     folder = Path(tempfile.mkdtemp(prefix="semlex-tests-", dir=TEMPORARY))
     folder.chmod(0o711)
     try:
@@ -156,31 +169,36 @@ def server_url(make_server_folder: Callable[[Path], Path]) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fresh_database(server_url: str, template: str) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex}"
+@pytest.fixture(scope="session")
+def administration(server_url: str) -> Iterator[Connection]:
+    """A connection that makes and drops databases."""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
-                sql.Identifier(name), sql.Identifier(template)
-            )
+        yield connection
+
+
+def _fresh_database(administration: Connection, server_url: str, template: str) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    administration.execute(
+        sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+            sql.Identifier(name), sql.Identifier(template)
         )
+    )
     try:
         yield make_conninfo(server_url, dbname=name)
     finally:
-        with psycopg.connect(server_url, autocommit=True) as connection:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        administration.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest.fixture
-def database_url(server_url: str) -> Iterator[str]:
+def database_url(administration: Connection, server_url: str) -> Iterator[str]:
     """A database of the test's own, with the extension ``vector``."""
-    yield from _fresh_database(server_url, TEMPLATE)
+    yield from _fresh_database(administration, server_url, TEMPLATE)
 
 
 @pytest.fixture
-def empty_database_url(server_url: str) -> Iterator[str]:
+def empty_database_url(administration: Connection, server_url: str) -> Iterator[str]:
     """A database of the test's own, without any extension."""
-    yield from _fresh_database(server_url, "template1")
+    yield from _fresh_database(administration, server_url, "template1")
 
 
 @pytest.fixture

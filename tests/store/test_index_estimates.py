@@ -29,14 +29,13 @@ def opened(url: str, **options: Any) -> PostgreSQLRetriever:
     return PostgreSQLRetriever(url, "none", use_reranking=False, keyword="none", collection="reckoned", **options)
 
 
-async def fill(retriever: PostgreSQLRetriever, dimensions: int) -> None:
-    vectors = np.random.default_rng(2).normal(size=(ROWS, dimensions)).astype(np.float32)
-    await retriever.add_documents([Document("word", id=str(row)) for row in range(ROWS)], vectors)
+async def fill(retriever: PostgreSQLRetriever, dimensions: int, rows: int = ROWS) -> None:
+    vectors = np.random.default_rng(2).normal(size=(rows, dimensions)).astype(np.float32)
+    await retriever.add_documents([Document("word", id=str(row)) for row in range(rows)], vectors)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storage", ["vector", "halfvec"])
-@pytest.mark.parametrize("dimensions", [64, 700, 1900])
+@pytest.mark.parametrize(("dimensions", "storage"), [(64, "vector"), (700, "halfvec"), (1900, "vector")])
 async def test_the_size_of_an_index(database_url: str, dimensions: int, storage: Any) -> None:
     indexes: list[VectorIndex] = [
         HnswIndex(m=4, ef_construction=8),
@@ -63,7 +62,7 @@ async def test_the_memory_of_a_graph(database_url: str, index: HnswIndex) -> Non
     """pgvector says after how many vectors the memory is used up."""
     said: list[str] = []
     async with opened(database_url) as retriever:
-        await fill(retriever, 800)
+        await fill(retriever, 800, rows=400 if index.quantization is None else ROWS)
         reckoned = hnsw_memory(1, value_for(retriever.info, index), index.m)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))

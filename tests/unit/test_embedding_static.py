@@ -73,6 +73,16 @@ def test_every_vector_has_norm_one(embedder, texts):
     assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max(initial=0) <= 1e-6
 
 
+def test_weights_are_in_memory_once() -> None:
+    with closing(StaticEmbedder()) as one, closing(StaticEmbedder()) as other:
+        assert one.dimensions == other.dimensions
+        assert len(static._wheels) == 1
+        one.close()
+        assert other.embed_query("postgres database").any()
+        with pytest.raises(ModelError, match="was closed"):
+            one.embed_query("postgres database")
+
+
 @pytest.mark.slow
 def test_vectors_are_the_mean_of_the_token_vectors(embedder):
     # The slow twin: look every token up in the wheel's own matrix.
@@ -99,8 +109,9 @@ def runtime():
 
 @pytest.fixture(scope="module")
 def queries_only():
-    """Has never embedded many texts at once, so its rows are those of the file."""
-    with closing(StaticEmbedder()) as loaded:
+    """Has never embedded many texts at once, and shares no weights with who has: its rows are those of the file."""
+    with pytest.MonkeyPatch.context() as patch, closing(StaticEmbedder()) as loaded:
+        patch.setattr(static, "_wheels", {})
         yield loaded
 
 
@@ -199,6 +210,7 @@ def test_identity(embedder, tiny_folder, tmp_path):
 @pytest.mark.parametrize("name", ["WHEEL_WEIGHTS", "WHEEL_TOKENIZER"])
 def test_a_file_that_is_not_the_pinned_one_is_refused(monkeypatch, name):
     file, _ = getattr(static, name)
+    monkeypatch.setattr(static, "_wheels", {})
     monkeypatch.setattr(static, name, (file, "0" * 64))
     changed = StaticEmbedder()
     with pytest.raises(ModelError, match=r"has SHA-256 [0-9a-f]{16}…, expected 0{16}….*--force-reinstall"):

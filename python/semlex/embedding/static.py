@@ -12,6 +12,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -125,7 +126,7 @@ class StaticEmbedder(CheckedEmbedder):
             if self._closed:
                 raise ModelError(f"{self._folder.name} was closed; make a new one")
             if self._loaded is None:
-                self._loaded = _Wheel(self._folder) if self._from_wheel else _Folder(self._folder)
+                self._loaded = _shared_wheel(self._folder) if self._from_wheel else _Folder(self._folder)
             return self._loaded
 
 
@@ -160,6 +161,19 @@ class _Wheel:
     def neutral(self) -> NDArray[np.float32]:
         """What a text without a known token gets."""
         return _opposite(self._rows.astype(np.float32, copy=False))
+
+
+# Who opens the same weights while another has them open gets those: 16 MB, and a tenth of a second.
+_wheels: WeakValueDictionary[Path, _Wheel] = WeakValueDictionary()
+_opening_wheels = new_lock()
+
+
+def _shared_wheel(folder: ModelFolder) -> _Wheel:
+    with _opening_wheels:
+        wheel = _wheels.get(folder.path)
+        if wheel is None:
+            wheel = _wheels[folder.path] = _Wheel(folder)
+        return wheel
 
 
 class _Folder:

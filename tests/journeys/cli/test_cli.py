@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_index_search_status_drop(program: Shell) -> None:
-    [report] = program.objects("index", "docs", "--collection", "handbook")
+def test_index_search_status_drop(shell: Shell) -> None:
+    [report] = shell.objects("index", "docs", "--collection", "handbook")
     assert (report["added"], report["failed"]) == (2, 0)
-    *hits, summary = program.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
+    *hits, summary = shell.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
     assert [hit["type"] for hit in hits] == ["hit"]
     assert hits[0]["source_document"] == "keys.md"
     assert hits[0]["keyword_rank"] == 1
@@ -28,17 +28,17 @@ def test_index_search_status_drop(program: Shell) -> None:
     assert summary["type"] == "summary"
     assert summary["mode"] == "hybrid"
     assert summary["timings"]["total"] > 0
-    shown = re.findall(r"^ *(\S[\w ]*?)(?:  .*)?$", program("status", "-c", "handbook").stdout, re.MULTILINE)
+    shown = re.findall(r"^ *(\S[\w ]*?)(?:  .*)?$", shell("status", "-c", "handbook").stdout, re.MULTILINE)
     assert shown[:4] == ["Collection", "name", "server", "Postgres"]
     assert shown[4:9] == ["Content", "sources", "documents", "chunks", "tokens"]
     assert shown[9:13] == ["Vectors", "model", "dimensions", "chunks with a vector"]
     assert shown[13:] == ["Words", "engine", "size", "entries", "Last run", "begun", "documents", "took"]
-    [status] = program.objects("status", "-c", "handbook")
+    [status] = shell.objects("status", "-c", "handbook")
     assert status["documents"] == 2
     assert status["last_run"]["added"] == 2
-    assert [entry["name"] for entry in program.objects("collections")] == ["handbook"]
-    assert program.objects("drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
-    assert program.objects("collections") == []
+    assert [entry["name"] for entry in shell.objects("collections")] == ["handbook"]
+    assert shell.objects("drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
+    assert shell.objects("collections") == []
 
 
 def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
@@ -134,13 +134,13 @@ def test_brackets_in_messages_are_shown(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_settings_file_and_environment(program: Shell) -> None:
-    (program.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
-    program("index", "docs")
-    assert [entry["name"] for entry in program.objects("collections")] == ["from_file"]
-    program.environment["SEMLEX_COLLECTION"] = "from_environment"
-    program("index", "docs")
-    names = {entry["name"] for entry in program.objects("collections")}
+def test_settings_file_and_environment(shell: Shell) -> None:
+    (shell.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
+    shell("index", "docs")
+    assert [entry["name"] for entry in shell.objects("collections")] == ["from_file"]
+    shell.environment["SEMLEX_COLLECTION"] = "from_environment"
+    shell("index", "docs")
+    names = {entry["name"] for entry in shell.objects("collections")}
     assert names == {"from_file", "from_environment"}
 
 

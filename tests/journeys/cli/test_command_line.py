@@ -59,12 +59,12 @@ def test_every_kind_of_error_has_its_code(error: SemlexError, code: int) -> None
 
 
 @pytest.mark.slow
-def test_codes_as_a_script_sees_them(program: Shell) -> None:
-    program("index", "docs", "--model", "none")
+def test_codes_as_a_script_sees_them(program: Shell, shell: Shell) -> None:
+    assert " 130  interrupted" in shell("--help").stdout
+    shell("index", "docs", "--model", "none")
+    shell("embed", "--model", "none", code=4)
     program("search", "key", "--deadline", "0.0000001", code=7)
     program("search", "key", "-c", "missing", code=6)
-    program("embed", "--model", "none", code=4)
-    assert " 130  interrupted" in program("--help").stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("models",), ("doctor",), ("eval",)], ids=" ".join)
