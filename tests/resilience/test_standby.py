@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from semlex.types.results import SearchResults
 
-pytestmark = pytest.mark.pg16
 
 SETTINGS = {
     "fsync": "off",  # thrown away afterwards

@@ -21,7 +21,6 @@ from semlex._core import CopyEncoder, decode_copy, validate_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-pytestmark = pytest.mark.pg16
 
 Columns = list[tuple[str, str, Any]]
 

@@ -20,7 +20,6 @@ from semlex.types.documents import Document
 if TYPE_CHECKING:
     from semlex.store.indexes.options import VectorIndex
 
-pytestmark = pytest.mark.pg16
 
 ROWS = 2000
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-pytestmark = pytest.mark.pg16
 
 CHUNK = "semlex.default_collection_chunk"
 VECTORS = "semlex.default_collection_embedding_1"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from semlex.types.results import SearchResult, SearchResults
 
-pytestmark = pytest.mark.pg16
 
 DIMENSIONS = 16
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
