@@ -200,7 +200,7 @@ async def test_it_needs_connections_of_its_own(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("concurrently", [True, False])
-@pytest.mark.parametrize("index", [HnswIndex(), IvfflatIndex(lists=10)])
+@pytest.mark.parametrize("index", [HnswIndex(), IvfflatIndex(lists=1000)])  # they take long enough to be watched
 async def test_progress_is_told(
     database_url: str, monkeypatch: pytest.MonkeyPatch, index: HnswIndex | IvfflatIndex, *, concurrently: bool
 ) -> None:
