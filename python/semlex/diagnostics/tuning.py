@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from semlex.store.indexes.estimate import machine_memory
+from semlex.store.postgres.machine import machine_memory
 from semlex.store.postgres.server_info import read_server_settings
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from semlex.errors import EmbeddedServerError, MissingExtraError
 from semlex.store.postgres.embedded import binaries, launch
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.postgres.machine import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def test_start_and_stop(folder: Path, postgres_major: int) -> None:
     assert ask(url, "SHOW listen_addresses") == ""
     assert ask(url, "SHOW fsync") == "on"
     assert ask(url, "SHOW server_encoding") == "UTF8"
+    shared = ask(url, "SELECT setting::bigint * 8192 FROM pg_settings WHERE name = 'shared_buffers'")
+    assert shared == min(max(machine_memory() // 16 >> 20 << 20, 128 << 20), 1 << 30)
     assert ask(url, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'") == 1
     for name in ("data", "socket"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o700

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from semlex.store.indexes.options import HnswIndex, default_lists
+from semlex.store.postgres.machine import machine_memory
 
 if TYPE_CHECKING:
     from semlex.store.indexes.indexed_value import IndexedValue
@@ -139,18 +138,6 @@ async def _read_server(connection: Connection, collection: CollectionInfo) -> _S
     )
     row = await cursor.fetchone()
     return _Server(*(row or (0, 0, 0, 0, 0)))
-
-
-def machine_memory() -> int:
-    """Bytes of memory that this machine, or the container of this process, has; 0 where that is not known."""
-    try:
-        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 0
-    try:
-        return min(found, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no such group, or no limit
-        return found
 
 
 def value_bytes(value: IndexedValue) -> int:

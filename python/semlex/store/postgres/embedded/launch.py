@@ -12,6 +12,7 @@ from semlex.errors import EmbeddedServerError
 from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.folder import database_major
 from semlex.store.postgres.embedded.process import PORT, clear_remains, make_socket_folder, process_mark, running_server
+from semlex.store.postgres.machine import machine_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +23,12 @@ DATABASE = "semlex"
 USER = "postgres"
 LOG_BYTES = 16 * 1024 * 1024  # an older log of this size is emptied at the next start
 LOG_LINES = 12  # of the server's log that an error quotes
-LARGE_MEMORY = 4 * 1024**3
-SMALL_SHARED_MEMORY = 1024**3  # containers give /dev/shm 64 MB, less than one parallel index build takes
+MIB, GIB = 1024**2, 1024**3
+LARGE_MEMORY = 4 * GIB
+# A vector index that does not fit takes tables out of this memory and they it, which doubles what a search takes. It is
+# taken from the system as it is used.
+MIN_SHARED_BUFFERS, MAX_SHARED_BUFFERS, SHARED_BUFFERS_PART = 128 * MIB, GIB, 16
+SMALL_SHARED_MEMORY = GIB  # containers give /dev/shm 64 MB, less than one parallel index build takes
 
 
 def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
@@ -97,10 +102,12 @@ def _create(folder: Path, programs: Path, account: Account | None, start_lock: i
     unfinished.mkdir(mode=0o700)
     if account is not None:
         os.chown(unfinished, account.uid, account.gid)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = machine_memory()
+    shared = min(max(memory // SHARED_BUFFERS_PART, MIN_SHARED_BUFFERS), MAX_SHARED_BUFFERS)
     maintenance = "256MB" if memory >= LARGE_MEMORY else "64MB"  # an HNSW graph that fits is built far faster
     fixed = ["-D", "data.new", f"--username={USER}", "--auth=trust", "--encoding=UTF8", "--no-instructions"]
-    fixed += ["-c", f"maintenance_work_mem={maintenance}", "-c", "max_connections=100"]
+    fixed += ["-c", f"maintenance_work_mem={maintenance}", "-c", f"shared_buffers={shared // MIB}MB"]
+    fixed += ["-c", "max_connections=100"]
     if (programs / "pg_createsubscriber").exists():  # 17 and later know Unicode without the system's locales
         fixed += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     for locale in ("C.UTF-8", "C"):  # not every system has the first
