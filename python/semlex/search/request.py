@@ -265,7 +265,9 @@ def requests_of(queries: Iterable[str | SearchQuery], **options: Any) -> list[Re
     """
     if isinstance(queries, (str, bytes, Mapping, SearchQuery)) or not isinstance(queries, Iterable):
         raise ValidationError(wrong_type("queries", "list of str", queries))
-    Request.checked(query="any", vector=None, deadline=None, **options)  # an option that is wrong is told once
+    # An option that is wrong is told once, and filters are read once.
+    like = Request.checked(query="any", vector=None, deadline=None, **options)
+    without_filters = options | {"filters": None, "boost": None}
     requests: list[Request] = []
     errors: list[FieldError] = []
     for row, query in enumerate(queries):
@@ -274,7 +276,11 @@ def requests_of(queries: Iterable[str | SearchQuery], **options: Any) -> list[Re
         try:
             if query is None:
                 raise ValidationError(wrong_type("query", "str", query))  # noqa: TRY301 (told with its row)
-            requests.append(Request.checked(query=query, vector=None, deadline=None, **options))
+            if isinstance(query, SearchQuery):
+                requests.append(Request.checked(query=query, vector=None, deadline=None, **options))
+                continue
+            request = Request.checked(query=query, vector=None, deadline=None, **without_filters)
+            requests.append(replace(request, condition=like.condition, boosts=like.boosts))
         except ValidationError as error:
             errors += [replace(one, row=row) for one in error.errors]
     if errors:

@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from semlex import Document, PostgreSQLRetriever, SearchQuery, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
-from semlex.search import retrieval
+from semlex.search import request, retrieval
 from semlex.search.planner import MAX_ROWS
 from semlex.search.request import MAX_QUERIES
 from semlex.store.postgres.database import Database
@@ -115,6 +115,17 @@ def test_queries_with_options_of_their_own(library: SyncRetriever) -> None:
 
 
 # --- one batch, one snapshot ----------------------------------------------------------------------------------------
+
+
+def test_a_filter_is_read_once(library: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, parse = [], request.parse_filters
+    monkeypatch.setattr(request, "parse_filters", lambda filters, names: read.append(filters) or parse(filters, names))
+    both = library.search_many(["sea", "hill river"], filters="even == true", boost={"even == true": 2.0})
+    assert [one for one in read if one is not None] == ["even == true"]
+    monkeypatch.undo()
+    single = [library.search(one, filters="even == true", boost={"even == true": 2.0}) for one in ("sea", "hill river")]
+    assert [plain(one) for one in both] == [plain(one) for one in single]
+    assert all(hit.metadata["even"] for one in both for hit in one)
 
 
 def test_the_model_is_asked_once_and_never_twice_for_a_query(database_url: str) -> None:
