@@ -24,6 +24,7 @@ BENCHES = (
     "throughput",
     "filters",
     "quality",
+    "structure",
 )
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 

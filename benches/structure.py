@@ -1,0 +1,196 @@
+"""How well the structure of three manuals is understood: questions that are answered, and chunks that are cut well.
+
+The questions stand in `tests/data/manuals`; their README says what counts as an answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex import SyncRetriever
+from semlex.store.postgres.embedded.server import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benches.measuring import Bench
+    from semlex import SearchResult
+    from semlex.types.documents import StoredChunk
+
+QUESTIONS = Path(__file__).resolve().parent.parent / "tests" / "data" / "manuals"
+TOP = 3
+SUCCESS_BAR, CUT_BAR, PATHLESS_BAR = 0.9, 0.01, 0.02
+_UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*")
+_MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
+_CODE_DIRECTIVE = re.compile(r"\.\. (code-block|code|sourcecode|note|warning|tip|seealso)::")
+
+
+@dataclass(frozen=True, slots=True)
+class Manual:
+    """One of the manuals.
+
+    Attributes:
+        name: Of its questions.
+        package: As published.
+        digest: SHA-256 of the source archive.
+        folder: Of the manual, in the archive.
+        format: How it is written.
+    """
+
+    name: str
+    package: str
+    digest: str
+    folder: str
+    format: str
+
+
+MANUALS = (
+    Manual(
+        "pytest",
+        "pytest==9.2.0",
+        "97c4f3b1f3c7414aa36465e09b8220f1d03627993bd51b1282e193753c80557b",
+        "pytest-9.2.0/doc/en",
+        "reStructuredText",
+    ),
+    Manual(
+        "pymdown",
+        "pymdown-extensions==13.1",
+        "e1ecec373677483b7324a47e5b4bf2e0c6614fe8dcdab1dcc6a05ecefd9b527d",
+        "pymdown_extensions-13.1/docs/src/markdown",
+        "Markdown",
+    ),
+    Manual(
+        "lxml",
+        "lxml==6.1.3",
+        "45222d94ddd511536f3b2f7d9deae3b2339b4ce0f075f1ca25703b07cad9dd21",
+        "lxml-6.1.3/doc/html",
+        "HTML",
+    ),
+)
+
+
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figures."""
+    manuals = MANUALS[:1] if quick else MANUALS
+    answered = asked = 0
+    chunks = cut = pathless = 0
+    shutil.rmtree(state / "structure", ignore_errors=True)
+    with EmbeddedServer(state / "structure") as server:
+        for manual in manuals:
+            source = unpacked(manual, state)
+            with SyncRetriever(server.url, "static", None, use_reranking=False, collection=manual.name) as retriever:
+                retriever.index(source)
+                questions = questions_of(manual)
+                right = [
+                    is_answered(question, retriever.search(question["question"], top_k=TOP)) for question in questions
+                ]
+                for question, found in zip(questions, right, strict=True):
+                    if not found:
+                        print(f"    {manual.name}, not among the first {TOP}: {question['question']:.90}", flush=True)
+                rows = chunks_of(retriever, source)
+            answered, asked = answered + sum(right), asked + len(right)
+            bench.at_least(
+                f"{manual.format}, success@{TOP}", sum(right) / len(right), unit="of questions", bar=SUCCESS_BAR
+            )
+            chunks += len(rows)
+            cut += sum(row.is_cut for row in rows)
+            pathless += sum(row.lacks_path for row in rows)
+            bench.at_most(f"{manual.format}, chunks", len(rows), unit="chunks", bar=None)
+            for row in [row for row in rows if row.is_cut][:3]:
+                print(f"    cut: {row.where}", flush=True)
+            for row in [row for row in rows if row.lacks_path][:3]:
+                print(f"    no path: {row.where}", flush=True)
+    bench.at_least(f"all, success@{TOP}", answered / asked, unit="of questions", bar=SUCCESS_BAR)
+    bench.at_most("cut from what they introduce", cut / chunks, unit="of chunks", bar=CUT_BAR)
+    bench.at_most("without heading path", pathless / chunks, unit="of chunks", bar=PATHLESS_BAR)
+
+
+def unpacked(manual: Manual, state: Path) -> Path:
+    """The folder of a manual, downloaded where it is not there."""
+    folder = state / "manuals" / manual.name
+    if not (folder / "made").exists():
+        with tempfile.TemporaryDirectory() as fetched:
+            # Nothing of the package is built: its metadata is not asked for either.
+            download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            subprocess.run(
+                [*download, "--no-binary=:all:", "--no-build-isolation", "--dest", fetched, manual.package], check=True
+            )
+            (archive,) = Path(fetched).glob("*.tar.gz")
+            if hashlib.sha256(archive.read_bytes()).hexdigest() != manual.digest:
+                raise RuntimeError(f"{archive.name} is not the archive that the questions are about")
+            with tarfile.open(archive) as packed:
+                packed.extractall(folder, filter="data")
+        (folder / "made").touch()
+    return folder / manual.folder
+
+
+def questions_of(manual: Manual) -> list[dict[str, list[str] | str]]:
+    """The questions on a manual."""
+    return [json.loads(line) for line in (QUESTIONS / f"{manual.name}.jsonl").read_text().splitlines()]
+
+
+def is_answered(question: dict[str, list[str] | str], hits: Sequence[SearchResult]) -> bool:
+    """Whether a hit comes from one of the places and holds one of the answers."""
+    found = [" ".join(hit.content.split()) for hit in hits if hit.source_document in question["places"]]
+    return any(" ".join(answer.split()) in text for answer in question["answers"] for text in found)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A chunk, looked at.
+
+    Attributes:
+        where: File and line.
+        is_cut: Whether it ends in a heading, a lead-in or a directive whose content is in the next one.
+        lacks_path: Whether nothing stands above it although its file has headings before it.
+    """
+
+    where: str
+    is_cut: bool
+    lacks_path: bool
+
+
+def chunks_of(retriever: SyncRetriever, source: Path) -> list[ChunkRow]:
+    """The chunks of a collection, each looked at."""
+    chunks: list[StoredChunk] = []
+    while page := retriever.list(limit=10_000, after=chunks[-1].id if chunks else None):
+        chunks += page
+    rows = []
+    for document, group in groupby(sorted(chunks, key=_place), key=lambda chunk: chunk.source_document):
+        own = list(group)
+        first_heading = next((number for number, chunk in enumerate(own) if chunk.heading_path), len(own))
+        for number, chunk in enumerate(own):
+            rest = "" if number + 1 == len(own) else own[number + 1].content
+            rows.append(
+                ChunkRow(
+                    f"{document}:{chunk.line}",
+                    ends_cut(chunk.content, rest),
+                    not chunk.heading_path and number > first_heading,
+                )
+            )
+    return rows
+
+
+def _place(chunk: StoredChunk) -> tuple[str, int]:
+    return chunk.source_document, chunk.char_start or 0
+
+
+def ends_cut(text: str, following: str) -> bool:
+    """Whether a chunk ends in what announces the next one: a heading, words with a colon, or a directive."""
+    if not following:
+        return False
+    lines = [line for line in text.splitlines() if line.strip()]
+    last, before = lines[-1].strip(), lines[-2].strip() if len(lines) > 1 else ""
+    is_heading = bool(_MARKDOWN_HEADING.match(last)) or bool(_UNDERLINE.fullmatch(last) and before)
+    return is_heading or last.endswith(":") or bool(_CODE_DIRECTIVE.match(last))
