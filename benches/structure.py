@@ -98,7 +98,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
                 for question, found in zip(questions, right, strict=True):
                     if not found:
                         print(f"    {manual.name}, not among the first {TOP}: {question['question']:.90}", flush=True)
-                rows = chunks_of(retriever, source)
+                rows = chunks_of(retriever)
             answered, asked = answered + sum(right), asked + len(right)
             bench.at_least(
                 f"{manual.format}, success@{TOP}", sum(right) / len(right), unit="of questions", bar=SUCCESS_BAR
@@ -161,7 +161,7 @@ class ChunkRow:
     lacks_path: bool
 
 
-def chunks_of(retriever: SyncRetriever, source: Path) -> list[ChunkRow]:
+def chunks_of(retriever: SyncRetriever) -> list[ChunkRow]:
     """The chunks of a collection, each looked at."""
     chunks: list[StoredChunk] = []
     while page := retriever.list(limit=10_000, after=chunks[-1].id if chunks else None):
@@ -175,7 +175,7 @@ def chunks_of(retriever: SyncRetriever, source: Path) -> list[ChunkRow]:
             rows.append(
                 ChunkRow(
                     f"{document}:{chunk.line}",
-                    ends_cut(chunk.content, rest),
+                    ends_cut(chunk.content, rest, is_markdown=document.endswith((".md", ".html"))),
                     not chunk.heading_path and number > first_heading,
                 )
             )
@@ -186,11 +186,15 @@ def _place(chunk: StoredChunk) -> tuple[str, int]:
     return chunk.source_document, chunk.char_start or 0
 
 
-def ends_cut(text: str, following: str) -> bool:
+def ends_cut(text: str, following: str, *, is_markdown: bool) -> bool:
     """Whether a chunk ends in what announces the next one: a heading, words with a colon, or a directive."""
-    if not following:
-        return False
     lines = [line for line in text.splitlines() if line.strip()]
-    last, before = lines[-1].strip(), lines[-2].strip() if len(lines) > 1 else ""
-    is_heading = bool(_MARKDOWN_HEADING.match(last)) or bool(_UNDERLINE.fullmatch(last) and before)
-    return is_heading or last.endswith(":") or bool(_CODE_DIRECTIVE.match(last))
+    last, before = lines[-1].strip(), lines[-2] if len(lines) > 1 else ""
+    if not following or text.count("```") % 2:
+        return False  # inside code
+    if is_markdown:
+        return bool(_MARKDOWN_HEADING.match(last)) or last.endswith(":")
+    is_heading = bool(_UNDERLINE.fullmatch(last)) and before[:1].strip() != "" and not _UNDERLINE.fullmatch(before)
+    return (
+        is_heading or (last.endswith(":") and not last.startswith((":", ".. _"))) or bool(_CODE_DIRECTIVE.match(last))
+    )

@@ -218,9 +218,10 @@ class Chunks:
         ends: (c,) where each ends, in characters (exclusive); strictly ascending.
         token_counts: (c,) tokens that touch each.
         lines: (c,) line on which each begins, from 1; a line ends with ``\n``, ``\r`` or both.
-        code: (c,) whether each lies inside one fenced code block.
+        code: (c,) whether each is code, or lies inside one block of it.
         headings: c paths of titles, outermost first; levels without a title are left out. A chunk that holds text of
             several sections has what their paths share. Titles are cut at 256 characters.
+        introductions: c texts that announce the list, table or code of which a chunk is a later piece, or None.
         title: The first title of level 1, or None.
     """
 
@@ -237,6 +238,8 @@ class Chunks:
     @property
     def headings(self) -> list[tuple[str, ...]]: ...
     @property
+    def introductions(self) -> list[str | None]: ...
+    @property
     def title(self) -> str | None: ...
     def __len__(self) -> int: ...
 
@@ -247,15 +250,18 @@ def split_text(
     max_tokens: int,
     overlap_tokens: int,
     min_tokens: int,
-    markdown: bool,
+    structure: str,
     max_bytes: int,
 ) -> Chunks:
     """Cuts a text into slices of at most `max_tokens` tokens; linear in the length of the text.
 
-    Sections end at headings (CommonMark 0.31: ATX and setext, not in fenced code, comments or front matter). A section
-    below `min_tokens` is joined with the following sibling or child where both fit; headings without text are joined
-    with what follows. Inside a section the text is packed greedily: paragraphs (fenced code stays whole where it
-    fits), then lines, sentences, words, parts of words, graphemes, characters.
+    Sections end at headings: of Markdown (CommonMark 0.31: ATX and setext, not in fenced code, comments or front
+    matter), of reStructuredText (underlines, and directives that describe an object), or the definitions of source
+    code. A section below `min_tokens` is joined with the following sibling or child where both fit; headings without
+    text are joined with what follows. Inside a section the text is packed greedily: paragraphs (code stays whole
+    where it fits), then lines, sentences, words, parts of words, graphemes, characters. What announces something (a
+    heading, words that end with a colon, a directive, the header of a table) stays with the first part of it while
+    both fit.
 
     Together the chunks hold every character that is not blank (``str.isspace``); none is blank. A token that is cut in
     two counts on both sides. One character that has more tokens than `max_tokens` is a chunk all the same.
@@ -267,7 +273,8 @@ def split_text(
         overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
             character stands in more than two chunks.
         min_tokens: Smaller sections are joined, from 0.
-        markdown: Whether headings, fences and comments are recognised; without, the text is one section.
+        structure: ``plain`` (one section), ``markdown``, ``restructuredtext``, or ``code:`` with the suffix of such
+            files (``code:py``).
         max_bytes: Most bytes of a chunk in UTF-8, from 4.
 
     Raises:

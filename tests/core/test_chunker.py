@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.chunking import Chunker
 from semlex.models.token_counters import WordCounter
-from tests.support.markdown_texts import TEXT
+from tests.support.markdown_texts import STRUCTURES, TEXT
 
 
 class TrainedCounter:
@@ -54,10 +54,10 @@ def counter(request):
     return {"words": WordCounter, "trained": TrainedCounter, "alone": HonestOnlyAlone}[request.param]()
 
 
-@given(data=st.data(), text=TEXT, chunk_tokens=st.integers(16, 60), markdown=st.booleans())
-def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_tokens, markdown):
+@given(data=st.data(), text=TEXT, chunk_tokens=st.integers(16, 60), structure=st.sampled_from(STRUCTURES))
+def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_tokens, structure):
     overlap = data.draw(st.integers(0, (chunk_tokens - 1) // 2))
-    chunks = Chunker(counter, chunk_tokens, overlap).chunk(text, markdown=markdown)
+    chunks = Chunker(counter, chunk_tokens, overlap).chunk(text, structure=structure)
     assert [chunk.chunk_no for chunk in chunks] == list(range(len(chunks)))
     covered = set()
     for chunk in chunks:

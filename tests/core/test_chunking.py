@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
-from tests.support.markdown_texts import TEXT, bounds
+from tests.support.markdown_texts import STRUCTURES, TEXT, bounds
 
 
 @st.composite
@@ -31,11 +31,11 @@ def touching(offsets, start, end):
     return sum(1 for first, last in offsets.tolist() if first < end and last > start and first < last)
 
 
-@given(st.data(), TEXT, bounds(), st.booleans())
-def test_chunks_cover_fit_and_overlap_within_the_bound(data, text, limits, markdown):
+@given(st.data(), TEXT, bounds(), st.sampled_from(STRUCTURES))
+def test_chunks_cover_fit_and_overlap_within_the_bound(data, text, limits, structure):
     offsets = data.draw(token_offsets(text))
     offsets = offsets[offsets[:, 0] < offsets[:, 1]]
-    found = _core.split_text(text, offsets, markdown=markdown, **limits)
+    found = _core.split_text(text, offsets, structure=structure, **limits)
     starts, ends = found.starts.tolist(), found.ends.tolist()
     assert len(found) == len(starts) == len(ends) == len(found.headings) == found.code.size
 
@@ -65,7 +65,7 @@ def test_chunks_cover_fit_and_overlap_within_the_bound(data, text, limits, markd
 
 @given(TEXT, bounds())
 def test_without_markdown_nothing_is_a_heading(text, limits):
-    found = _core.split_text(text, _core.word_offsets(text), markdown=False, **limits)
+    found = _core.split_text(text, _core.word_offsets(text), structure="plain", **limits)
     assert set(found.headings) <= {()}
     assert found.title is None
     assert not found.code.any()
@@ -74,14 +74,14 @@ def test_without_markdown_nothing_is_a_heading(text, limits):
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
-def split(text, *, most=20, overlap=0, least=4, markdown=True, max_bytes=10_000):
+def split(text, *, most=20, overlap=0, least=4, structure="markdown", max_bytes=10_000):
     found = _core.split_text(
         text,
         _core.word_offsets(text),
         max_tokens=most,
         overlap_tokens=overlap,
         min_tokens=least,
-        markdown=markdown,
+        structure=structure,
         max_bytes=max_bytes,
     )
     return [text[start:end] for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)], found
@@ -112,7 +112,7 @@ def test_fenced_code_stays_whole_where_it_fits():
 
 def test_sentences_are_kept_together_and_overlap():
     text = "One two three four. Five six seven. Eight nine ten eleven. Twelve thirteen."
-    chunks, _ = split(text, most=8, overlap=3, least=0, markdown=False)
+    chunks, _ = split(text, most=8, overlap=3, least=0, structure="plain")
     # Half of what the second chunk does not repeat holds no whole sentence, so the third begins at a word.
     assert chunks == [
         "One two three four. Five six seven.",
@@ -133,7 +133,7 @@ def test_a_character_of_many_tokens_is_one_chunk():
         max_tokens=4,
         overlap_tokens=1,
         min_tokens=0,
-        markdown=True,
+        structure="markdown",
         max_bytes=100,
     )
     assert found.starts.tolist() == [0, 1, 2]
@@ -166,7 +166,7 @@ def test_long_titles_are_cut():
 @pytest.mark.parametrize("letter", ["a", "é"])
 def test_refusals_name_the_argument(options, message, letter):
     defaults = {"text": letter * 4, "token_offsets": np.array([[0, 1]]), "max_tokens": 5, "overlap_tokens": 0}
-    defaults |= {"min_tokens": 0, "markdown": True, "max_bytes": 100}
+    defaults |= {"min_tokens": 0, "structure": "markdown", "max_bytes": 100}
     with pytest.raises(ValueError, match=message):
         _core.split_text(**(defaults | options))
 

@@ -36,22 +36,25 @@ def visible_lines(text):
     """What is neither front matter nor fenced code nor a comment; a hidden line is None."""
     lines = lines_of(text)
     hidden = front_matter_lines(lines)
-    fence, comment = "", False
+    fence, indented, comment = "", 0, False
     for number, (start, end, line) in enumerate(lines):
         body = unindented(line)
-        opened = re.match(r"(`{3,}(?=[^`]*$)|~{3,})", body or "")
+        opened = re.match(r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})", line)
+        indent = len(line) - len(line.lstrip(" \t"))
+        if fence and indented >= 4 and line.strip() and indent < indented:
+            fence = ""  # code in a list ends with its item
         if number < hidden:
             yield start, end, None
         elif fence:
-            marks = (body or "").rstrip()
-            if set(marks) == {fence[0]} and len(marks) >= len(fence):
+            marks = line.strip()
+            if indent < indented + 4 and set(marks) == {fence[0]} and len(marks) >= len(fence):
                 fence = ""
             yield start, end, None
         elif comment or (body or "").startswith("<!--"):
             comment = "-->" not in line
             yield start, end, None
         else:
-            fence = opened[1] if opened else ""
+            fence, indented = (opened[1], indent) if opened else ("", 0)
             yield start, end, None if opened else line
 
 
@@ -105,7 +108,7 @@ def slow_path(sections, text, start, end):
 
 @given(MARKDOWN, bounds())
 def test_headings_are_those_of_the_twin(text, limits):
-    found = _core.split_text(text, _core.word_offsets(text), markdown=True, **limits)
+    found = _core.split_text(text, _core.word_offsets(text), structure="markdown", **limits)
     sections = slow_sections(text)
     for start, end, path in zip(found.starts.tolist(), found.ends.tolist(), found.headings, strict=True):
         assert path == slow_path(sections, text, start, end)

@@ -23,7 +23,21 @@ BLOCK = (
 MARKDOWN = st.lists(BLOCK, max_size=20).flatmap(
     lambda blocks: st.sampled_from(["\n\n", "\n", "\r\n", "\r\r"]).map(lambda gap: gap.join(blocks))
 )
-TEXT = MARKDOWN | st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+# The marks of reStructuredText and of source code.
+# fmt: off
+MARKS = st.sampled_from(
+    [
+        "Title\n=====", "====\nTop\n====", "so::", "list:", "    code\n\n    more", ".. note::",
+        ".. code-block:: python", "==  ==", "    ```", "# note", "[section]", ".. py:class:: A(b)", ".. _label:",
+        "   body", "==  ==\na   b\n==  ==\nc   d\n==  ==", "* item", "1. one", "class A:", "CREATE TABLE t (",
+        "    def f(self):", "        return 1", "@d", "fn g() {", "}", "int h(void)\n{", "/* a", "b */", '"""',
+        "| a | b |\n|---|---|\n| c | d |", "+--+\n| a|\n+==+\n| b|\n+--+",
+    ]
+)
+# fmt: on
+STRUCTURES = ("plain", "markdown", "restructuredtext", "code:py", "code:rs", "code:rb", "code:sql", "code:toml")
+MARKED = st.lists(MARKS | SENTENCE | st.just(""), max_size=30).map("\n".join)
+TEXT = MARKDOWN | MARKED | st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
 @st.composite

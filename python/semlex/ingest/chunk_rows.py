@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from semlex.ingest.chunking import Chunk
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.store.query.leg import Key
 
@@ -35,6 +36,12 @@ def context_line(title: str | None, headings: Sequence[str]) -> str:
     if title and (not parts or parts[0] != title):
         parts.insert(0, title)
     return CONTEXT_SEPARATOR.join(parts)
+
+
+def chunk_context(title: str | None, chunk: Chunk) -> str:
+    """What is analysed and embedded with a chunk: title and heading path, and below them what announces it."""
+    line = context_line(title, chunk.heading_path)
+    return f"{line}\n{chunk.introduction}" if line and chunk.introduction else line or chunk.introduction
 
 
 def embedded_text(context: str, text: str) -> str:

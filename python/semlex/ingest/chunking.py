@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
 DEFAULT_MIN_TOKENS = 32
 # Another rule of cutting needs another number: documents of an older one can be cut anew.
-RULES_VERSION = 1
+RULES_VERSION = 2
 UNKNOWN = -1  # tokens of a chunk that is not counted yet
 
 
@@ -41,7 +41,9 @@ class Chunk:
         char_end: Where it ends, in characters (exclusive).
         line: Line on which it begins, from 1.
         token_count: Tokens of ``text``, counted by itself.
-        chunk_type: ``code`` when it lies inside one fenced code block, else ``text``.
+        chunk_type: ``code`` when it is source code or lies inside one block of code, else ``text``.
+        introduction: What announces the list, the table or the code of which this is a later piece: the paragraph
+            before it, or the header of the table; "" where it is none.
     """
 
     chunk_no: int
@@ -52,6 +54,20 @@ class Chunk:
     line: int
     token_count: int
     chunk_type: Literal["text", "code"] = "text"
+    introduction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CutText:
+    """The chunks of a text.
+
+    Attributes:
+        title: Its first heading of level 1, or None.
+        chunks: In the order of the text.
+    """
+
+    title: str | None
+    chunks: list[Chunk]
 
 
 class Chunker:
@@ -98,12 +114,13 @@ class Chunker:
         bounds = f"{self.chunk_tokens}/{self.overlap_tokens}/{self.min_tokens}"
         return f"chunks/{version}/{bounds}/{self._counter.counter_name}"
 
-    def chunk(self, text: str, *, markdown: bool = True) -> list[Chunk]:
+    def chunk(self, text: str, *, structure: str = "markdown") -> list[Chunk]:
         """Cuts one text.
 
         Args:
             text: The text.
-            markdown: Whether headings and fences are recognised; without, the text is one section.
+            structure: How its structure is written: ``plain`` (not at all: the text is one section), ``markdown``,
+                ``restructuredtext``, or ``code:`` with the suffix of such files (``code:py``).
 
         Returns:
             The chunks in the order of the text. Together they hold every character that is not blank; each has at most
@@ -112,19 +129,22 @@ class Chunker:
         Raises:
             ValidationError: The text is not a str or holds a lone surrogate.
         """
+        return self.cut(text, structure).chunks
+
+    def cut(self, text: str, structure: str) -> CutText:
+        """The same, with the title of the text."""
         if errors := text_errors("text", text, nul=True):
             raise ValidationError(errors)
         if not text or text.isspace():
-            return []
-        chunks = self._counted(
-            self._split(text, self._counter.token_offsets(text), self.chunk_tokens, markdown=markdown)
-        )
+            return CutText(None, [])
+        title, chunks = self._split(text, self._counter.token_offsets(text), self.chunk_tokens, structure)
+        chunks = self._counted(chunks)
         while any(chunk.token_count > self.chunk_tokens for chunk in chunks):
             shorter = self._shortened(text, chunks)
             if shorter == chunks:
                 break
             chunks = self._counted(shorter)
-        return [replace(chunk, chunk_no=number) for number, chunk in enumerate(chunks)]
+        return CutText(title, [replace(chunk, chunk_no=number) for number, chunk in enumerate(chunks)])
 
     def _counted(self, chunks: list[Chunk]) -> list[Chunk]:
         """Fills in the counts that are not known, in one call."""
@@ -156,11 +176,11 @@ class Chunker:
         offsets = self._counter.token_offsets(chunk.text)
         # Two thirds leave room for overlap and give two pieces of like size, where a full one would leave a crumb.
         bound = self.chunk_tokens * 2 // 3
-        smaller = self._split(chunk.text, offsets, bound, markdown=False)
+        smaller = self._split(chunk.text, offsets, bound, "plain")[1]
         # A counter may find fewer tokens in its offsets than it counts.
         while len(smaller) == 1 and bound > 1:
             bound //= 2
-            smaller = self._split(chunk.text, offsets, bound, markdown=False)
+            smaller = self._split(chunk.text, offsets, bound, "plain")[1]
         if len(smaller) == 1:
             return [chunk]
         return [
@@ -171,11 +191,14 @@ class Chunker:
                 char_end=chunk.char_start + piece.char_end,
                 line=chunk.line + piece.line - 1,
                 chunk_type=chunk.chunk_type,
+                introduction=chunk.introduction,
             )
             for piece in smaller
         ]
 
-    def _split(self, text: str, offsets: NDArray[np.int64], max_tokens: int, *, markdown: bool) -> list[Chunk]:
+    def _split(
+        self, text: str, offsets: NDArray[np.int64], max_tokens: int, structure: str
+    ) -> tuple[str | None, list[Chunk]]:
         found = _core.split_text(
             text,
             offsets,
@@ -183,7 +206,7 @@ class Chunker:
             # A smaller bound takes its share of the others, which so keep their proportion.
             overlap_tokens=self.overlap_tokens * max_tokens // self.chunk_tokens,
             min_tokens=self.min_tokens * max_tokens // self.chunk_tokens,
-            markdown=markdown,
+            structure=structure,
             max_bytes=MAX_CHUNK_BYTES,
         )
         rows = zip(
@@ -192,11 +215,12 @@ class Chunker:
             found.lines.tolist(),
             found.code.tolist(),
             found.headings,
+            found.introductions,
             strict=True,
         )
-        return [
-            Chunk(number, text[start:end], path, start, end, line, UNKNOWN, "code" if code else "text")
-            for number, (start, end, line, code, path) in enumerate(rows)
+        return found.title, [
+            Chunk(number, text[start:end], path, start, end, line, UNKNOWN, "code" if code else "text", before or "")
+            for number, (start, end, line, code, path, before) in enumerate(rows)
         ]
 
 

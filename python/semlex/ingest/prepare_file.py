@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelMismatchError
-from semlex.ingest.chunk_rows import context_line, text_hashes
+from semlex.ingest.chunk_rows import chunk_context, text_hashes
 from semlex.ingest.loaders import text as loading
 from semlex.ingest.loaders.text import FileProblem, find_files, load_text, read_file
 from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
-    from semlex.ingest.chunking import Chunker
+    from semlex.ingest.chunking import Chunk, Chunker
     from semlex.ingest.files.roots import Place
     from semlex.ingest.loaders.text import FoundFile, LoadedText
     from semlex.store.write.sources import KnownDocument, Source
@@ -135,12 +135,14 @@ def prepare_file(
     loaded = load_text(read)
     if isinstance(loaded, FileProblem):
         return loaded
-    chunks = _chunk_rows(key, loaded, chunker, with_context=with_context)
+    cut = chunker.cut(loaded.text, structure_of(loaded))
+    title = loaded.title or cut.title or ""
+    chunks = _chunk_rows(key, loaded.uri, title, cut.chunks, with_context=with_context)
     row = DocumentRow(
         document_id=key,
         source_id=source.source_id,
         uri=loaded.uri,
-        title=loaded.title or "",
+        title=title,
         format=loaded.format,
         content_hash=loaded.content_hash,
         size_bytes=loaded.size,
@@ -176,9 +178,16 @@ def is_outdated(known: KnownDocument, chunker: Chunker) -> bool:
     return stored != (*today, *settings)
 
 
-def _chunk_rows(document_id: UUID, loaded: LoadedText, chunker: Chunker, *, with_context: bool) -> ChunkBatch:
-    chunks = chunker.chunk(loaded.text, markdown=loaded.format in ("markdown", "html"))
-    contexts = [context_line(loaded.title, chunk.heading_path) if with_context else "" for chunk in chunks]
+def structure_of(loaded: LoadedText) -> str:
+    """How the structure of a text is written, as `Chunker.chunk` takes it."""
+    if loaded.format == "code":
+        return f"code:{loaded.uri.rpartition('.')[2].lower()}"
+    # The marks of reStructuredText are those of many plain texts.
+    return "markdown" if loaded.format in ("markdown", "html") else "restructuredtext"
+
+
+def _chunk_rows(document_id: UUID, uri: str, title: str, chunks: Sequence[Chunk], *, with_context: bool) -> ChunkBatch:
+    contexts = [chunk_context(title, chunk) if with_context else "" for chunk in chunks]
     identities = text_hashes(contexts, [chunk.text for chunk in chunks])
     chunk_ids = []
     seen: Counter[bytes] = Counter()
@@ -192,7 +201,7 @@ def _chunk_rows(document_id: UUID, loaded: LoadedText, chunker: Chunker, *, with
         chunk_no=[chunk.chunk_no for chunk in chunks],
         parent_chunk_id=[None] * count,
         chunk_type=[chunk.chunk_type for chunk in chunks],
-        source_document=[loaded.uri] * count,
+        source_document=[uri] * count,
         chapter_title=["".join(chunk.heading_path[:1]) for chunk in chunks],
         section_title=["".join(chunk.heading_path[1:2]) for chunk in chunks],
         subsection_title=[list(chunk.heading_path[2:]) for chunk in chunks],

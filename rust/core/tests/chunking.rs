@@ -4,16 +4,19 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
+use semlex_core::chunk::code::Language;
 use semlex_core::chunk::offsets::OffsetConverter;
 use semlex_core::chunk::tokens::{OffsetProblem, Tokens};
 use semlex_core::chunk::words::word_offsets;
-use semlex_core::chunk::{Chunks, Options, split_text};
+use semlex_core::chunk::{Chunks, Options, Structure, split_text};
 
 fn text() -> impl Strategy<Value = String> {
     let block = prop_oneof![
         "(#{1,7} ?)?[a-c漢é.! ]{0,30}",
         "(```|~~~)[ -~]{0,5}",
         "(---|===|<!--|-->|> q|- i|    x)",
+        "(a \\| b|-\\|-|==  ==|\\+--\\+|\\| c|x::|so:|\\.\\. (note|code|function|index):: ?a?|\\.\\. _l:| {1,3}y)",
+        " {0,4}(class A:|def f\\(x\\):|fn g\\(\\) \\{|int h\\(\\)|\\{|\\}|// c|@d|\"\"\"|CREATE TABLE t \\(|\\[s\\])",
         any::<String>(),
     ];
     let gap = prop_oneof![Just("\n"), Just("\n\n"), Just("\r\n"), Just("\r")];
@@ -35,15 +38,24 @@ fn options() -> impl Strategy<Value = Options> {
         0_usize..30,
         4_usize..200,
     );
-    (bounds, any::<bool>()).prop_map(|((max_tokens, overlap, min_tokens, max_bytes), markdown)| {
-        Options {
+    let structure = prop::sample::select(vec![
+        Structure::Plain,
+        Structure::Markdown,
+        Structure::Restructured,
+        Structure::Code(Language::Python),
+        Structure::Code(Language::Braces),
+        Structure::Code(Language::Sql),
+        Structure::Code(Language::Brackets),
+    ]);
+    (bounds, structure).prop_map(
+        |((max_tokens, overlap, min_tokens, max_bytes), structure)| Options {
             max_tokens,
             overlap_tokens: overlap.index(max_tokens),
             min_tokens,
             max_bytes,
-            markdown,
-        }
-    })
+            structure,
+        },
+    )
 }
 
 /// One token per character, or words.
@@ -101,7 +113,7 @@ proptest! {
     #[test]
     fn a_greedy_chunk_leaves_no_room_for_the_next_word(text in "[a-z \n]{1,200}", max_tokens in 1_usize..20) {
         // Without overlap and structure every chunk but the last is full: the word behind it would not have fitted.
-        let options = Options { max_tokens, overlap_tokens: 0, min_tokens: max_tokens, max_bytes: 10_000, markdown: false };
+        let options = Options { max_tokens, overlap_tokens: 0, min_tokens: max_tokens, max_bytes: 10_000, structure: Structure::Plain };
         let (tokens, found) = cut(&text, true, &options);
         for two in found.chunks.windows(2) {
             let next = text[two[1].range.start..].find(is_blank).unwrap_or(text.len() - two[1].range.start);

@@ -4,9 +4,11 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::{PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
+use semlex_core::chunk::code::Language;
 use semlex_core::chunk::offsets::OffsetConverter;
+use semlex_core::chunk::outline::Path;
 use semlex_core::chunk::tokens::Tokens;
-use semlex_core::chunk::{self, Options};
+use semlex_core::chunk::{self, Options, Structure};
 
 use crate::arguments::{at_least, pairs};
 use crate::errors::detached;
@@ -27,6 +29,8 @@ pub(crate) struct Chunks {
     #[pyo3(get)]
     headings: Py<PyList>,
     #[pyo3(get)]
+    introductions: Py<PyList>,
+    #[pyo3(get)]
     title: Option<Py<PyString>>,
 }
 
@@ -37,7 +41,8 @@ struct Columns {
     token_counts: Vec<i64>,
     lines: Vec<i64>,
     code: Vec<bool>,
-    paths: Vec<chunk::markdown::Path>,
+    paths: Vec<Path>,
+    introductions: Vec<Option<String>>,
     titles: Vec<String>,
     title: Option<u32>,
 }
@@ -55,7 +60,7 @@ impl Chunks {
 
 /// Cuts a text into chunks; see the stub for the rules.
 #[pyfunction]
-#[pyo3(signature = (text, token_offsets, *, max_tokens, overlap_tokens, min_tokens, markdown, max_bytes))]
+#[pyo3(signature = (text, token_offsets, *, max_tokens, overlap_tokens, min_tokens, structure, max_bytes))]
 #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn split_text(
     py: Python<'_>,
@@ -64,7 +69,7 @@ pub(crate) fn split_text(
     max_tokens: i64,
     overlap_tokens: i64,
     min_tokens: i64,
-    markdown: bool,
+    structure: &str,
     max_bytes: i64,
 ) -> PyResult<Chunks> {
     let options = Options {
@@ -72,7 +77,7 @@ pub(crate) fn split_text(
         overlap_tokens: at_least("overlap_tokens", overlap_tokens, 0)?,
         min_tokens: at_least("min_tokens", min_tokens, 0)?,
         max_bytes: at_least("max_bytes", max_bytes, chunk::MIN_MAX_BYTES)?,
-        markdown,
+        structure: structure_named(structure)?,
     };
     if options.overlap_tokens >= options.max_tokens {
         return Err(PyValueError::new_err(format!(
@@ -83,6 +88,18 @@ pub(crate) fn split_text(
     let offsets = pairs::<i64>(&|| "token_offsets".to_owned(), token_offsets)?;
     let columns = detached(py, || cut(text, &offsets, &options))??;
     columns.wrap(py)
+}
+
+fn structure_named(name: &str) -> PyResult<Structure> {
+    match (name, name.strip_prefix("code:")) {
+        ("plain", _) => Ok(Structure::Plain),
+        ("markdown", _) => Ok(Structure::Markdown),
+        ("restructuredtext", _) => Ok(Structure::Restructured),
+        (_, Some(suffix)) => Ok(Structure::Code(Language::of_suffix(suffix))),
+        _ => Err(PyValueError::new_err(format!(
+            "structure: must be 'plain', 'markdown', 'restructuredtext' or 'code:' with a suffix; found {name:?}"
+        ))),
+    }
 }
 
 /// Start and end of every word; see the stub.
@@ -116,6 +133,7 @@ fn cut(text: &str, offsets: &[(i64, i64)], options: &Options) -> PyResult<Column
         lines: Vec::with_capacity(count),
         code: Vec::with_capacity(count),
         paths: Vec::with_capacity(count),
+        introductions: Vec::with_capacity(count),
         titles: found.titles,
         title: found.title,
     };
@@ -133,6 +151,8 @@ fn cut(text: &str, offsets: &[(i64, i64)], options: &Options) -> PyResult<Column
         columns.lines.push(integer(chunk.line)?);
         columns.code.push(chunk.code);
         columns.paths.push(chunk.path);
+        let introduction = chunk.introduction.and_then(|range| text.get(range));
+        columns.introductions.push(introduction.map(str::to_owned));
     }
     Ok(columns)
 }
@@ -170,6 +190,7 @@ impl Columns {
             lines: PyArray1::from_vec(py, self.lines).unbind(),
             code: PyArray1::from_vec(py, self.code).unbind(),
             headings: headings.unbind(),
+            introductions: PyList::new(py, self.introductions)?.unbind(),
             title: self.title.and_then(titled).map(Bound::unbind),
         })
     }

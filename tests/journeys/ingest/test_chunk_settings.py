@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+LOADER, RULES = loading.LOADER_VERSION, chunking.RULES_VERSION
+
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
@@ -89,9 +91,9 @@ def test_a_new_version_cuts_nothing_by_itself(
 ) -> None:
     before = store.count()
     if newer == "loader":
-        monkeypatch.setattr(loading, "LOADER_VERSION", 2)
+        monkeypatch.setattr(loading, "LOADER_VERSION", LOADER + 1)
     else:
-        monkeypatch.setattr(chunking, "RULES_VERSION", 2)
+        monkeypatch.setattr(chunking, "RULES_VERSION", RULES + 1)
     report = store.index(docs)
     assert (report.added, report.changed, report.unchanged, report.outdated) == (0, 0, 3, 3)
     assert store.count() == before
@@ -101,7 +103,7 @@ def test_a_new_version_cuts_nothing_by_itself(
     done = store.rechunk()
     assert (done.changed, done.chunks, done.embedded) == (3, before, 0)  # the same texts keep their vectors
     assert store.index(docs).outdated == 0
-    assert cut_with(store) == {(2, 1, 300, 50) if newer == "loader" else (1, 2, 300, 50)}
+    assert cut_with(store) == {(LOADER + 1, RULES, 300, 50) if newer == "loader" else (LOADER, RULES + 1, 300, 50)}
     assert store.rechunk(dry_run=True).changed == 0
 
 
@@ -110,10 +112,10 @@ def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path
     planned = store.rechunk(chunk_tokens=60, overlap_tokens=0, dry_run=True)
     assert planned.changed == 3
     assert planned.chunks > before
-    assert (store.count(), cut_with(store)) == (before, {(1, 1, 300, 50)})
+    assert (store.count(), cut_with(store)) == (before, {(LOADER, RULES, 300, 50)})
     done = store.rechunk(chunk_tokens=60, overlap_tokens=0)
     assert (done.changed, done.chunks, done.embedded) == (3, planned.chunks, planned.embedded)
-    assert (store.count(), cut_with(store)) == (planned.chunks, {(1, 1, 60, 0)})
+    assert (store.count(), cut_with(store)) == (planned.chunks, {(LOADER, RULES, 60, 0)})
     assert store.index(docs).unchanged == 3
     assert store.index(docs, chunk_tokens=60, overlap_tokens=0).unchanged == 3
 
@@ -137,7 +139,7 @@ def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, mon
     assert len(cut_with(store)) == 2
     assert store.index(docs).outdated == 2
     assert store.rechunk().changed == 2
-    assert cut_with(store) == {(1, 1, 60, 29)}
+    assert cut_with(store) == {(LOADER, RULES, 60, 29)}
 
 
 def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, docs: Path, database_url: str) -> None:
@@ -145,7 +147,7 @@ def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, do
         other.rechunk(chunk_tokens=60, overlap_tokens=0)
     assert store.rechunk(dry_run=True).changed == 0
     assert store.rechunk().changed == 0
-    assert cut_with(store) == {(1, 1, 60, 0)}
+    assert cut_with(store) == {(LOADER, RULES, 60, 0)}
     assert store.index(docs, chunk_tokens=60).unchanged == 3
 
 
@@ -164,7 +166,7 @@ def test_what_is_refused(store: SyncRetriever) -> None:
         store.rechunk(source="docs", chunk_tokens=60)
     with pytest.raises(ConfigurationError, match="chunk_tokens must be"):
         store.rechunk(chunk_tokens=5)
-    assert cut_with(store) == {(1, 1, 300, 50)}
+    assert cut_with(store) == {(LOADER, RULES, 300, 50)}
 
 
 def test_html_that_did_not_change_is_not_converted(

@@ -122,6 +122,25 @@ pub(super) fn parts<'a>(
     }
 }
 
+/// The parts of a range at the level of blocks or lines; what belongs to the part before is one with it. `joined` are the
+/// first characters of what does.
+pub(super) fn units<'a>(
+    text: &'a str,
+    range: &Range<usize>,
+    level: Level,
+    fences: &'a [Range<usize>],
+    joined: &'a [usize],
+) -> impl Iterator<Item = Range<usize>> + 'a {
+    let mut parts = parts(text, range, level, fences).peekable();
+    std::iter::from_fn(move || {
+        let mut unit = parts.next()?;
+        while let Some(next) = parts.next_if(|next| joined.binary_search(&next.start).is_ok()) {
+            unit.end = next.end;
+        }
+        Some(unit)
+    })
+}
+
 /// Parts found from the front, one by one; `end` says where the first part ends of a range that begins with a character
 /// that is not blank.
 fn successive<'a>(

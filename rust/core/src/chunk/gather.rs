@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::markdown::Section;
 use super::options::Options;
+use super::outline::Section;
 use super::tokens::Tokens;
 
 struct Group {
@@ -46,8 +46,10 @@ fn joins(group: &Group, section: &Section, tokens: &Tokens, options: &Options) -
     if !group.has_body {
         return true;
     }
+    // A heading belongs to what follows it.
     let joined = group.range.start..section.range.end;
-    section.level >= group.shallowest
+    !section.body.is_empty()
+        && section.level >= group.shallowest
         && joined.len() <= options.max_bytes
         && tokens.count(&group.range) < options.min_tokens
         && tokens.count(&joined) <= options.max_tokens

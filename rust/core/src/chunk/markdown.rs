@@ -1,105 +1,28 @@
-//! Sections of a Markdown text by its headings.
+//! The structure of a Markdown text.
 //!
-//! After CommonMark 0.31: ATX headings (4.2), setext headings (4.3), fenced code (4.5) and comments (4.6, kind 2). A line
-//! that is indented by four columns is never a heading. Headings inside lists and block quotes are text; other HTML is
-//! not interpreted; front matter is a first line `---` up to the next `---` or `...`.
+//! After CommonMark 0.31: ATX headings (4.2), setext headings (4.3), fenced code (4.5) and comments (4.6, kind 2), and the
+//! tables of GitHub's (4.10). A line that is indented by four columns is never a heading. Headings inside lists and block
+//! quotes are text; other HTML is not interpreted; front matter is a first line `---` up to the next `---` or `...`.
 
-use std::cmp::Ordering;
-use std::ops::Range;
+use super::boundaries::{is_blank, line_end, slice};
+use super::outline::{Kind, Line, Outline, OutlineBuilder, lines};
 
-use super::boundaries::{is_blank, line_end, slice, trimmed};
-
-/// Deepest level of a heading.
-pub const LEVELS: usize = 6;
-/// Longer titles are cut: they stand above every chunk of their section.
-pub const MAX_TITLE_CHARACTERS: usize = 256;
-
-/// The titles above a text by level, outermost first, as numbers into `Outline::titles`; nothing for a level without a
-/// heading or with an empty one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Path(pub [Option<u32>; LEVELS]);
-
-impl Path {
-    /// The levels, from the outermost, at which both have the same heading.
-    #[must_use]
-    pub(super) fn common(&self, other: &Self) -> Self {
-        let mut common = Self::default();
-        let both = self.0.iter().zip(&other.0);
-        for (slot, (left, _)) in common
-            .0
-            .iter_mut()
-            .zip(both.take_while(|(left, right)| left == right))
-        {
-            *slot = *left;
-        }
-        common
-    }
-}
-
-/// A heading with the text up to the next heading, or the text before the first heading.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Section {
-    /// Heading and text, without blanks at the ends; never empty.
-    pub range: Range<usize>,
-    /// The text without the heading, without blanks at the ends; may be empty.
-    pub body: Range<usize>,
-    /// Level of the heading; 0 before the first.
-    pub level: u8,
-    /// The headings above the text, its own included.
-    pub path: Path,
-}
-
-/// What the headings make of a text.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Outline {
-    /// In the order of the text.
-    pub sections: Vec<Section>,
-    /// Titles of the headings that have one.
-    pub titles: Vec<String>,
-    /// Number of the first title of level 1.
-    pub title: Option<u32>,
-    /// Fenced code blocks with their fences.
-    pub fences: Vec<Range<usize>>,
-}
-
-/// The outline of a text in which nothing is a heading.
-#[must_use]
-pub fn plain(text: &str) -> Outline {
-    let mut outline = Outline::default();
-    outline.close(text, Heading::default(), Path::default(), text.len());
-    outline
-}
-
-/// Reads the headings of a Markdown text, in one pass over its lines.
+/// Reads the structure of a Markdown text, in one pass over its lines.
 #[must_use]
 pub fn outline(text: &str) -> Outline {
-    let mut builder = OutlineBuilder {
-        text,
-        outline: Outline::default(),
-        path: Path::default(),
-        heading: Heading::default(),
+    let mut reader = Reader {
+        builder: OutlineBuilder::new(text),
         inside: Inside::Blank,
+        block: None,
     };
-    let mut place = front_matter_end(text);
-    while place < text.len() {
-        let (end, next) = line_end(text, place);
-        builder.inside = builder.read(place..end, next);
-        place = next;
+    for line in lines(text, front_matter_end(text)) {
+        reader.inside = reader.read(&line);
     }
-    if let Inside::Fence { from, .. } = builder.inside {
-        builder.outline.fences.push(from..text.len());
+    if let Inside::Fence { from, indent, .. } = reader.inside {
+        reader.builder.block(Kind::Code, from..text.len(), indent);
     }
-    let (heading, path) = (builder.heading, builder.path);
-    builder.outline.close(text, heading, path, text.len());
-    builder.outline
-}
-
-/// Where a heading stands: its first byte, and the byte behind its last line.
-#[derive(Debug, Clone, Copy, Default)]
-struct Heading {
-    start: usize,
-    end: usize,
-    level: u8,
+    reader.end_block();
+    reader.builder.finish()
 }
 
 /// What the line before has begun.
@@ -109,7 +32,7 @@ enum Inside {
     Blank,
     /// A paragraph, which an underline makes a heading.
     Paragraph { from: usize },
-    /// A list item or a quotation: an underline is a rule there.
+    /// A list item, a quotation or a table: an underline is a rule there.
     Nested,
     /// A comment.
     Comment,
@@ -118,123 +41,173 @@ enum Inside {
         mark: char,
         length: usize,
         from: usize,
+        indent: usize,
     },
 }
 
-struct OutlineBuilder<'a> {
-    text: &'a str,
-    outline: Outline,
-    path: Path,
-    heading: Heading,
-    inside: Inside,
+/// Lines that belong together, so far.
+struct Block {
+    kind: Kind,
+    start: usize,
+    end: usize,
+    /// Where its last line begins.
+    last: usize,
+    indent: usize,
 }
 
-impl OutlineBuilder<'_> {
-    fn read(&mut self, range: Range<usize>, next: usize) -> Inside {
-        let (inside, from) = (self.inside, range.start);
-        let line = slice(self.text, &range);
-        match inside {
-            Inside::Fence { mark, length, from } => {
-                if !closes_fence(line, mark, length) {
-                    return inside;
+struct Reader<'a> {
+    builder: OutlineBuilder<'a>,
+    inside: Inside,
+    block: Option<Block>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, line: &Line) -> Inside {
+        let text = self.builder.text;
+        let shown = slice(text, &(line.start..line.end));
+        let indent = shown.len() - shown.trim_start_matches([' ', '\t']).len();
+        match self.inside {
+            Inside::Fence {
+                mark,
+                length,
+                from,
+                indent: opened,
+            } => {
+                let closed = closes_fence(shown, mark, length, opened);
+                // Code in a list ends with its item.
+                let left = opened >= CODE_INDENT && indent < opened && !shown.chars().all(is_blank);
+                if !closed && !left {
+                    return self.inside;
                 }
-                self.outline.fences.push(from..next);
-                return Inside::Blank;
+                let end = if closed { line.next } else { line.start };
+                self.builder.block(Kind::Code, from..end, opened);
+                if closed {
+                    return Inside::Blank;
+                }
+                self.inside = Inside::Blank;
             }
-            Inside::Comment => return after_comment(line),
+            Inside::Comment => return after_comment(shown),
             _ => {}
         }
-        if line.chars().all(is_blank) {
+        if shown.chars().all(is_blank) {
+            self.end_block();
             return Inside::Blank;
         }
-        let Some(line) = unindented(line) else {
-            return inside;
-        };
-        if let Some((mark, length)) = opened_fence(line) {
-            return Inside::Fence { mark, length, from };
-        }
-        if line.starts_with("<!--") {
-            return after_comment(line);
-        }
-        if let Some((level, title)) = atx(line) {
-            self.begin(from..next, level, title);
-            return Inside::Blank;
-        }
-        if let (Some(level), Inside::Paragraph { from: start }) = (underline(line), inside) {
-            self.begin(start..next, level, slice(self.text, &(start..from)));
-            return Inside::Blank;
-        }
-        if is_rule(line) {
-            return Inside::Blank;
-        }
-        match inside {
-            _ if begins_nested(line) => Inside::Nested,
-            Inside::Blank => Inside::Paragraph { from },
-            _ => inside,
-        }
-    }
-
-    fn begin(&mut self, lines: Range<usize>, level: u8, title: &str) {
-        self.outline
-            .close(self.text, self.heading, self.path, lines.start);
-        let number = self.outline.number(title);
-        if level == 1 && self.outline.title.is_none() {
-            self.outline.title = number;
-        }
-        for (slot, depth) in self.path.0.iter_mut().zip(1..) {
-            match level.cmp(&depth) {
-                Ordering::Equal => *slot = number,
-                Ordering::Less => *slot = None,
-                Ordering::Greater => {}
-            }
-        }
-        self.heading = Heading {
-            start: lines.start,
-            end: lines.end,
-            level,
-        };
-    }
-}
-
-impl Outline {
-    /// Ends the section that a heading has begun.
-    fn close(&mut self, text: &str, heading: Heading, path: Path, end: usize) {
-        let range = trimmed(text, heading.start..end);
-        if !range.is_empty() {
-            self.sections.push(Section {
-                body: trimmed(text, heading.end..end),
-                range,
-                level: heading.level,
-                path,
-            });
-        }
-    }
-
-    /// Keeps a title, its blanks made single spaces; nothing for an empty one.
-    fn number(&mut self, title: &str) -> Option<u32> {
-        let mut words = title.split(is_blank).filter(|word| !word.is_empty());
-        let mut kept = String::new();
-        let mut room = MAX_TITLE_CHARACTERS;
-        while room > 0
-            && let Some(word) = words.next()
+        if let Some((mark, length)) = opened_fence(shown.trim_start_matches([' ', '\t']))
+            && (indent < CODE_INDENT || !matches!(self.inside, Inside::Paragraph { .. }))
         {
-            if !kept.is_empty() {
-                kept.push(' ');
-                room -= 1;
+            self.end_block();
+            return Inside::Fence {
+                mark,
+                length,
+                from: line.start,
+                indent,
+            };
+        }
+        let Some(unindented) = unindented(shown) else {
+            self.add(
+                line,
+                indent,
+                begins_nested(shown.trim_start_matches([' ', '\t'])),
+            );
+            return self.inside;
+        };
+        if unindented.starts_with("<!--") {
+            self.end_block();
+            return after_comment(unindented);
+        }
+        if let Some((level, title)) = atx(unindented) {
+            self.end_block();
+            self.builder.begin(line.start..line.next, level, title);
+            return Inside::Blank;
+        }
+        if let (Some(level), Inside::Paragraph { from }) = (underline(unindented), self.inside) {
+            self.block = None;
+            let title = slice(text, &(from..line.start));
+            self.builder.begin(from..line.next, level, title);
+            return Inside::Blank;
+        }
+        if self.ends_table_header(unindented) {
+            self.begin_table(line, indent);
+            return Inside::Nested;
+        }
+        if is_rule(unindented) {
+            self.end_block();
+            return Inside::Blank;
+        }
+        let nested = begins_nested(unindented);
+        self.add(line, indent, nested && !unindented.starts_with('>'));
+        match self.inside {
+            _ if nested => Inside::Nested,
+            Inside::Blank => Inside::Paragraph { from: line.start },
+            inside => inside,
+        }
+    }
+
+    /// Adds a line to the block, or begins another.
+    fn add(&mut self, line: &Line, indent: usize, is_item: bool) {
+        match &mut self.block {
+            Some(block) if !is_item => {
+                block.end = line.end;
+                block.last = line.start;
             }
-            let taken: String = word.chars().take(room).collect();
-            room -= taken.chars().count();
-            kept.push_str(&taken);
+            _ => {
+                self.end_block();
+                self.block = Some(Block {
+                    kind: if is_item { Kind::Item } else { Kind::Prose },
+                    start: line.start,
+                    end: line.end,
+                    last: line.start,
+                    indent,
+                });
+            }
         }
-        kept.truncate(kept.trim_end_matches(is_blank).len());
-        if kept.is_empty() {
-            return None;
+    }
+
+    fn end_block(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.builder
+                .block(block.kind, block.start..block.end, block.indent);
         }
-        let number = u32::try_from(self.titles.len()).ok()?;
-        self.titles.push(kept);
-        Some(number)
+    }
+
+    /// Whether a line is the row of dashes under the header of a table.
+    fn ends_table_header(&self, line: &str) -> bool {
+        let is_row = |block: &Block| {
+            matches!(block.kind, Kind::Prose)
+                && slice(self.builder.text, &(block.last..block.end)).contains('|')
+        };
+        line.contains('|')
+            && line.contains('-')
+            && line
+                .chars()
+                .all(|mark| matches!(mark, '|' | '-' | ':') || is_blank(mark))
+            && self.block.as_ref().is_some_and(is_row)
+    }
+
+    /// The last line of the block is the header of a table.
+    fn begin_table(&mut self, line: &Line, indent: usize) {
+        let Some(mut before) = self.block.take() else {
+            return;
+        };
+        let start = before.last;
+        if before.start < start {
+            before.end = start;
+            self.builder
+                .block(before.kind, before.start..before.end, before.indent);
+        }
+        self.block = Some(Block {
+            kind: Kind::Table(line.end),
+            start,
+            end: line.end,
+            last: line.start,
+            indent,
+        });
     }
 }
+
+/// A line that is indented so far begins no block of its own outside a list.
+const CODE_INDENT: usize = 4;
 
 /// The line without its indentation; nothing when that is four columns or more.
 fn unindented(line: &str) -> Option<&str> {
@@ -281,7 +254,7 @@ fn is_rule(line: &str) -> bool {
 }
 
 /// Whether the line begins a list item or a quotation.
-fn begins_nested(line: &str) -> bool {
+pub(super) fn begins_nested(line: &str) -> bool {
     let marked = |rest: &str| rest.is_empty() || rest.starts_with([' ', '\t']);
     if line.starts_with('>') {
         return true;
@@ -305,11 +278,12 @@ fn opened_fence(line: &str) -> Option<(char, usize)> {
     (length >= 3 && (mark == '~' || !rest.contains('`'))).then_some((mark, length))
 }
 
-fn closes_fence(line: &str, mark: char, length: usize) -> bool {
-    unindented(line).is_some_and(|line| {
-        let marks = line.trim_end_matches(is_blank);
-        marks.len() >= length && marks.chars().all(|character| character == mark)
-    })
+fn closes_fence(line: &str, mark: char, length: usize, opened: usize) -> bool {
+    let rest = line.trim_start_matches([' ', '\t']);
+    let marks = rest.trim_end_matches(is_blank);
+    line.len() - rest.len() < opened + CODE_INDENT
+        && marks.len() >= length
+        && marks.chars().all(|character| character == mark)
 }
 
 fn after_comment(line: &str) -> Inside {
@@ -347,7 +321,9 @@ mod tests {
     fn paths(text: &str) -> Vec<Vec<String>> {
         let found = outline(text);
         let title = |number: u32| found.titles.get(number as usize).cloned();
-        let named = |path: super::Path| path.0.into_iter().flatten().filter_map(title).collect();
+        let named = |path: crate::chunk::outline::Path| {
+            path.0.into_iter().flatten().filter_map(title).collect()
+        };
         found
             .sections
             .iter()

@@ -1,7 +1,7 @@
 //! Texts into chunks: slices of the text, in order, each within a bound of tokens.
 //!
-//! Three steps, one file each: `markdown` finds the sections, `gather` joins those that are too small to stand alone,
-//! `split` cuts what is too long. All positions inside are bytes; `offsets` turns them into characters and back.
+//! Three steps: a reader of the format (`markdown`, `restructured`, `code`) makes an `outline`, `gather` joins sections
+//! that are too small to stand alone, `split` cuts what is too long. All positions inside are bytes; `offsets` turns them into characters and back.
 //!
 //! What holds for every answer: chunks begin and end with a character that is not blank; starts and ends ascend; every
 //! character that is not blank lies in a chunk; a chunk holds at most `max_tokens` tokens (unless one character alone
@@ -9,10 +9,13 @@
 //! no character stands in more than two chunks.
 
 mod boundaries;
+pub mod code;
 mod gather;
 pub mod markdown;
 pub mod offsets;
 mod options;
+pub mod outline;
+pub mod restructured;
 mod split;
 pub mod tokens;
 pub mod words;
@@ -20,8 +23,8 @@ pub mod words;
 use std::ops::Range;
 
 use boundaries::lies_in_fence;
-use markdown::{Outline, Path, Section};
-pub use options::{MIN_MAX_BYTES, Options};
+pub use options::{MIN_MAX_BYTES, Options, Structure};
+use outline::{Outline, Path, Section};
 use tokens::Tokens;
 
 /// One chunk.
@@ -33,10 +36,12 @@ pub struct Chunk {
     pub tokens: usize,
     /// Line on which it begins, from 1.
     pub line: usize,
-    /// Whether it lies inside one fenced code block.
+    /// Whether it is code, or lies inside one block of it.
     pub code: bool,
     /// The headings above it, by level, as numbers into `Chunks::titles`.
     pub path: Path,
+    /// What announces the list, the table or the code that it is a piece of, where that stands in a chunk before.
+    pub introduction: Option<Range<usize>>,
 }
 
 /// The chunks of a text.
@@ -54,14 +59,15 @@ pub struct Chunks {
 /// character stands in more than two chunks.
 #[must_use]
 pub fn split_text(text: &str, tokens: &Tokens, options: &Options) -> Chunks {
-    let outline = if options.markdown {
-        markdown::outline(text)
-    } else {
-        markdown::plain(text)
+    let outline = match options.structure {
+        Structure::Plain => outline::plain(text),
+        Structure::Markdown => markdown::outline(text),
+        Structure::Restructured => restructured::outline(text),
+        Structure::Code(language) => code::outline(text, language),
     };
     let mut ranges = Vec::new();
     for group in gather::groups(&outline.sections, tokens, options) {
-        split::split(text, group, &outline.fences, tokens, options, &mut ranges);
+        split::split(text, group, &outline, tokens, options, &mut ranges);
     }
     let lines = line_numbers(text, ranges.iter().map(|range| range.start));
     let chunks = ranges
@@ -70,8 +76,9 @@ pub fn split_text(text: &str, tokens: &Tokens, options: &Options) -> Chunks {
         .map(|(range, line)| Chunk {
             tokens: tokens.count(&range),
             line,
-            code: lies_in_fence(&range, &outline.fences),
+            code: outline.is_code || lies_in_fence(&range, &outline.fences),
             path: path(&range, &outline),
+            introduction: outline.introduction(range.start).cloned(),
             range,
         })
         .collect();

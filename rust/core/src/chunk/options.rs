@@ -1,5 +1,7 @@
 //! How to cut.
 
+use super::code::Language;
+
 /// The bytes of the longest character in UTF-8: a smaller byte bound could not hold one character.
 pub const MIN_MAX_BYTES: usize = 4;
 
@@ -14,6 +16,19 @@ pub struct Options {
     pub min_tokens: usize,
     /// Most bytes of a chunk, from `MIN_MAX_BYTES`.
     pub max_bytes: usize,
-    /// Whether headings, fences and comments of Markdown are recognised; without, the text is one section.
-    pub markdown: bool,
+    /// What kind of text it is.
+    pub structure: Structure,
+}
+
+/// How the structure of a text is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Structure {
+    /// Not at all: the text is one section.
+    Plain,
+    /// As Markdown.
+    Markdown,
+    /// As reStructuredText.
+    Restructured,
+    /// As source code.
+    Code(Language),
 }

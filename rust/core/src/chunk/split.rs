@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::boundaries::{Level, lies_in_fence, parts, slice, trimmed};
+use super::boundaries::{Level, lies_in_fence, parts, slice, trimmed, units};
 use super::options::Options;
+use super::outline::Outline;
 use super::tokens::Tokens;
 
 // What is repeated has at most this share of the bytes that a chunk may hold, so that each one moves on even where one
@@ -14,7 +15,7 @@ const OVERLAP_SHARE_OF_BYTES: usize = 4;
 pub(super) fn split(
     text: &str,
     range: Range<usize>,
-    fences: &[Range<usize>],
+    outline: &Outline,
     tokens: &Tokens,
     options: &Options,
     chunks: &mut Vec<Range<usize>>,
@@ -25,7 +26,7 @@ pub(super) fn split(
     }
     let mut packer = Packer {
         text,
-        fences,
+        outline,
         tokens,
         options,
         open: None,
@@ -35,9 +36,7 @@ pub(super) fn split(
         packer.chunks.push(whole);
         return;
     }
-    for part in parts(text, &whole, Level::Blocks, fences) {
-        packer.add(part, Level::Blocks);
-    }
+    packer.add_units(&whole, Level::Blocks);
     if let Some(open) = packer.open {
         packer.chunks.push(open.range);
     }
@@ -54,7 +53,7 @@ struct Open {
 
 struct Packer<'a> {
     text: &'a str,
-    fences: &'a [Range<usize>],
+    outline: &'a Outline,
     tokens: &'a Tokens,
     options: &'a Options,
     open: Option<Open>,
@@ -70,24 +69,74 @@ impl Packer<'_> {
             open.range.end = part.end;
             return;
         }
-        let fits_alone = part.end <= self.last_end(part.start);
+        let fits_alone = self.fits(&part);
         let may_close = level >= Level::Words
             || self.open_is_large_enough()
-            || (level == Level::Blocks && lies_in_fence(&part, self.fences));
+            || (level == Level::Blocks && self.stays_whole(&part));
         if fits_alone && may_close {
             let start = self.overlap_start(&part).unwrap_or(part.start);
             self.begin(start, part);
             return;
         }
-        match level.finer() {
-            Some(finer) => {
-                for smaller in parts(self.text, &part, finer, self.fences) {
-                    self.add(smaller, finer);
+        match level {
+            Level::Blocks if !fits_alone => self.add_large(&part),
+            Level::Blocks => self.add_units(&part, Level::Lines),
+            _ => match level.finer() {
+                Some(finer) => {
+                    for smaller in parts(self.text, &part, finer, &[]) {
+                        self.add(smaller, finer);
+                    }
                 }
-            }
-            // One character of more tokens than a chunk may hold: nothing can be cut any more.
-            None => self.begin(part.start, part),
+                // One character of more tokens than a chunk may hold: nothing can be cut any more.
+                None => self.begin(part.start, part),
+            },
         }
+    }
+
+    fn add_units(&mut self, range: &Range<usize>, level: Level) {
+        let Outline { fences, joined, .. } = self.outline;
+        for unit in units(self.text, range, level, fences, joined) {
+            self.add(unit, level);
+        }
+    }
+
+    /// Adds blocks that belong together and do not fit together. Where the last one fits, it stays whole, and with it as
+    /// much as fits of what announces it: the block before, else its last line.
+    fn add_large(&mut self, unit: &Range<usize>) {
+        let blocks = parts(self.text, unit, Level::Blocks, &self.outline.fences);
+        let (mut announcing, mut content) = (unit.start, unit.start);
+        for block in blocks {
+            (announcing, content) = (content, block.start);
+        }
+        let last_block = content..unit.end;
+        if content == unit.start || !self.fits(&last_block) {
+            self.add_units(unit, Level::Lines);
+            return;
+        }
+        let before = trimmed(self.text, announcing..content);
+        let last_line = slice(self.text, &before)
+            .rfind(['\n', '\r'])
+            .map_or(before.start, |end| before.start + end + 1);
+        let last_line = trimmed(self.text, last_line..before.end).start;
+        let start = [before.start, last_line]
+            .into_iter()
+            .find(|start| self.fits(&(*start..unit.end)))
+            .unwrap_or(content);
+        self.add_units(&trimmed(self.text, unit.start..start), Level::Lines);
+        self.add(start..unit.end, Level::Blocks);
+    }
+
+    /// Whether a part fits into a chunk of its own.
+    fn fits(&self, part: &Range<usize>) -> bool {
+        part.end <= self.last_end(part.start)
+    }
+
+    /// Code, and what belongs to what stands before it, do not fill up the chunk before.
+    fn stays_whole(&self, part: &Range<usize>) -> bool {
+        let joined = &self.outline.joined;
+        let behind = joined.partition_point(|start| *start <= part.start);
+        let is_joined = joined.get(behind).is_some_and(|start| *start < part.end);
+        is_joined || lies_in_fence(part, &self.outline.fences)
     }
 
     fn begin(&mut self, start: usize, part: Range<usize>) {

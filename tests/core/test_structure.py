@@ -1,0 +1,263 @@
+"""The structure of reStructuredText, source code, lists and tables: what stands above a chunk, and what is not cut."""
+
+from __future__ import annotations
+
+import ast
+import sysconfig
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import _core
+from tests.support.markdown_texts import SENTENCE
+
+LIBRARY = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+
+
+def cut(text, structure, *, most=10_000, least=0, overlap=0):
+    found = _core.split_text(
+        text,
+        _core.word_offsets(text),
+        max_tokens=most,
+        overlap_tokens=overlap,
+        min_tokens=least,
+        structure=structure,
+        max_bytes=1_000_000,
+    )
+    return [
+        (text[start:end], headings, code, introduction)
+        for start, end, headings, code, introduction in zip(
+            found.starts.tolist(),
+            found.ends.tolist(),
+            found.headings,
+            found.code.tolist(),
+            found.introductions,
+            strict=True,
+        )
+    ]
+
+
+def paths(text, structure):
+    return [headings for _, headings, _, _ in cut(text, structure)]
+
+
+# --- reStructuredText -----------------------------------------------------------------------------------------------
+
+TITLE = st.sampled_from(["One", "Two words", "Étude", "f(x)", "What is it?"])
+
+
+@st.composite
+def sections(draw, level=0):
+    """A text with underlined headings, and the path above each of its sections."""
+    marks = draw(st.permutations("=-~^\"'")) if level == 0 else None
+    lines, found = [], []
+
+    def add(level, above):
+        for _ in range(draw(st.integers(0 if level else 1, 2))):
+            title = draw(TITLE)
+            mark = marks[level]
+            # The mark is above as well at the first level alone: another style is another depth.
+            lines.extend([mark * (len(title) + 1)] if level == 0 else [])
+            lines.extend([title, mark * (len(title) + 1), "", draw(SENTENCE.filter(str.strip)), ""])
+            path = (*above, title)
+            found.append(path)
+            if level < 3:
+                add(level + 1, path)
+
+    add(0, ())
+    return "\n".join(lines), found
+
+
+@given(sections())
+def test_underlines_make_sections(drawn):
+    text, expected = drawn
+    assert paths(text, "restructuredtext") == expected
+
+
+def test_the_order_of_first_use_is_the_depth():
+    text = "Top\n~~~\n\na\n\nSub\n===\n\nb\n\n.. _next:\n\nNext\n~~~~\n\nc\n\n-----\n\nShort underline\n---\n\nd"
+    chunks = cut(text, "restructuredtext")
+    assert [path for _, path, _, _ in chunks] == [("Top",), ("Top", "Sub"), ("Next",)]
+    assert chunks[2][0].startswith(".. _next:")  # a label belongs to what it names
+
+
+def test_what_describes_an_object_is_a_heading():
+    text = (
+        "Reference\n=========\n\n.. py:class:: Client(url)\n\n   Speaks to a server.\n\n   .. py:method:: close()\n\n"
+        "      Ends it.\n\n   More of the class.\n\nBehind it.\n\n.. confval:: timeout\n   :type: float\n\n   In seconds.\n"
+    )
+    assert paths(text, "restructuredtext") == [
+        ("Reference", "Client(url)"),
+        ("Reference", "Client(url)", "close()"),
+        ("Reference", "Client(url)"),
+        ("Reference",),
+        ("Reference", "timeout"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Like this::\n\n    x = 1\n\n    y = 2\n\nBehind.",
+        ".. code-block:: python\n   :caption: c\n\n   x = 1\n\n   y = 2\n\nBehind.",
+        ">>> x = 1\n>>> x\n1\n\nBehind.",
+    ],
+)
+def test_code_is_recognised(text):
+    chunks = cut(text, "restructuredtext", most=3)
+    assert any(code for _, _, code, _ in chunks)
+    assert not chunks[-1][2]
+
+
+def test_a_plain_text_is_one_section():
+    text = "A line: and more\nnext line\n\n    indented\n\n* star ** x *\n== not a border\n.. \n..x\n"
+    assert paths(text, "restructuredtext") == [()]
+
+
+# --- what belongs together ------------------------------------------------------------------------------------------
+
+BODIES = {
+    "markdown": ["```py\nx = 1\ny = 2\n```", "- one\n- two", "| a | b |\n|---|---|\n| c | d |", "1. one\n2. two"],
+    "restructuredtext": [
+        ".. code-block:: py\n\n   x = 1\n   y = 2",
+        "- one\n- two",
+        "    x = 1\n    y = 2",
+        "#. a\n#. b",
+    ],
+}
+
+
+@given(st.data(), st.sampled_from(sorted(BODIES)), st.integers(30, 60))
+def test_an_introduction_is_not_cut_from_what_it_introduces(data, structure, most):
+    bodies = st.sampled_from(BODIES[structure])
+    lead_in = "And so it goes::" if structure == "restructuredtext" else "And so it goes:"
+    blocks = data.draw(st.lists(SENTENCE.filter(str.strip) | bodies.map(f"{lead_in}\n\n{{}}".format), max_size=12))
+    text = "\n\n".join(blocks)
+    for content, _, _, _ in cut(text, structure, most=most)[:-1]:
+        assert not content.endswith(lead_in)
+
+
+@given(st.integers(1, 40), st.integers(8, 30))
+def test_a_list_that_is_cut_says_what_it_lists(items, most):
+    text = "These are taken:\n\n" + "\n".join(f"- item number {number}" for number in range(items)) + "\n\nBehind it."
+    first, *rest = cut(text, "markdown", most=most)
+    assert first[3] is None
+    for content, _, _, introduction in rest:
+        assert introduction == (None if content.startswith("Behind") else "These are taken:")
+
+
+@given(st.integers(1, 40), st.integers(12, 40))
+def test_a_table_that_is_cut_repeats_its_header(rows, most):
+    header = "| name | default |\n|------|---------|"
+    text = f"Options\n\n{header}\n" + "\n".join(f"| option {row} | {row} |" for row in range(rows)) + "\n\nBehind it."
+    for content, _, _, introduction in cut(text, "markdown", most=most):
+        assert "|" not in content or header in content or introduction == header
+        assert not content.endswith("---|")
+        assert all(line.count("|") in (0, 3) for line in content.splitlines())
+
+
+def test_a_simple_table_repeats_its_header():
+    header = "====  =====\nName  Value\n====  ====="
+    text = f"{header}\n" + "\n".join(f"n{row:<3}  v{row}" for row in range(40)) + "\n====  =====\n\nBehind it."
+    first, *rest = cut(text, "restructuredtext", most=20)
+    assert first[0].startswith(header)
+    assert {introduction for content, _, _, introduction in rest if content.startswith("n")} == {header}
+
+
+def test_code_in_a_list_is_code():
+    text = "- item\n\n    ```py\n    # no heading\n    ```\n\n- next\n\n# Heading\n\ntext"
+    assert paths(text, "markdown") == [(), ("Heading",)]
+    assert [code for _, _, code, _ in cut(text, "markdown", most=3)].count(True) == 1
+
+
+def test_a_title_alone_is_no_chunk():
+    text = "# 1.1\n\n## Fixed\n\nshort\n\n# 1.0\n\n## Added\n\n" + "word " * 30
+    chunks = [content for content, *_ in cut(text, "markdown", most=40, least=10)]
+    assert chunks[0].startswith("# 1.1")
+    assert chunks[1].startswith("# 1.0\n\n## Added")
+
+
+# --- source code ----------------------------------------------------------------------------------------------------
+
+
+def definitions(nodes, above=()):
+    """The definitions of a module in order; inside a function there are none."""
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            path = (*above, f"class {node.name}")
+            yield path
+            yield from definitions(node.body, path)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield (*above, f"def {node.name}")
+        else:
+            for part in ("body", "handlers", "orelse", "finalbody"):
+                yield from definitions(getattr(node, part, []), above)
+
+
+def innermost(found):
+    """Without those that go on with the next one: a first line alone is one chunk with what follows it."""
+    behind = [*found[1:], ()]
+    return [path for path, next_one in zip(found, behind, strict=False) if path != next_one[: len(path)]]
+
+
+@given(st.sampled_from(LIBRARY))
+def test_definitions_are_those_of_the_grammar(file):
+    text = file.read_text(encoding="utf-8")
+    expected = [path for path in definitions(ast.parse(text).body) if len(path) <= 6]
+    found = []
+    for path in paths(text, "code:py"):
+        # What goes on behind a definition has the path of what it lies in.
+        if path and (not found or path != found[-1][: len(path)]):
+            found.append(path)
+    assert innermost(found) == innermost(expected)
+
+
+OTHER_LANGUAGES = {
+    "rs": (
+        "//! Doc\nuse x;\n\n/// A point.\n#[derive(Debug)]\npub struct Point {\n    x: i32,\n}\n\n"
+        "impl Shape for Point {\n    /// Area.\n    pub(crate) fn area(&self) -> f64 {\n        fn inner() {}\n"
+        "        0.0\n    }\n}\n\nconst A: u8 = 1;\n",
+        [(), ("struct Point",), ("impl Shape for Point", "fn area"), ()],
+    ),
+    "ts": (
+        "import x from 'x';\n\nexport default class Store {\n  get(key: string): string {\n    return '';\n  }\n}\n\n"
+        "export async function load(url) {\n  if (url) {\n    go();\n  }\n}\n\nit('is', () => {\n  run();\n});\n",
+        [(), ("class Store", "get()"), ("function load",), ()],
+    ),
+    "java": (
+        "package a;\n\npublic class Store {\n    private int n = f();\n\n    @Override\n"
+        "    public String get(String k)\n    {\n        for (;;) {\n        }\n    }\n}\n",
+        [(), ("class Store",), ("class Store", "get()")],
+    ),
+    "go": ("package a\n\nfunc (s *Store) Get(k string) string {\n\treturn k\n}\n", [(), ("func Get",)]),
+    "rb": (
+        "module A\n  class B < C\n    def go!\n      1\n    end\n  end\nend\n",
+        [("module A", "class B", "def go!")],
+    ),
+    "sql": (
+        "-- users\nCREATE TABLE IF NOT EXISTS users (\n  id int\n);\n\ncreate unique index i\n  on users (id);\n",
+        [("table users",), ("index i",)],
+    ),
+    "toml": ("a = 1\n\n[tool.x]\nb = 2\n\n[[list]]\nc = 3\n", [(), ("tool.x",), ("list",)]),
+    "json": ('{"class": "x",\n "def f": 1}\n', [()]),
+}
+
+
+@pytest.mark.parametrize("suffix", OTHER_LANGUAGES)
+def test_definitions_of_other_languages(suffix):
+    text, expected = OTHER_LANGUAGES[suffix]
+    chunks = cut(text, f"code:{suffix}")
+    assert [path for _, path, _, _ in chunks] == expected
+    assert all(code for _, _, code, _ in chunks)
+
+
+def test_comments_and_decorators_stay_with_their_definition():
+    text = "import x\n\n# About f.\n@cached\ndef f():\n    '''Says\n\ndef no():\n    '''\n    return 1\n\ndef g():\n    1\n"
+    assert [content.splitlines()[0] for content, *_ in cut(text, "code:py")] == ["import x", "# About f.", "def g():"]
+
+
+def test_a_structure_has_a_name():
+    with pytest.raises(ValueError, match="structure: must be 'plain'"):
+        cut("text", "latex")
