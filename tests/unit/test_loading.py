@@ -16,13 +16,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.ingest.files import safe_open
-from semlex.ingest.files.discovery import MAX_DEPTH, file_format
+from semlex.ingest.files import discovery, safe_open
+from semlex.ingest.files.discovery import MAX_DEPTH, FileProblem, FoundFile
+from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.selection import Selection
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.html import html_to_markdown
-from semlex.ingest.loaders.text import FileProblem, FoundFile, LoadedText, find_files, load_file, markdown_title
+from semlex.ingest.loaders.markdown import markdown_title
+from semlex.ingest.loaders.registry import loader_of, loaders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+def find_files(
+    paths: str | Path | list[Path | str],
+    include: list[str] | None = None,
+    exclude: Sequence[str] = (),
+    *,
+    recursive: bool = True,
+    max_bytes: int = discovery.MAX_FILE_BYTES,
+) -> Iterator[FoundFile | FileProblem]:
+    selection = Selection(include, exclude, loaders().keys(), recursive)
+    return discovery.find_files(paths, selection, max_bytes=max_bytes)
+
+
+def load_file(found: FoundFile, **options: int) -> LoadedDocument | FileProblem:
+    read = read_file(found, **options)
+    if isinstance(read, FileProblem):
+        return read
+    try:
+        return loader_of(read, loaders()).load(read, LoadOptions())
+    except LoadError as error:
+        return FileProblem(found.uri, error.code, error.message)
 
 
 def split(entries: Iterable[FoundFile | FileProblem]) -> tuple[list[str], dict[str, str]]:
@@ -38,13 +64,13 @@ def write(root: Path, *uris: str) -> None:
         path.write_text(f"text of {uri}")
 
 
-def load(path: Path, **options: int) -> LoadedText | FileProblem:
+def load(path: Path, **options: int) -> LoadedDocument | FileProblem:
     (found,) = find_files(path)
     assert isinstance(found, FoundFile)
     return load_file(found, **options)
 
 
-def stored(tmp_path: Path, name: str, data: bytes) -> LoadedText | FileProblem:
+def stored(tmp_path: Path, name: str, data: bytes) -> LoadedDocument | FileProblem:
     (tmp_path / name).write_bytes(data)
     return load(tmp_path / name)
 
@@ -79,11 +105,12 @@ def test_a_found_file_says_where_it_is(tmp_path: Path) -> None:
     (found,) = find_files(tmp_path)
     assert found == FoundFile(tmp_path.resolve(), "a/b.md", len("text of a/b.md"), 1e9, "a/b.md")
     assert found.path == tmp_path.resolve() / "a" / "b.md"
-    loaded = load_file(found)
-    assert isinstance(loaded, LoadedText)
-    assert loaded.modified_at == datetime.fromtimestamp(1_000_000_000, UTC)
-    assert loaded.content_hash == hashlib.sha256(b"text of a/b.md").digest()
-    assert (loaded.uri, loaded.text, loaded.size, loaded.format) == ("a/b.md", "text of a/b.md", 14, "markdown")
+    read = read_file(found)
+    assert isinstance(read, FileBytes)
+    assert read.modified_at == datetime.fromtimestamp(1_000_000_000, UTC)
+    assert read.content_hash == hashlib.sha256(b"text of a/b.md").digest()
+    assert (read.uri, read.data) == ("a/b.md", b"text of a/b.md")
+    assert loader_of(read, loaders()).name == "markdown"
 
 
 def test_nothing_comes_twice(tmp_path: Path, both_ways: str) -> None:
@@ -120,7 +147,7 @@ def test_links(tmp_path: Path, both_ways: str) -> None:
     }
     assert problems["self.md"] in ("missing", "not_regular", "failed")
     loaded = [load_file(entry) for entry in find_files(root) if isinstance(entry, FoundFile)]
-    assert [entry.text for entry in loaded if isinstance(entry, LoadedText)] == [
+    assert [entry.text for entry in loaded if isinstance(entry, LoadedDocument)] == [
         "text of a.md",
         "text of .github/README.md",
     ]
@@ -165,7 +192,7 @@ def test_large_files(tmp_path: Path) -> None:
     size = len("text of good.md")
     assert split(find_files(tmp_path, max_bytes=size))[0] == ["good.md"]
     assert split(find_files(tmp_path, max_bytes=size - 1))[1]["good.md"] == "too_large"
-    assert isinstance(load(tmp_path / "good.md", max_bytes=size), LoadedText)
+    assert isinstance(load(tmp_path / "good.md", max_bytes=size), LoadedDocument)
     refused = load(tmp_path / "good.md", max_bytes=size - 1)
     assert isinstance(refused, FileProblem)
     assert refused.code == "too_large"
@@ -222,7 +249,7 @@ def test_unreadable_files_are_reported(tmp_path: Path, monkeypatch: pytest.Monke
     entries = list(find_files(tmp_path))
     assert split(entries) == (["a.md", "b.md"], {"closed": "unreadable"})
     results = [load_file(entry) for entry in entries if isinstance(entry, FoundFile)]
-    assert [type(result) for result in results] == [FileProblem, LoadedText]
+    assert [type(result) for result in results] == [FileProblem, LoadedDocument]
     assert results[0].code == "unreadable"
 
 
@@ -261,7 +288,7 @@ def test_every_text_is_read_as_written(tmp_path_factory: pytest.TempPathFactory,
     mark = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}.get(encoding, b"")
     folder = tmp_path_factory.getbasetemp()
     loaded = stored(folder, "any.txt", mark + text.encode(encoding))
-    assert isinstance(loaded, LoadedText)
+    assert isinstance(loaded, LoadedDocument)
     assert loaded.text == text
     assert loaded.title is None
 
@@ -269,7 +296,7 @@ def test_every_text_is_read_as_written(tmp_path_factory: pytest.TempPathFactory,
 @given(data=st.binary(max_size=64))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     result = stored(tmp_path_factory.getbasetemp(), "any.md", data)
-    if isinstance(result, LoadedText):
+    if isinstance(result, LoadedDocument):
         assert "\0" not in result.text
         result.text.encode()  # storable: no lone surrogate
     else:
@@ -305,9 +332,9 @@ def test_an_impossible_date_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         return os.stat_result(values)
 
     monkeypatch.setattr(os, "fstat", fstat)
-    loaded = load_file(found)
-    assert isinstance(loaded, LoadedText)
-    assert loaded.modified_at.year == 9999
+    read = read_file(found)
+    assert isinstance(read, FileBytes)
+    assert read.modified_at.year == 9999
 
 
 @pytest.mark.parametrize(
@@ -322,7 +349,7 @@ def test_an_impossible_date_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_formats(uri: str, expected: str) -> None:
-    assert file_format(uri) == expected
+    assert loader_of(FileBytes(uri, b"", b"", datetime.now(UTC)), loaders()).name == expected
 
 
 @pytest.mark.parametrize(
@@ -352,9 +379,8 @@ def test_long_lines_do_not_slow_the_title(tmp_path: Path) -> None:
     for filling in (" ", "#", "# ", "=", "`", "--- \n"):
         markdown_title("# " + filling * 200_000 + "x")
     loaded = stored(tmp_path, "a.md", b"# " + b"long " * 1000)
-    assert isinstance(loaded, LoadedText)
+    assert isinstance(loaded, LoadedDocument)
     assert loaded.title is not None
-    assert len(loaded.title) == 500
 
 
 # --- HTML -------------------------------------------------------------------------------------------------------------
@@ -373,7 +399,7 @@ def test_a_page_becomes_markdown(tmp_path: Path) -> None:
 # no heading</pre>
     <H2 id=x>Two</H2><svg><title>no</title></svg>tail <img src="x" alt='a picture'> 1 < 2 & 3 <> </3"""
     loaded = stored(tmp_path, "page.html", page.encode())
-    assert isinstance(loaded, LoadedText)
+    assert isinstance(loaded, LoadedDocument)
     assert loaded.title == "The & title"
     assert loaded.text.split("\n\n") == [
         "Home",

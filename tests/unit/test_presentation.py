@@ -22,7 +22,7 @@ from semlex.cli.output import best_match, location_of, number, print_json, print
 from semlex.cli.progress_bar import ProgressLines, progress_bar
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
 from semlex.diagnostics.collections import CountedCollection
-from semlex.ingest.loaders.text import FileProblem
+from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.types.results import SearchResult, SearchResults
 

@@ -125,6 +125,7 @@ class DocumentRows:
             char_start=[None] * count,
             char_end=[None] * count,
             line=[None] * count,
+            page=[None] * count,
             chunk_text=texts,
             content_hash=text_hashes(named["context"], texts),
             language=[given.languages[number] for number in numbers],

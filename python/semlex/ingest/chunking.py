@@ -146,6 +146,13 @@ class Chunker:
             chunks = self._counted(shorter)
         return CutText(title, [replace(chunk, chunk_no=number) for number, chunk in enumerate(chunks)])
 
+    def whole(self, text: str) -> Chunk:
+        """A text as one chunk, however many tokens it has."""
+        kept = text.strip()
+        start = text.index(kept)
+        counts = self._counter.count_tokens([kept]).tolist()
+        return Chunk(0, kept, (), start, start + len(kept), 1 + text.count("\n", 0, start), counts[0])
+
     def _counted(self, chunks: list[Chunk]) -> list[Chunk]:
         """Fills in the counts that are not known, in one call."""
         counts = iter(

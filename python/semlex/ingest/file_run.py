@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.ingest import prepare_file
 from semlex.ingest.chunking import Chunker
-from semlex.ingest.files.discovery import find_document
+from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document
 from semlex.ingest.files.roots import check_root, plan_places, vanished
-from semlex.ingest.loaders.text import FileProblem, FoundFile
+from semlex.ingest.files.selection import Selection
+from semlex.ingest.loaders.base import LoadOptions
+from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write import documents
@@ -66,6 +68,7 @@ class FileRun:
         self._run_id = uuid.uuid4()
         self._started, self._begun = time.perf_counter(), utc_now()
         self.report = IndexReport()
+        self._loaders = loaders()
         # Settings by which the files are cut, until they are stored.
         self._unstored: tuple[int, int] | None = None
 
@@ -77,6 +80,7 @@ class FileRun:
         include: Sequence[str] | None,
         exclude: Sequence[str],
         recursive: bool,
+        options: LoadOptions,
     ) -> IndexReport:
         """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
         self._indexer.refuse_write()
@@ -84,14 +88,14 @@ class FileRun:
         places, missing = await self._plan(paths, source)
         chunker = await self._chunker()
         await self._indexer.ensure_version(None)
-        found, problems = await asyncio.to_thread(
-            prepare_file.list_files, [*places, *missing], include, exclude, recursive
-        )
+        selection = Selection(include, exclude, self._loaders.keys(), recursive)
+        found, problems, skipped = await asyncio.to_thread(prepare_file.list_files, [*places, *missing], selection)
         self._fail(problems)
+        self.report.skipped = skipped.by_reason()
         where = ", ".join(str(path) for path in paths)
         await self._log("index", where)
         sources = await self._open_sources(places)
-        await self._write_all(found, sources, chunker)
+        await self._write_all(found, sources, self._reading(chunker, options))
         if self._unstored is not None and self.report.unchanged:  # an older version stored the files, not the settings
             settings = self._unstored
             await self._database.write("store the chunk settings", lambda c: self._settle(c, settings))
@@ -109,7 +113,7 @@ class FileRun:
             "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
         )
         chunk_tokens, overlap_tokens = self._wanted.rechunk_settings(*stored)
-        chunker = Chunker(counter, chunk_tokens, overlap_tokens)
+        reading = self._reading(Chunker(counter, chunk_tokens, overlap_tokens), LoadOptions())
         sources = await self._all_sources(source)
         if not dry_run:
             await self._database.write(
@@ -122,7 +126,7 @@ class FileRun:
         for one, known in sources.values():
             root = Path(one.root)
             for document in sorted(known.values(), key=lambda document: document.uri):
-                if document.loader_version is not None and not prepare_file.is_outdated(document, chunker):
+                if not reading.is_outdated(document):
                     self.report.unchanged += 1
                     continue
                 file = await asyncio.to_thread(find_document, root, document.uri)
@@ -132,13 +136,17 @@ class FileRun:
                     found.append(file)
         if not dry_run:
             await self._log("rechunk", source or "")
-        await self._write_all(found, sources, chunker, again=True, dry_run=dry_run)
+        await self._write_all(found, sources, reading, again=True, dry_run=dry_run)
         if dry_run:
             self.report.seconds = time.perf_counter() - self._started
             return self.report
         return await self._finish("rechunk", source or "")
 
     # --- before and after -------------------------------------------------------------------------------------------
+
+    def _reading(self, chunker: Chunker, options: LoadOptions) -> prepare_file.Reading:
+        with_context = self._indexer.collection.settings.with_context
+        return prepare_file.Reading(chunker, self._loaders, options, with_context)
 
     async def _plan(self, paths: Sequence[Path], source: str | None) -> tuple[list[Place], list[Path]]:
         known = await self._database.read("read the sources", lambda c: read_sources(c, self._indexer.collection))
@@ -268,7 +276,7 @@ class FileRun:
         self,
         found: list[FoundFile],
         sources: OpenSources,
-        chunker: Chunker,
+        reading: prepare_file.Reading,
         *,
         again: bool = False,
         dry_run: bool = False,
@@ -276,7 +284,7 @@ class FileRun:
         indexer = self._indexer
         cut_before = indexer.documents_cut()
         empty = await self._database.read("look at the collection", lambda c: documents.is_empty(c, indexer.collection))
-        async with aclosing(self._read_ahead(found, sources, chunker, again=again)) as batches:
+        async with aclosing(self._read_ahead(found, sources, reading, again=again)) as batches:
             async for batch in batches:
                 if dry_run:
                     await self._count(batch)
@@ -285,13 +293,12 @@ class FileRun:
         self.report.cut = indexer.documents_cut() - cut_before
 
     async def _read_ahead(
-        self, found: list[FoundFile], sources: OpenSources, chunker: Chunker, *, again: bool
+        self, found: list[FoundFile], sources: OpenSources, reading: prepare_file.Reading, *, again: bool
     ) -> AsyncGenerator[list[prepare_file.PreparedFile], None]:
         """Batches of files, read and cut; the next batch is made while the caller writes this one.
 
         When it is closed, the file that is being read is the last one, and it is waited for.
         """
-        with_context = self._indexer.collection.settings.with_context
         report = self.report
         position = 0
         ended = False
@@ -304,9 +311,7 @@ class FileRun:
                 file = found[position]
                 position += 1
                 source, known = sources[str(file.root)]
-                prepared = prepare_file.prepare_file(
-                    file, source, known, chunker, with_context=with_context, again=again
-                )
+                prepared = prepare_file.prepare_file(file, source, known, reading, again=again)
                 if isinstance(prepared, prepare_file.UnchangedFile):
                     report.unchanged += 1
                     report.outdated += prepared.is_outdated

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from semlex.errors import ModelMismatchError
 from semlex.ingest.chunk_rows import chunk_context, text_hashes
-from semlex.ingest.loaders import text as loading
-from semlex.ingest.loaders.text import FileProblem, find_files, load_text, read_file
+from semlex.ingest.document_chunks import cut_document
+from semlex.ingest.files.discovery import FileProblem, find_files
+from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.selection import Skipped
+from semlex.ingest.loaders.base import FileBytes, LoadError
+from semlex.ingest.loaders.registry import load, loader_of
 from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.write.chunk_batch import ChunkBatch
@@ -26,9 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
-    from semlex.ingest.chunking import Chunk, Chunker
+    from semlex.ingest.chunking import Chunker
+    from semlex.ingest.document_chunks import DocumentChunk
+    from semlex.ingest.files.discovery import FoundFile
     from semlex.ingest.files.roots import Place
-    from semlex.ingest.loaders.text import FoundFile, LoadedText
+    from semlex.ingest.files.selection import Selection
+    from semlex.ingest.loaders.base import Loader, LoadOptions
     from semlex.store.write.sources import KnownDocument, Source
 
 # What the hash of a document is made of where its versions and settings are not stored: the first version's loader,
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
 FIRST_VERSION = 1
 # What a collection remembers as the model of vectors that somebody else made.
 GIVEN = "given"
+MAX_TITLE_CHARACTERS = 500
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def embedder_version(embedder: Embedder) -> EmbeddingVersion:
@@ -64,17 +74,18 @@ def given_version(embeddings: NDArray[np.float32], model: EmbeddingVersion | Non
 
 
 def list_files(
-    paths: Sequence[Path | Place], include: Sequence[str] | None, exclude: Sequence[str], recursive: bool
-) -> tuple[list[FoundFile], list[FileProblem]]:
-    """The files to read, and what cannot be one; `include` of None is what `find_files` takes by itself."""
+    paths: Sequence[Path | Place], selection: Selection
+) -> tuple[list[FoundFile], list[FileProblem], Skipped]:
+    """The files to read, what cannot be one, and what was left out."""
     found: list[FoundFile] = []
     problems: list[FileProblem] = []
-    options: dict[str, Any] = {"exclude": exclude, "recursive": recursive}
-    if include is not None:
-        options["include"] = include
-    for entry in find_files(list(paths), **options):
-        (problems if isinstance(entry, FileProblem) else found).append(entry)  # type: ignore[arg-type]
-    return found, problems
+    skipped = Skipped()
+    for entry in find_files(list(paths), selection, skipped):
+        if isinstance(entry, FileProblem):
+            problems.append(entry)
+        else:
+            found.append(entry)
+    return found, problems, skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +112,34 @@ class UnchangedFile:
     is_outdated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the files of a run are read and cut.
+
+    Attributes:
+        chunker: Cuts texts.
+        loaders: By suffix.
+        options: Of the loaders.
+        with_context: Whether titles and heading path are part of what is analysed and embedded.
+    """
+
+    chunker: Chunker
+    loaders: Mapping[str, Loader]
+    options: LoadOptions
+    with_context: bool
+
+    def is_outdated(self, known: KnownDocument) -> bool:
+        """Whether a document that was read before would be read or cut in another way today."""
+        file = FileBytes(known.uri, b"", known.content_hash, EPOCH)
+        return known.loader_version is None or is_outdated(known, loader_of(file, self.loaders), self.chunker)
+
+
 def prepare_file(
     file: FoundFile,
     source: Source,
     known: Mapping[UUID, KnownDocument],
-    chunker: Chunker,
+    reading: Reading,
     *,
-    with_context: bool,
     again: bool = False,
 ) -> PreparedFile | UnchangedFile | FileProblem:
     """Reads and cuts a file.
@@ -116,8 +148,7 @@ def prepare_file(
         file: As found.
         source: Its source.
         known: The documents of that source.
-        chunker: Cuts it.
-        with_context: Whether titles and heading path are part of what is analysed and embedded.
+        reading: How it is read and cut.
         again: Whether a file that did not change is cut as well, if it would be cut in another way today.
 
     Returns:
@@ -126,32 +157,35 @@ def prepare_file(
     read = read_file(file)
     if isinstance(read, FileProblem):
         return read
+    loader, chunker = loader_of(read, reading.loaders), reading.chunker
     key = indexed_document_id(source.key, file.uri)
     before = known.get(key)
     if before is not None and is_unchanged(before, read.content_hash, chunker):
-        outdated = is_outdated(before, chunker)
+        outdated = is_outdated(before, loader, chunker)
         if not (again and outdated):
             return UnchangedFile(outdated)
-    loaded = load_text(read)
-    if isinstance(loaded, FileProblem):
-        return loaded
-    cut = chunker.cut(loaded.text, structure_of(loaded))
-    title = loaded.title or cut.title or ""
-    chunks = _chunk_rows(key, loaded.uri, title, cut.chunks, with_context=with_context)
+    try:
+        loaded = load(read, loader, reading.options)
+    except LoadError as error:
+        return FileProblem(file.uri, error.code, error.message)
+    found, cut = cut_document(loaded, chunker)
+    title = (found or "")[:MAX_TITLE_CHARACTERS]
+    chunks = _chunk_rows(key, file.uri, title, cut, with_context=reading.with_context)
     row = DocumentRow(
         document_id=key,
         source_id=source.source_id,
-        uri=loaded.uri,
+        uri=file.uri,
         title=title,
-        format=loaded.format,
-        content_hash=loaded.content_hash,
-        size_bytes=loaded.size,
-        modified_at=loaded.modified_at,
+        format=loader.name,
+        content_hash=read.content_hash,
+        size_bytes=len(read.data),
+        modified_at=read.modified_at,
         chunk_count=len(chunks),
-        loader_version=loading.LOADER_VERSION,
+        loader_version=loader.version,
         chunker_version=chunker.version,
         chunk_tokens=chunker.chunk_tokens,
         overlap_tokens=chunker.overlap_tokens,
+        metadata=dict(loaded.metadata),
     )
     return PreparedFile(row, chunks)
 
@@ -168,9 +202,9 @@ def is_unchanged(known: KnownDocument, content_hash: bytes, chunker: Chunker) ->
     return known.content_hash == hashlib.sha256(b"\0".join(parts)).digest()
 
 
-def is_outdated(known: KnownDocument, chunker: Chunker) -> bool:
+def is_outdated(known: KnownDocument, loader: Loader, chunker: Chunker) -> bool:
     """Whether a document would be read or cut in another way today."""
-    today = (loading.LOADER_VERSION, chunker.version)
+    today = (loader.version, chunker.version)
     if known.loader_version is None:
         return today != (FIRST_VERSION, FIRST_VERSION)
     settings = (chunker.chunk_tokens, chunker.overlap_tokens)
@@ -178,44 +212,44 @@ def is_outdated(known: KnownDocument, chunker: Chunker) -> bool:
     return stored != (*today, *settings)
 
 
-def structure_of(loaded: LoadedText) -> str:
-    """How the structure of a text is written, as `Chunker.chunk` takes it."""
-    if loaded.format == "code":
-        return f"code:{loaded.uri.rpartition('.')[2].lower()}"
-    # The marks of reStructuredText are those of many plain texts.
-    return "markdown" if loaded.format in ("markdown", "html") else "restructuredtext"
-
-
-def _chunk_rows(document_id: UUID, uri: str, title: str, chunks: Sequence[Chunk], *, with_context: bool) -> ChunkBatch:
+def _chunk_rows(
+    document_id: UUID, uri: str, title: str, cut: Sequence[DocumentChunk], *, with_context: bool
+) -> ChunkBatch:
+    chunks = [one.chunk for one in cut]
     contexts = [chunk_context(title, chunk) if with_context else "" for chunk in chunks]
     identities = text_hashes(contexts, [chunk.text for chunk in chunks])
-    chunk_ids = []
+    chunk_ids: list[str] = []
     seen: Counter[bytes] = Counter()
     for identity in identities:
         chunk_ids.append(indexed_chunk_id(document_id, identity, seen[identity]))
         seen[identity] += 1
+    children: list[list[str]] = [[] for _ in cut]
+    for one, chunk_id in zip(cut, chunk_ids, strict=True):
+        if one.parent is not None:
+            children[one.parent].append(chunk_id)
     count, now = len(chunks), utc_now()
     return ChunkBatch(
         document_id=[document_id.bytes] * count,
         chunk_id=chunk_ids,
         chunk_no=[chunk.chunk_no for chunk in chunks],
-        parent_chunk_id=[None] * count,
+        parent_chunk_id=[None if one.parent is None else chunk_ids[one.parent] for one in cut],
         chunk_type=[chunk.chunk_type for chunk in chunks],
         source_document=[uri] * count,
         chapter_title=["".join(chunk.heading_path[:1]) for chunk in chunks],
         section_title=["".join(chunk.heading_path[1:2]) for chunk in chunks],
         subsection_title=[list(chunk.heading_path[2:]) for chunk in chunks],
-        summary=[""] * count,
+        summary=[one.summary for one in cut],
         context=contexts,
         chunk_text=[chunk.text for chunk in chunks],
         token_count=[chunk.token_count for chunk in chunks],
         char_start=[chunk.char_start for chunk in chunks],
         char_end=[chunk.char_end for chunk in chunks],
         line=[chunk.line for chunk in chunks],
+        page=[one.page for one in cut],
         content_hash=identities,
         language=[None] * count,
-        metadata=[{}] * count,
-        child_ids=[[]] * count,
+        metadata=[dict(one.metadata) for one in cut],
+        child_ids=children,
         timestamp_start=[None] * count,
         timestamp_end=[None] * count,
         created_at=[now] * count,

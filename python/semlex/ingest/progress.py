@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from semlex.ingest.loaders.text import FileProblem
+    from semlex.ingest.files.discovery import FileProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class IndexReport:
         cut: Chunks of which the model read only the beginning, as far as it reports that.
         seconds: Wall time.
         problems: One per failed file.
+        skipped: What was left out of the folders: reason (``format`` where nothing reads such files, ``ignored`` by a
+            ``.gitignore`` or ``.semlexignore``, ``generated``) -> suffix, or name and slash of a folder -> number.
         warnings: What else did not go as asked, for example an index that could not be built.
     """
 
@@ -58,6 +60,7 @@ class IndexReport:
     warnings: list[str] = field(default_factory=list)
     outdated: int = 0
     vanished: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
+from semlex.ingest.loaders.base import LoadOptions
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.fields import CollectionFields
@@ -280,7 +281,12 @@ class Collection(CollectionReads, CollectionFields, CollectionUpkeep):
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         run = FileRun(await self._ready(), wanted, progress)
         return await run.index(
-            checked_paths(paths), source=source, include=include, exclude=exclude, recursive=recursive
+            checked_paths(paths),
+            source=source,
+            include=include,
+            exclude=exclude,
+            recursive=recursive,
+            options=LoadOptions(),
         )
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:

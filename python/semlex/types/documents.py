@@ -67,6 +67,7 @@ class StoredChunk(Document):
         char_start: Where the text begins in its document, in characters; None for added documents.
         char_end: Where it ends (exclusive).
         line: Line of its document on which it begins, from 1.
+        page: Page of its document on which it begins, from 1; None where there are no pages.
     """
 
     source: str = ""
@@ -76,6 +77,7 @@ class StoredChunk(Document):
     char_start: int | None = None
     char_end: int | None = None
     line: int | None = None
+    page: int | None = None
 
 
 def json_value(value: Any) -> Any:

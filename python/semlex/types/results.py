@@ -276,7 +276,7 @@ class SearchResults(list[SearchResult]):
         """The hits as documents of LangChain.
 
         The metadata is the user's. Beside it, unless the user has such a key, stand ``source``, ``root``,
-        ``source_document``, ``heading_path`` and ``line`` where they are known, and the scores that there are.
+        ``source_document``, ``heading_path``, ``line`` and ``page`` where they are known, and the scores.
 
         Raises:
             MissingExtraError: LangChain is not installed.
@@ -292,7 +292,7 @@ class SearchResults(list[SearchResult]):
 
 
 def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
-    places = {name: getattr(hit, name) for name in ("source", "root", "source_document", "line")}
+    places = {name: getattr(hit, name) for name in ("source", "root", "source_document", "line", "page")}
     places["heading_path"] = list(hit.heading_path)
     shown = {name: value for name, value in places.items() if value}
     return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}

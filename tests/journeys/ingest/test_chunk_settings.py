@@ -10,7 +10,8 @@ import pytest
 from semlex import SyncRetriever
 from semlex.errors import ConfigurationError, ModelError
 from semlex.ingest import chunking, prepare_file
-from semlex.ingest.loaders import text as loading
+from semlex.ingest.loaders.html import HtmlLoader
+from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LOADER, RULES = loading.LOADER_VERSION, chunking.RULES_VERSION
+LOADER, RULES = MarkdownLoader.version, chunking.RULES_VERSION
 
 
 @pytest.fixture
@@ -91,7 +92,8 @@ def test_a_new_version_cuts_nothing_by_itself(
 ) -> None:
     before = store.count()
     if newer == "loader":
-        monkeypatch.setattr(loading, "LOADER_VERSION", LOADER + 1)
+        monkeypatch.setattr(MarkdownLoader, "version", LOADER + 1)
+        monkeypatch.setattr(HtmlLoader, "version", LOADER + 1)
     else:
         monkeypatch.setattr(chunking, "RULES_VERSION", RULES + 1)
     report = store.index(docs)
@@ -175,5 +177,5 @@ def test_html_that_did_not_change_is_not_converted(
     def refuse(_: str) -> tuple[str, str | None]:
         raise AssertionError
 
-    monkeypatch.setattr(loading, "html_to_markdown", refuse)
+    monkeypatch.setattr(HtmlLoader, "load", refuse)
     assert store.index(docs).unchanged == 3

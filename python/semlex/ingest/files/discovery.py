@@ -9,41 +9,23 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_below
 from semlex.ingest.files.roots import Place
 from semlex.ingest.files.safe_open import Folder, NotRegularError, names, open_folder, status
+from semlex.ingest.files.selection import Selection, Skipped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-Format = Literal["markdown", "text", "code", "html"]
+    from collections.abc import Iterable, Iterator
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 256  # folders below the root; far beyond what people make, and a bound for the work per file
 
-_MARKDOWN = "md markdown mdx mdown"
-_HTML = "html htm xhtml"
-_CODE = (
-    "bash c cc cpp cs css dart erl ex exs fs go graphql h hpp hs java jl js json jsx kt kts lisp lua m ml mm nim php "
-    "pl pm proto ps1 py pyi r rb rs scala sh sol sql swift tcl tf toml ts tsx v vb vue xml yaml yml zig zsh"
-)
-_TEXT = "txt text rst adoc asciidoc org tex srt vtt"
-_FORMATS: dict[str, Format] = {
-    **dict.fromkeys(_MARKDOWN.split(), "markdown"),
-    **dict.fromkeys(_HTML.split(), "html"),
-    **dict.fromkeys(_CODE.split(), "code"),
-    **dict.fromkeys(_TEXT.split(), "text"),
-}
-
-TEXT_FILES: tuple[str, ...] = (*(f"*.{suffix}" for suffix in _FORMATS), "readme", "changelog", "makefile", "dockerfile")
-"""The files that `find_files` takes by default. Data (CSV, logs) is not text to search."""
-
-SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
-"""Folders of other people's files. Hidden folders and files (``.git``, ``.venv``, ``.env``) are skipped as well."""
+# Nobody expects them to be read, or they were left out by name.
+NOT_TOLD = ("hidden", "excluded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +73,28 @@ _Found: TypeAlias = FoundFile | FileProblem
 
 def find_files(
     paths: str | Path | Place | Iterable[str | Path | Place],
-    include: Sequence[str] = TEXT_FILES,
-    exclude: Sequence[str] = (),
+    selection: Selection,
+    skipped: Skipped | None = None,
     *,
-    recursive: bool = True,
     max_bytes: int = MAX_FILE_BYTES,
 ) -> Iterator[FoundFile | FileProblem]:
     """Lists the files in folders, in an order that depends on their names alone.
 
-    A pattern without ``/`` is compared with the name, another with the path below the root; upper and lower case are
-    the same. No file comes twice, however many links, hard links or overlapping paths lead to it.
+    No file comes twice, however many links, hard links or overlapping paths lead to it. What ``.gitignore`` and
+    ``.semlexignore`` files name is left out.
 
     Args:
         paths: Files and folders; a folder, or the folder of a file, is the root unless the path is a `Place`, which
-            brings its own. A file that is named comes whatever the patterns say.
-        include: Patterns of the files to take.
-        exclude: Patterns of files and folders to leave out.
-        recursive: Whether to enter the folders of a folder.
+            brings its own. A file that is named comes whatever the selection says.
+        selection: Which files are wanted.
+        skipped: Counts what is left out.
         max_bytes: Larger files are reported instead.
 
     Yields:
         Files, and the problems with what cannot be one. Links are followed inside their root only.
     """
     given = [paths] if isinstance(paths, str | Path | Place) else paths
-    walk = _Walk(include, exclude, recursive, max_bytes)
+    walk = _Walk(selection, Skipped() if skipped is None else skipped, max_bytes)
     for entry in given:
         path, root = (entry.path, entry.root) if isinstance(entry, Place) else (Path(entry), None)
         yield from walk.path(path, root)
@@ -174,13 +154,19 @@ def _told(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 
-class _Walk:
-    """One call of `find_files`: the patterns, and what has been found so far."""
+class _Waiting(NamedTuple):
+    """A folder that is still to be looked at, and the rules of those above it."""
 
-    def __init__(self, include: Sequence[str], exclude: Sequence[str], recursive: bool, max_bytes: int) -> None:
-        self._include = [pattern.lower() for pattern in include]
-        self._exclude = [pattern.lower() for pattern in exclude]
-        self._recursive = recursive
+    parts: tuple[str, ...]
+    rules: Rules
+
+
+class _Walk:
+    """One call of `find_files`, and what has been found so far."""
+
+    def __init__(self, selection: Selection, skipped: Skipped, max_bytes: int) -> None:
+        self._selection = selection
+        self._skipped = skipped
         self._max_bytes = max_bytes
         self._seen: set[tuple[int, int]] = set()
 
@@ -202,47 +188,70 @@ class _Walk:
 
     def _tree(self, root: Path, start: tuple[str, ...]) -> Iterator[_Found]:
         links: list[str] = []
-        waiting: list[tuple[str, ...]] = [start]
+        waiting = [_Waiting(start, self._rules_above(root, start))]
         while waiting:
-            parts = waiting.pop()
-            below: list[tuple[str, ...]] = []
+            at = waiting.pop()
+            below: list[_Waiting] = []
             try:
-                with open_folder(root, parts) as folder:
-                    yield from self._folder(root, parts, folder, below, links)
+                with open_folder(root, at.parts) as folder:
+                    yield from self._folder(root, at, folder, below, links)
             except OSError as error:
-                yield problem("/".join(parts) or str(root), error)
-            if len(parts) < MAX_DEPTH:
+                yield problem("/".join(at.parts) or str(root), error)
+            if len(at.parts) < MAX_DEPTH:
                 waiting += reversed(below)
                 continue
             message = f"more than {MAX_DEPTH} folders below the root: name it on its own"
-            yield from (FileProblem(shown("/".join(deep)), "too_deep", message) for deep in below)
+            yield from (FileProblem(shown("/".join(deep.parts)), "too_deep", message) for deep in below)
         # Last, so that a file comes under its own name where that is found too.
         for uri in links:
             yield from self._link(root, uri)
 
+    @staticmethod
+    def _rules_above(root: Path, start: tuple[str, ...]) -> Rules:
+        """The rules of the folders between the root and what is walked."""
+        rules: Rules = ()
+        for depth in range(len(start)):
+            rules = rules_below(root, start[:depth], NAMES, rules)
+        return rules
+
     def _folder(
-        self, root: Path, parts: tuple[str, ...], folder: Folder, below: list[tuple[str, ...]], links: list[str]
+        self, root: Path, at: _Waiting, folder: Folder, below: list[_Waiting], links: list[str]
     ) -> Iterator[_Found]:
-        for name in names(folder):
-            uri = "/".join((*parts, name))
-            if name.startswith(".") or self._matches(self._exclude, uri):
-                continue
+        listed = names(folder)
+        rules = rules_below(root, at.parts, listed, at.rules)
+        for name in listed:
+            uri = "/".join((*at.parts, name))
             try:
                 found = status(folder, name)
             except OSError as error:
-                yield problem(uri, error)
+                if not name.startswith("."):
+                    yield problem(uri, error)
+                continue
+            if self._is_skipped(uri, found, rules):
                 continue
             if stat.S_ISDIR(found.st_mode):
-                if self._recursive and name not in SKIPPED_FOLDERS and self._is_new(found):
-                    below.append((*parts, name))
+                if self._is_new(found):
+                    below.append(_Waiting((*at.parts, name), rules))
             elif stat.S_ISLNK(found.st_mode):
                 links.append(uri)
-            elif self._matches(self._include, uri):
+            else:
                 yield from self._file(root, uri, uri, found)
+
+    def _is_skipped(self, uri: str, found: os.stat_result, rules: Rules) -> bool:
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if is_folder and not self._selection.recursive:
+            return True
+        is_file = not is_folder and not stat.S_ISLNK(found.st_mode)
+        reason = self._selection.skip_file(uri) if is_file else self._selection.skip_folder(uri)
+        if reason is None and is_ignored(rules, uri, is_folder=is_folder):
+            reason = "ignored"
+        if reason is not None and reason not in NOT_TOLD:
+            self._skipped.note(reason, shown(uri.rpartition("/")[2]), is_folder=is_folder)
+        return reason is not None
 
     def _link(self, root: Path, uri: str) -> Iterator[_Found]:
         target = Path(os.path.realpath(root / uri))
-        wanted = self._matches(self._include, uri)
+        wanted = self._selection.skip_file(uri) is None
         try:
             found = target.stat()
         except OSError as error:
@@ -279,17 +288,6 @@ class _Walk:
         self._seen.add(key)
         return new
 
-    @staticmethod
-    def _matches(patterns: Sequence[str], uri: str) -> bool:
-        uri = uri.lower()
-        name = uri.rpartition("/")[2]
-        return any(
-            fnmatchcase(name, pattern)
-            if "/" not in pattern
-            else fnmatchcase(uri, pattern) or (pattern.startswith("**/") and fnmatchcase(uri, pattern[3:]))
-            for pattern in patterns
-        )
-
 
 def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
     """The file of a document that was read before.
@@ -306,14 +304,6 @@ def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
     if not target.is_relative_to(root):
         return FileProblem(uri, "link_out", "a link that leads out of the folder: name its target instead")
     return FoundFile(root, uri, found.st_size, found.st_mtime, target.relative_to(root).as_posix())
-
-
-def file_format(uri: str) -> Format:
-    """The kind of text that a file's name promises."""
-    name = uri.rpartition("/")[2].lower()
-    if name in ("makefile", "dockerfile"):
-        return "code"
-    return _FORMATS.get(name.rpartition(".")[2], "text")
 
 
 def problem(uri: str, error: OSError) -> FileProblem:

@@ -11,6 +11,9 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
+from semlex.ingest.loaders.decoding import decode
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -225,3 +228,17 @@ def _unescaped(text: str) -> str:
         return unescape(text)
     except ValueError:  # a character number of thousands of digits
         return text
+
+
+class HtmlLoader:
+    """Reads web pages as Markdown."""
+
+    name = "html"
+    suffixes = ("html", "htm", "xhtml")
+    version = 1
+
+    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+        """Makes text of a file."""
+        page, encoding = decode(file.data, options)
+        text, title = html_to_markdown(page)
+        return LoadedDocument(text, "markdown", title, encoding=encoding)

@@ -33,7 +33,7 @@ DASH = 32
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
     "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
-    "c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
+    "c.page, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
 )
 # By key for every row, whatever the planner thinks of these tables.
 PLACE = sql.SQL(
@@ -152,7 +152,7 @@ async def load_results(
 def _stored(row: Sequence[Any]) -> dict[str, Any]:
     """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
     _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
-    start, end, line, children, begins, ends, source, *_, language = rest
+    start, end, line, page, children, begins, ends, source, *_, language = rest
     return {
         "content": text,
         "metadata": metadata,
@@ -171,6 +171,7 @@ def _stored(row: Sequence[Any]) -> dict[str, Any]:
         "char_start": start,
         "char_end": end,
         "line": line,
+        "page": page,
     }
 
 

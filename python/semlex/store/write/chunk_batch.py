@@ -73,6 +73,7 @@ class ChunkBatch:
     char_start: list[int | None] = field(metadata=_as("int4", is_place=True))
     char_end: list[int | None] = field(metadata=_as("int4", is_place=True))
     line: list[int | None] = field(metadata=_as("int4", is_place=True))
+    page: list[int | None] = field(metadata=_as("int4", is_place=True))
     content_hash: list[bytes] = field(metadata=_as("bytea"))
     language: list[str | None] = field(metadata=_as("text"))
     metadata: list[dict[str, Any]] = field(metadata=_as("jsonb"))

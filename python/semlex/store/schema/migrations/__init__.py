@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.store.schema.migrations import m0001_initial, m0002_keyword_index, m0003_sources_and_settings
+from semlex.store.schema.migrations import m0001_initial, m0002_keyword_index, m0003_sources_and_settings, m0004_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,4 +28,5 @@ COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0001_initial.collection,
     m0002_keyword_index.collection,
     m0003_sources_and_settings.collection,
+    m0004_pages.collection,
 )

@@ -1,0 +1,93 @@
+"""Which of the files in a folder are read, and why the others are not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+SkipReason = Literal["format", "hidden", "ignored", "generated", "excluded"]
+
+SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "_build", "_static"})
+"""Folders of other people's files and of what is generated."""
+SKIPPED_FILES = ("searchindex.js", "*.min.js", "*.min.css", "*.map", "package-lock.json", "*.egg-info", "*.dist-info")
+"""Generated files: a search finds nothing else in them than in what they were made of."""
+
+
+@dataclass(slots=True)
+class Skipped:
+    """What was left out, by reason and by suffix.
+
+    Attributes:
+        files: Number of files by reason and suffix (``.pdf``, or the name of a file that has none); of a folder that
+            is not entered one, with its name and a slash.
+    """
+
+    files: Counter[tuple[SkipReason, str]] = field(default_factory=Counter)
+
+    def note(self, reason: SkipReason, name: str, *, is_folder: bool = False) -> None:
+        """Counts one."""
+        stem, dot, suffix = name.rpartition(".")
+        self.files[reason, f"{name}/" if is_folder else f".{suffix.lower()}" if dot and stem else name] += 1
+
+    def by_reason(self) -> dict[str, dict[str, int]]:
+        """Reason -> suffix -> number of files."""
+        found: dict[str, dict[str, int]] = {}
+        for (reason, suffix), count in self.files.most_common():
+            found.setdefault(reason, {})[suffix] = count
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which files of a folder are wanted.
+
+    Attributes:
+        include: Patterns of the files to take; None for those with a suffix that is known.
+        exclude: Patterns of files and folders to leave out.
+        suffixes: Those that are known, without the dot; for a name without a dot the name.
+        recursive: Whether folders below are entered.
+    """
+
+    include: Sequence[str] | None
+    exclude: Sequence[str]
+    suffixes: Collection[str]
+    recursive: bool = True
+
+    def skip_folder(self, uri: str) -> SkipReason | None:
+        """Why a folder is not entered; None where it is."""
+        name = uri.rpartition("/")[2]
+        if name.startswith("."):
+            return "hidden"
+        if matches(self.exclude, uri):
+            return "excluded"
+        return "generated" if name in SKIPPED_FOLDERS else None
+
+    def skip_file(self, uri: str) -> SkipReason | None:
+        """Why a file is not read; None where it is."""
+        name = uri.rpartition("/")[2].lower()
+        if name.startswith("."):
+            return "hidden"
+        if matches(self.exclude, uri):
+            return "excluded"
+        if self.include is not None:
+            return None if matches(self.include, uri) else "excluded"
+        if name.rpartition(".")[2] not in self.suffixes:
+            return "format"
+        return "generated" if matches(SKIPPED_FILES, uri) else None
+
+
+def matches(patterns: Sequence[str], uri: str) -> bool:
+    """Whether a pattern fits: one without ``/`` the name, another the path; upper and lower case are equal."""
+    uri = uri.lower()
+    name = uri.rpartition("/")[2]
+    return any(
+        fnmatchcase(name, pattern)
+        if "/" not in pattern
+        else fnmatchcase(uri, pattern) or (pattern.startswith("**/") and fnmatchcase(uri, pattern[3:]))
+        for pattern in (one.lower() for one in patterns)
+    )

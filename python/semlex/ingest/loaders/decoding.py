@@ -1,0 +1,72 @@
+"""Bytes as text."""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING, NamedTuple
+
+from semlex.ingest.loaders.base import LoadError
+
+if TYPE_CHECKING:
+    from semlex.ingest.loaders.base import LoadOptions
+
+# A guess is made from so many bytes, and taken when at most this share of the characters looks out of place in it.
+GUESSED_FROM = 256 * 1024
+MAX_CHAOS = 0.1
+MIN_GUESSED = 64  # bytes; less than that fits many encodings equally well
+
+
+class Decoded(NamedTuple):
+    """A text, and the encoding that was guessed for it; None where nothing was."""
+
+    text: str
+    encoding: str | None
+
+
+def decode(data: bytes, options: LoadOptions) -> Decoded:
+    """The text that bytes are: UTF-8, with or without a mark, or UTF-16 with one.
+
+    Nothing else is guessed unless that is asked for, since a guess that fails is stored as nonsense that no one finds.
+
+    Raises:
+        LoadError: They are none.
+    """
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if not wide and (offset := data.find(b"\0")) >= 0:
+        raise LoadError("binary", f"byte {offset} is NUL: no text file")
+    encoding = None
+    try:
+        text = data.decode("utf-16" if wide else "utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        if wide:
+            message = f"byte {error.start} ends the UTF-16 that its first two bytes promise"
+            raise LoadError("not_utf16", message) from None
+        encoding = _guessed(data)
+        if encoding is None:
+            message = f"byte {error.start} is not UTF-8, and it is like no other encoding: convert the file with iconv"
+            raise LoadError("not_utf8", message) from None
+        if not options.detect_encoding:
+            raise LoadError(
+                "not_utf8",
+                f"byte {error.start} is not UTF-8; it looks like {encoding}: convert the file (iconv -f {encoding} -t "
+                "UTF-8), or let semlex do so with --detect-encoding (detect_encoding=True)",
+            ) from None
+        text = data.decode(encoding, errors="replace")
+    if (offset := text.find("\0")) >= 0:
+        raise LoadError("binary", f"character {offset} is NUL: no text file")
+    return Decoded(text, encoding)
+
+
+def _guessed(data: bytes) -> str | None:
+    """The most probable encoding, or None where none is probable."""
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - takes a moment to load, and is rarely needed
+
+    found = from_bytes(data[:GUESSED_FROM], threshold=MAX_CHAOS).best() if len(data) >= MIN_GUESSED else None
+    return "windows-1252" if found is None and _is_western(data) else None if found is None else found.encoding
+
+
+def _is_western(data: bytes) -> bool:
+    """Whether a short text is mostly ASCII, with letters of Western Europe between."""
+    text = data.decode("windows-1252", errors="ignore")
+    strange = [character for character in text if not character.isascii()]
+    return len(strange) <= len(text) / 4 and all(map(str.isalpha, strange))

@@ -1,0 +1,88 @@
+"""Which loader reads a file: by its name, and by its first bytes where those say something else."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from semlex.errors import ConfigurationError
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadError, LoadOptions
+from semlex.ingest.loaders.html import HtmlLoader
+from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.ingest.loaders.text import CodeLoader, RestructuredTextLoader, TextLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUP = "semlex.loaders"
+# Formats that an extra reads, by suffix.
+WITH_EXTRA: dict[str, str] = {}
+
+# First bytes of formats that are no text, whatever the file is called.
+MARKS = {b"%PDF-": "pdf"}
+PLAIN = TextLoader()
+
+_own: tuple[Loader, ...] = (PLAIN, RestructuredTextLoader(), CodeLoader(), MarkdownLoader(), HtmlLoader())
+_registered: list[Loader] = []
+_installed: list[Loader] | None = None
+
+
+def register_loader(loader: Loader) -> None:
+    """Lets a loader read files with its suffixes, in this process, instead of what would read them otherwise.
+
+    Raises:
+        ConfigurationError: It is no loader.
+    """
+    _registered.append(_checked(loader, "the loader"))
+
+
+def loaders() -> Mapping[str, Loader]:
+    """The loader of every suffix; one that is registered comes before one of a package, and that before our own."""
+    return {suffix: loader for loader in (*_own, *_from_packages(), *_registered) for suffix in loader.suffixes}
+
+
+def loader_of(file: FileBytes, known: Mapping[str, Loader]) -> Loader:
+    """The loader for a file: by its name, or by its first bytes where those are of another format than a text.
+
+    A file of which nothing is known is read as a plain text.
+    """
+    for mark, suffix in MARKS.items():
+        if file.data.startswith(mark) and file.suffix not in WITH_EXTRA and suffix in known:
+            return known[suffix]
+    return known.get(file.suffix, PLAIN)
+
+
+def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocument:
+    """The text of a file.
+
+    Raises:
+        LoadError: It cannot be read; an error of a loader that is not semlex's own as well.
+    """
+    try:
+        loaded = loader.load(file, options)
+    except LoadError:
+        raise
+    except Exception as error:
+        if loader in _own:
+            raise
+        raise LoadError("loader_failed", f"the loader {loader.name!r} failed: {type(error).__name__}") from error
+    if not isinstance(loaded, LoadedDocument):
+        raise LoadError("loader_failed", f"the loader {loader.name!r} returned {type(loaded).__name__}")
+    return loaded
+
+
+def _from_packages() -> list[Loader]:
+    global _installed  # noqa: PLW0603 - packages do not come and go while a process runs
+    if _installed is None:
+        found = []
+        for entry in entry_points(group=GROUP):
+            made = entry.load()
+            found.append(_checked(made() if isinstance(made, type) else made, f"the entry point {entry.name!r}"))
+        _installed = found
+    return _installed
+
+
+def _checked(loader: Loader, what: str) -> Loader:
+    if isinstance(loader, type) or not isinstance(loader, Loader):
+        raise ConfigurationError(f"{what} must have name, suffixes, version and load(file, options)")
+    return loader
