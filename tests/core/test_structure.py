@@ -216,15 +216,19 @@ def test_definitions_are_those_of_the_grammar(file):
 
 OTHER_LANGUAGES = {
     "rs": (
-        "//! Doc\nuse x;\n\n/// A point.\n#[derive(Debug)]\npub struct Point {\n    x: i32,\n}\n\n"
-        "impl Shape for Point {\n    /// Area.\n    pub(crate) fn area(&self) -> f64 {\n        fn inner() {}\n"
-        "        0.0\n    }\n}\n\nconst A: u8 = 1;\n",
+        (
+            "//! Doc\nuse x;\n\n/// A point.\n#[derive(Debug)]\npub struct Point {\n    x: i32,\n}\n\n"
+            "impl Shape for Point {\n    /// Area.\n    pub(crate) fn area(&self) -> f64 {\n        fn inner() {}\n"
+            "        0.0\n    }\n}\n\nconst A: u8 = 1;\n"
+        ),
         [(), ("struct Point",), ("impl Shape for Point", "fn area"), ()],
     ),
     "ts": (
-        "import x from 'x';\n\nexport default class Store {\n  get(key: string): string {\n    return '';\n  }\n}\n\n"
-        "export async function load(url) {\n  if (url) {\n    go();\n  }\n}\n\nit('is', () => {\n  run();\n});\n",
-        [(), ("class Store", "get()"), ("function load",), ()],
+        (
+            "import x from 'x';\n\nexport default class Store {\n  get(k: string): string {\n    return '';\n  }\n}\n\n"
+            "export async function f(a) {\n  if (a) {\n    go();\n  }\n}\n\nit('is', () => {\n  run();\n});\n"
+        ),
+        [(), ("class Store", "get()"), ("function f",), ()],
     ),
     "java": (
         "package a;\n\npublic class S {\n    int n = f();\n\n    @Override\n    public A get(K k)\n    {\n    }\n}\n",

@@ -130,8 +130,8 @@ def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     draw = random.Random(7)
     documents = []
     for number in range(60):
-        names = ("source_document", "chapter_title", "section_title")
-        metadata: dict[str, Any] = {name: draw.choice(TEXTS) if number % 5 else "" for name in names}
+        titles = ("source_document", "chapter_title", "section_title")
+        metadata: dict[str, Any] = {name: draw.choice(TEXTS) if number % 5 else "" for name in titles}
         metadata["subsection_title"] = draw.sample(TEXTS, number % 5 and number % 2)
         made = dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(days=draw.randrange(365 * 9_000), hours=number)
         parent = draw.choice([None, *filter(None, TEXTS)])
@@ -145,7 +145,10 @@ def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         retriever.index(folder, source="ab")
         retriever.add_documents(documents)
     with psycopg.connect(url, autocommit=True, options="-c timezone=UTC") as connection:
-        yield Library(connection, Names("semlex", "library"))
+        names = Names("semlex", "library")
+        paged = "UPDATE {} SET page = 1 + abs(hashtext(chunk_id)) % 3 WHERE hashtext(chunk_id) % 2 = 0"
+        connection.execute(sql.SQL(paged).format(names.chunk))
+        yield Library(connection, names)
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("DROP DATABASE test_filter_library WITH (FORCE)")
 
@@ -158,7 +161,7 @@ class Library:
     def __post_init__(self) -> None:
         text = sql.SQL(
             "SELECT c.metadata, c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.chunk_type, "
-            "c.language, c.parent_chunk_id, c.created_at, c.updated_at, replace(c.document_id::text, '-', ''), s.name, "
+            "c.language, c.parent_chunk_id, c.page, c.created_at, c.updated_at, replace(c.document_id::text, '-', ''), s.name, "
             "d.title FROM {} AS c LEFT JOIN {} AS d USING (document_id) LEFT JOIN {} AS s USING (source_id) "
             "ORDER BY c.ctid"
         ).format(self.names.chunk, self.names.document, self.names.source)
@@ -166,7 +169,7 @@ class Library:
 
     @staticmethod
     def _read(metadata: Any, uri: Any, chapter: Any, section: Any, below: Any, *rest: Any) -> tuple[Any, Any]:
-        names = ("type", "language", "parent", "created", "updated", "document", "source", "title")
+        names = ("type", "language", "parent", "page", "created", "updated", "document", "source", "title")
         own = dict(zip(names, rest, strict=True)) | {"uri": uri, "chapter": chapter, "section": section}
         own["heading"] = [title for title in (chapter, section, *below) if title]
         return metadata, {name: value for name, value in own.items() if value}

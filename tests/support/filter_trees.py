@@ -120,6 +120,9 @@ def about(given: st.SearchStrategy[Field]) -> st.SearchStrategy[FilterTree]:
     )
 
 
+pages = st.integers(0, 4) | st.sampled_from([1.0, 2.5, -1, 10**30, 1e300])
+
+
 def about_own() -> st.SearchStrategy[FilterTree]:
     """Conditions on fields of semlex's own."""
 
@@ -138,6 +141,9 @@ def about_own() -> st.SearchStrategy[FilterTree]:
         own(heading, ("contains",), filled),
         own(heading, ("any", "all", "=="), st.lists(filled, min_size=1, max_size=3)),
         own(time, ("==", *ORDER), instants),
+        own(st.just("page"), ("==", *ORDER), pages),
+        own(st.just("page"), ("in",), st.lists(pages, min_size=1, max_size=3)),
+        own(st.just("page"), ("exists", "empty"), st.none()),
         own(time, ("in",), st.lists(instants, min_size=1, max_size=3)),
         own(key, ("==",), st.uuids().map(str)),
     )

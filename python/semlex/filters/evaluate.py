@@ -26,8 +26,8 @@ def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] 
     Args:
         tree: The filter.
         metadata: Of the document.
-        own: Fields of semlex's own by name, without those that the document does not have: texts, lists of texts, and
-            datetimes with a zone.
+        own: Fields of semlex's own by name, without those that the document does not have: texts, lists of texts,
+            numbers, and datetimes with a zone.
     """
     node = node_of(tree)
     if isinstance(node, Group):

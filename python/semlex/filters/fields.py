@@ -14,7 +14,7 @@ from semlex.validation import refuse, text_errors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-OwnKind = Literal["text", "texts", "instant", "key"]
+OwnKind = Literal["text", "texts", "instant", "key", "number"]
 # Fields of semlex's own, and what their values are.
 OWN: dict[str, OwnKind] = {
     "source": "text",
@@ -29,6 +29,7 @@ OWN: dict[str, OwnKind] = {
     "updated": "instant",
     "document": "key",
     "parent": "text",
+    "page": "number",
 }
 # Names that mean a field of semlex's own in mappings; in quotes they are keys of the metadata there, too.
 COLUMNS = {
@@ -109,8 +110,6 @@ def own_field(name: str, place: str) -> Field:
     Raises:
         ValidationError: There is none of that name.
     """
-    if name == "page":
-        raise refusal(place, "unknown_field", "no pages yet: they come with the formats that have pages")
     if name not in OWN:
         near = nearest(name, OWN).replace("mean ", "mean @")
         raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in OWN) + near)

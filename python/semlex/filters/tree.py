@@ -40,6 +40,7 @@ OPERATORS: dict[OwnKind, tuple[str, ...]] = {
     "texts": ("==", "contains", "any", "all", *ALONE),
     "instant": ("==", *ORDER, "in"),
     "key": ("==", "in"),
+    "number": ("==", *ORDER, "in", *ALONE),
 }
 MAX_CONDITIONS = 1_000
 MAX_DEPTH = 64
@@ -240,8 +241,10 @@ def _single(kind: OwnKind | None, operator: str, value: object, place: str) -> A
         return checked_instant(value, place)
     if kind == "key":
         return _document_key(value, place)
-    if kind is not None:
+    if kind not in {None, "number"}:
         return _filled(value, place, "a text that is not empty (for what has none, use not exists)")
+    if kind == "number" and not is_number(value):
+        raise refusal(place, "wrong_type", "a number", type(value).__name__)
     if operator in ORDER and not (is_number(value) or isinstance(value, str)):
         raise refusal(place, "wrong_type", "a number or a text, which are what has an order", type(value).__name__)
     return checked_value(value, place)

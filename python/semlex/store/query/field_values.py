@@ -30,6 +30,7 @@ COLUMNS = {
     "type": sql.SQL("c.chunk_type"),
     "language": sql.SQL("c.language"),
     "parent": sql.SQL("c.parent_chunk_id"),
+    "page": sql.SQL("c.page"),
     "source": sql.SQL("s.name"),
     "title": sql.SQL("d.title"),
     "heading": sql.SQL("array_remove(ARRAY[c.chapter_title, c.section_title] || c.subsection_title, '')"),

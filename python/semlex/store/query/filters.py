@@ -49,6 +49,7 @@ _CASTS = {
     "jsonb": sql.SQL("jsonb"),
     "jsonb[]": sql.SQL("jsonb[]"),
     "numeric": sql.SQL("numeric"),
+    "numeric[]": sql.SQL("numeric[]"),
     "text": sql.SQL("text"),
     "text[]": sql.SQL("text[]"),
     "timestamptz": sql.SQL("timestamptz"),
@@ -215,7 +216,9 @@ class _Writer:
     def _of_own(self, condition: Condition) -> sql.Composable:
         """A condition on a field of semlex's own."""
         name = condition.field.path[0]
-        made = self._on_column(condition, field_values.COLUMNS[name])
+        made = (self._on_number if condition.field.kind == "number" else self._on_column)(
+            condition, field_values.COLUMNS[name]
+        )
         if condition.operator == "empty":
             return sql.SQL("({}) IS NOT TRUE").format(field_values.about_document(name, made, self._names))
         return field_values.about_document(name, made, self._names)
@@ -237,6 +240,14 @@ class _Writer:
             return self._compared(column, operator, operand, cast)
         there = sql.SQL("NULLIF({}, '') COLLATE \"C\"").format(column)
         return (self._compared if operator in ORDER else self._matched)(there, operator, operand)
+
+    def _on_number(self, condition: Condition, column: sql.Composable) -> sql.Composable:
+        operator, operand = condition.operator, condition.value
+        if operator in {"exists", "empty"}:
+            return sql.SQL("{} IS NOT NULL").format(column)
+        several = [json_text(one) for one in (operand if operator == "in" else [operand])]
+        word = _COMPARED[operator if operator in ORDER else "="]
+        return sql.SQL("{} {} ANY({})").format(column, word, self._bound(several, "numeric[]"))
 
     def _compared(self, expression: sql.Composable, operator: str, operand: Any, kind: str = "text") -> sql.Composable:
         bound = self._bound(json_text(operand), "numeric") if kind == "number" else self._bound(operand, kind)
