@@ -41,6 +41,10 @@ Long work:
     Progress: What a callback gets while it goes on.
     IndexReport, DeleteReport: What was done.
 
+Files in:
+    preview_chunks: What files become, before anything is written.
+    register_loader, Loader, FileBytes, LoadOptions, LoadedDocument, Record, LoadError: For a format of your own.
+
 Options:
     CollectionOptions: What is decided when a collection is made.
     Bm25Options: Constants of the keyword engine.
@@ -67,36 +71,46 @@ _MODULES = {
     "CohereReranker": "semlex.reranking.cohere",
     "Collection": "semlex.retriever.collection",
     "CollectionOptions": "semlex.parameters",
+    "connect": "semlex.retriever.client",
+    "connect_sync": "semlex.retriever.synchronous",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "DeleteReport": "semlex.ingest.progress",
     "Document": "semlex.types.documents",
+    "DocumentHits": "semlex.types.results",
     "DocumentRetriever": "semlex.retriever.base",
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
     "F": "semlex.filters.tree",
+    "Facet": "semlex.types.facets",
+    "Facets": "semlex.types.facets",
+    "FacetValue": "semlex.types.facets",
     "FieldSummaries": "semlex.types.field_summaries",
     "FieldSummary": "semlex.types.field_summaries",
+    "FileBytes": "semlex.ingest.loaders.base",
     "FilterTree": "semlex.filters.tree",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HnswIndex": "semlex.store.indexes.options",
     "IndexReport": "semlex.ingest.progress",
     "IvfflatIndex": "semlex.store.indexes.options",
+    "LegReport": "semlex.types.results",
     "LLMReranker": "semlex.reranking.llm",
+    "LoadedDocument": "semlex.ingest.loaders.base",
+    "Loader": "semlex.ingest.loaders.base",
+    "LoadError": "semlex.ingest.loaders.base",
+    "LoadOptions": "semlex.ingest.loaders.base",
     "NoIndex": "semlex.store.indexes.options",
     "OpenAIEmbedder": "semlex.embedding.openai",
     "PostgreSQLRetriever": "semlex.retriever.postgres",
+    "preview_chunks": "semlex.ingest.preview",
     "Progress": "semlex.ingest.progress",
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
+    "Record": "semlex.ingest.loaders.base",
+    "register_loader": "semlex.ingest.loaders.registry",
     "Reranker": "semlex.reranking.base",
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",
     "SearchResults": "semlex.types.results",
-    "DocumentHits": "semlex.types.results",
-    "Facet": "semlex.types.facets",
-    "FacetValue": "semlex.types.facets",
-    "Facets": "semlex.types.facets",
-    "LegReport": "semlex.types.results",
     "SemlexError": "semlex.errors",
     "SentenceTransformersEmbedder": "semlex.embedding.sentence_transformers",
     "StaticEmbedder": "semlex.embedding.static",
@@ -108,8 +122,6 @@ _MODULES = {
     "TermOverlapReranker": "semlex.reranking.term_overlap",
     "ValidationError": "semlex.errors",
     "VectorDocument": "semlex.types.chunks",
-    "connect": "semlex.retriever.client",
-    "connect_sync": "semlex.retriever.synchronous",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605 - the names are in the stub
 

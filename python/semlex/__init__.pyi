@@ -12,6 +12,14 @@ from semlex.errors import SemlexError as SemlexError
 from semlex.errors import ValidationError as ValidationError
 from semlex.filters.tree import F as F
 from semlex.filters.tree import FilterTree as FilterTree
+from semlex.ingest.loaders.base import FileBytes as FileBytes
+from semlex.ingest.loaders.base import LoadedDocument as LoadedDocument
+from semlex.ingest.loaders.base import Loader as Loader
+from semlex.ingest.loaders.base import LoadError as LoadError
+from semlex.ingest.loaders.base import LoadOptions as LoadOptions
+from semlex.ingest.loaders.base import Record as Record
+from semlex.ingest.loaders.registry import register_loader as register_loader
+from semlex.ingest.preview import preview_chunks as preview_chunks
 from semlex.ingest.progress import DeleteReport as DeleteReport
 from semlex.ingest.progress import IndexReport as IndexReport
 from semlex.ingest.progress import Progress as Progress
@@ -74,6 +82,7 @@ __all__ = [
     "Facets",
     "FieldSummaries",
     "FieldSummary",
+    "FileBytes",
     "FilterTree",
     "GeminiEmbedder",
     "HnswIndex",
@@ -81,12 +90,17 @@ __all__ = [
     "IvfflatIndex",
     "LLMReranker",
     "LegReport",
+    "LoadError",
+    "LoadOptions",
+    "LoadedDocument",
+    "Loader",
     "NoIndex",
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
     "Progress",
     "Qwen3EmbeddingEncoder",
     "Qwen3Reranker",
+    "Record",
     "Reranker",
     "SearchQuery",
     "SearchResult",
@@ -104,5 +118,7 @@ __all__ = [
     "VectorDocument",
     "connect",
     "connect_sync",
+    "preview_chunks",
+    "register_loader",
 ]
 __version__: str

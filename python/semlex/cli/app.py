@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from semlex.cli.commands.chunks import chunks
 from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
 from semlex.cli.commands.create_index import create_index
@@ -47,6 +48,7 @@ app.command()(rechunk)
 app.command()(migrate)
 app.command("try", cls=QuestionCommand)(try_folder)
 app.command()(index)
+app.command()(chunks)
 app.command(cls=QuestionCommand)(search)
 app.command()(facets)
 app.command()(embed)

@@ -1,0 +1,130 @@
+"""What files become, before anything is written: their chunks, or why they cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from semlex.ingest.chunk_rows import chunk_context
+from semlex.ingest.chunking import Chunker
+from semlex.ingest.document_chunks import cut_document
+from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files
+from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.selection import Selection
+from semlex.ingest.loaders.base import LoadError, LoadOptions
+from semlex.ingest.loaders.registry import load, loader_of, loaders
+from semlex.models.token_counters import WordCounter
+from semlex.parameters import DEFAULT_CHUNK_TOKENS, default_overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from semlex.ingest.document_chunks import DocumentChunk
+    from semlex.models.token_counters import TokenCounter
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedChunk:
+    """A chunk that would be stored.
+
+    Attributes:
+        text: The chunk.
+        line: Line of the file's text on which it begins, from 1.
+        page: Page on which it begins, from 1; None where there are no pages.
+        tokens: How many it has.
+        chunk_type: ``text`` or ``code``.
+        heading_path: Titles above it, outermost first.
+        context: What is analysed and embedded with it: title, headings, and what announces it.
+        metadata: JSON values, for filters.
+    """
+
+    text: str
+    line: int
+    page: int | None
+    tokens: int
+    chunk_type: str
+    heading_path: tuple[str, ...]
+    context: str
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedFile:
+    """What a file becomes.
+
+    Attributes:
+        uri: Its path below the folder that was named.
+        format: What its loader is called.
+        title: Its title; "" where it has none.
+        chunks: In the order of the text.
+        problem: Why it cannot be read, or None.
+    """
+
+    uri: str
+    format: str
+    title: str
+    chunks: list[PreviewedChunk]
+    problem: FileProblem | None = None
+
+
+def preview_chunks(
+    *paths: str | Path,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    recursive: bool = True,
+    chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
+    overlap_tokens: int | None = None,
+    counter: TokenCounter | None = None,
+    options: LoadOptions | None = None,
+) -> Iterator[PreviewedFile]:
+    """Reads and cuts files as `index` does; nothing is written, and no server is asked.
+
+    Args:
+        paths: Files and folders.
+        include: Glob patterns of files to read; by default all that a loader reads.
+        exclude: Glob patterns of files and folders to leave out.
+        recursive: Whether to enter folders below.
+        chunk_tokens: Most tokens of a chunk.
+        overlap_tokens: Most tokens that neighbours share; None for 50, and fewer where chunks are too short for that.
+        counter: What counts the tokens, such as an embedder; by default Unicode words.
+        options: How files are read.
+
+    Yields:
+        One file after the other, in the order in which `index` reads them.
+
+    Raises:
+        ConfigurationError: A path does not exist, or a number is out of bounds.
+    """
+    overlap = default_overlap(chunk_tokens) if overlap_tokens is None else overlap_tokens
+    chunker = Chunker(counter or WordCounter(), chunk_tokens, overlap)
+    known = loaders()
+    selection = Selection(include, exclude, known.keys(), recursive)
+    for found in find_files(checked_paths(paths), selection):
+        file = found if isinstance(found, FileProblem) else read_file(found)
+        if isinstance(file, FileProblem):
+            yield PreviewedFile(file.uri, "", "", [], file)
+            continue
+        loader = loader_of(file, known)
+        try:
+            title, cut = cut_document(load(file, loader, options or LoadOptions()), chunker)
+        except LoadError as error:
+            problem = FileProblem(file.uri, error.code, error.message)
+            yield PreviewedFile(file.uri, loader.name, "", [], problem)
+            continue
+        chunks = [_previewed(title, one) for one in cut]
+        yield PreviewedFile(file.uri, loader.name, title or "", chunks)
+
+
+def _previewed(title: str | None, one: DocumentChunk) -> PreviewedChunk:
+    chunk = one.chunk
+    return PreviewedChunk(
+        chunk.text,
+        chunk.line,
+        one.page,
+        chunk.token_count,
+        chunk.chunk_type,
+        tuple(chunk.heading_path),
+        chunk_context(title, chunk),
+        dict(one.metadata),
+    )

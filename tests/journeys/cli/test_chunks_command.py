@@ -1,0 +1,51 @@
+"""``semlex chunks``: what files become, shown before anything is written."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from semlex import SyncRetriever
+from semlex.ingest.preview import preview_chunks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+CODE = "import os\n\n\nclass Store:\n    def get(self):\n        return 1\n\n    def put(self):\n        return 2\n"
+
+
+def test_it_shows_what_files_become(shell: Shell) -> None:
+    folder = shell.folder / "docs"
+    (folder / "store.py").write_text(CODE)
+    (folder / "bad.md").write_bytes(b"\xff\xfe\xfa")
+    done = shell("chunks", "docs", code=5)
+    assert "fruit.txt: text, 1 chunk" in done.stdout
+    assert "store.py: code, 'store.py', 2 chunks" in done.stdout
+    assert "store.py > class Store" in done.stdout
+    assert "bad.md: byte" in done.stderr
+    files = [json.loads(line) for line in shell("chunks", "docs", "--json", code=5).stdout.splitlines()]
+    assert {file["uri"]: file["format"] for file in files} == {
+        "bad.md": "markdown",
+        "fruit.txt": "text",
+        "keys.md": "markdown",
+        "store.py": "code",
+    }
+    assert [file["problem"]["code"] for file in files if file["problem"]] == ["not_utf16"]
+    shell("chunks", "nowhere", code=2)
+    shell("chunks", "docs", "--chunk-tokens", "5", code=2)
+
+
+def test_it_shows_what_is_stored(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# One\n\n" + "word " * 100 + "\n\n## Two\n\n" + "- item\n" * 50)
+    (tmp_path / "store.py").write_text(CODE)
+    shown = [
+        (file.uri, chunk.text, chunk.line, chunk.heading_path, chunk.metadata)
+        for file in preview_chunks(tmp_path, chunk_tokens=60)
+        for chunk in file.chunks
+    ]
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        retriever.index(tmp_path, chunk_tokens=60)
+        stored = sorted(retriever.list(), key=lambda chunk: (chunk.source_document, chunk.char_start))
+    assert [(one.source_document, one.content, one.line, one.heading_path, one.metadata) for one in stored] == shown
