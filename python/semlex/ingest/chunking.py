@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from semlex import _core
 from semlex.errors import ValidationError
+from semlex.models.token_counters import WordCounter
 from semlex.parameters import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, check_bounds
 from semlex.types.documents import MAX_CHUNK_BYTES
 from semlex.validation import text_errors
@@ -144,7 +145,11 @@ class Chunker:
             if shorter == chunks:
                 break
             chunks = self._counted(shorter)
-        return CutText(title, [replace(chunk, chunk_no=number) for number, chunk in enumerate(chunks)])
+        numbered = (
+            chunk if chunk.chunk_no == number else replace(chunk, chunk_no=number)
+            for number, chunk in enumerate(chunks)
+        )
+        return CutText(title, list(numbered))
 
     def whole(self, text: str) -> Chunk:
         """A text as one chunk, however many tokens it has."""
@@ -155,9 +160,10 @@ class Chunker:
 
     def _counted(self, chunks: list[Chunk]) -> list[Chunk]:
         """Fills in the counts that are not known, in one call."""
-        counts = iter(
-            self._counter.count_tokens([chunk.text for chunk in chunks if chunk.token_count == UNKNOWN]).tolist()
-        )
+        unknown = [chunk.text for chunk in chunks if chunk.token_count == UNKNOWN]
+        if not unknown:
+            return chunks
+        counts = iter(self._counter.count_tokens(unknown).tolist())
         return [replace(chunk, token_count=next(counts)) if chunk.token_count == UNKNOWN else chunk for chunk in chunks]
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
@@ -216,19 +222,37 @@ class Chunker:
             structure=structure,
             max_bytes=MAX_CHUNK_BYTES,
         )
+        starts, ends = found.starts.tolist(), found.ends.tolist()
+        counts = found.token_counts.tolist() if isinstance(self._counter, WordCounter) else None
         rows = zip(
-            found.starts.tolist(),
-            found.ends.tolist(),
-            found.lines.tolist(),
-            found.code.tolist(),
-            found.headings,
-            found.introductions,
-            strict=True,
+            starts, ends, found.lines.tolist(), found.code.tolist(), found.headings, found.introductions, strict=True
         )
         return found.title, [
-            Chunk(number, text[start:end], path, start, end, line, UNKNOWN, "code" if code else "text", before or "")
+            Chunk(
+                number,
+                text[start:end],
+                path,
+                start,
+                end,
+                line,
+                counts[number] if counts is not None and _stands_apart(text, start, end) else UNKNOWN,
+                "code" if code else "text",
+                before or "",
+            )
             for number, (start, end, line, code, path, before) in enumerate(rows)
         ]
+
+
+def _stands_apart(text: str, start: int, end: int) -> bool:
+    """Whether a part has as many words by itself as inside the text: no word reaches over its ends.
+
+    What follows a blank may belong to it (an accent, a joiner) unless it is a letter, a digit, or a mark of ASCII.
+    """
+    return (
+        (start == 0 or text[start - 1].isspace())
+        and (end == len(text) or text[end].isspace())
+        and (text[start].isascii() or text[start].isalnum())
+    )
 
 
 def _from(text: str, chunk: Chunk, start: int) -> Chunk:

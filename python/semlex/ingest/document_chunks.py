@@ -78,7 +78,9 @@ def _placed(chunks: list[DocumentChunk], loaded: LoadedDocument) -> list[Documen
         parent = above[-1][1] if above else None
         above.append((path, number))
         page = bisect_right(loaded.pages, one.chunk.char_start) if loaded.pages else None
-        placed.append(replace(one, page=page, parent=parent))
+        if page is not None or parent is not None:
+            one = DocumentChunk(one.chunk, one.metadata, one.summary, page, parent)  # noqa: PLW2901
+        placed.append(one)
     return placed
 
 
