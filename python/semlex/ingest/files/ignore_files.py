@@ -49,11 +49,12 @@ def _read(root: Path, parts: tuple[str, ...]) -> GitIgnoreSpec | None:
             text = file.read(MAX_BYTES).decode(errors="replace")
     except OSError:
         return None  # a link that leads elsewhere, or a folder of that name
+    # What lies in a folder is not the folder, which may hold something that a later pattern takes back.
+    lines = [f"{line}/*" if line.endswith("/**") else line for line in text.splitlines()]
     try:
-        return GitIgnoreSpec.from_lines(text.splitlines())
-    except ValueError:
-        lines = [line for line in text.splitlines() if _is_pattern(line)]
         return GitIgnoreSpec.from_lines(lines)
+    except ValueError:
+        return GitIgnoreSpec.from_lines([line for line in lines if _is_pattern(line)])
 
 
 def _is_pattern(line: str) -> bool:
