@@ -249,4 +249,12 @@ OverlapTokens = Annotated[
     int | None,
     typer.Option("--overlap-tokens", parser=whole_number, metavar=INT, help="Maximum tokens that neighbours share."),
 ]
+TextFields = Annotated[
+    list[str] | None,
+    typer.Option("--text-field", help="Field of tables and JSON Lines that is text; repeatable; default: all texts."),
+]
+IdField = Annotated[str | None, typer.Option("--id-field", help="Field of tables and JSON Lines that names a record.")]
+DetectEncoding = Annotated[
+    bool, typer.Option("--detect-encoding", help="Read texts that are not UTF-8 in their most probable encoding.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]

@@ -187,6 +187,10 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
         f"{report.added:,} new, {report.changed:,} changed, {report.unchanged:,} unchanged, {report.failed:,} failed; "
         f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
     )
+    if report.skipped:
+        from semlex.cli.skipped import skipped_line
+
+        inform(escape(one_line(skipped_line(report.skipped))))
     if report.cut:
         print_note(
             f"of {counted(report.cut, 'chunk')} the model read only the beginning; fewer tokens a chunk "

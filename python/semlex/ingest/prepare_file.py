@@ -176,7 +176,7 @@ def prepare_file(
         source_id=source.source_id,
         uri=file.uri,
         title=title,
-        format=loader.name,
+        format=loaded.format or loader.name,
         content_hash=read.content_hash,
         size_bytes=len(read.data),
         modified_at=read.modified_at,

@@ -107,13 +107,14 @@ def preview_chunks(
             continue
         loader = loader_of(file, known)
         try:
-            title, cut = cut_document(load(file, loader, options or LoadOptions()), chunker)
+            loaded = load(file, loader, options or LoadOptions())
+            title, cut = cut_document(loaded, chunker)
         except LoadError as error:
             problem = FileProblem(file.uri, error.code, error.message)
             yield PreviewedFile(file.uri, loader.name, "", [], problem)
             continue
         chunks = [_previewed(title, one) for one in cut]
-        yield PreviewedFile(file.uri, loader.name, title or "", chunks)
+        yield PreviewedFile(file.uri, loaded.format or loader.name, title or "", chunks)
 
 
 def _previewed(title: str | None, one: DocumentChunk) -> PreviewedChunk:

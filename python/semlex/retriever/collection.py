@@ -247,6 +247,9 @@ class Collection(CollectionReads, CollectionFields, CollectionUpkeep):
         recursive: bool = True,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
@@ -265,6 +268,11 @@ class Collection(CollectionReads, CollectionFields, CollectionUpkeep):
             recursive: Whether to enter folders below.
             chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
             overlap_tokens: Most tokens that neighbours share; None likewise.
+            text_fields: Of tables and JSON Lines: the fields that are text; the others become metadata. By default all
+                that hold text are.
+            id_field: Of tables and JSON Lines: the field that names a record; no two of a file may share a value.
+            detect_encoding: Whether a text that is not UTF-8 is read in the encoding that it most probably has; it is
+                reported as a problem otherwise.
             progress: Called as the work goes on.
 
         Raises:
@@ -276,6 +284,9 @@ class Collection(CollectionReads, CollectionFields, CollectionUpkeep):
             text_parameter("source", source),
             [] if include is None else strings_errors("include", include),
             strings_errors("exclude", exclude),
+            strings_errors("text_fields", text_fields),
+            text_parameter("id_field", id_field),
+            kind_errors("detect_encoding", detect_encoding, bool),
             callable_errors("progress", progress),
         )
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
@@ -286,7 +297,7 @@ class Collection(CollectionReads, CollectionFields, CollectionUpkeep):
             include=include,
             exclude=exclude,
             recursive=recursive,
-            options=LoadOptions(),
+            options=LoadOptions(tuple(text_fields), id_field, detect_encoding),
         )
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:

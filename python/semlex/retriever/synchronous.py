@@ -156,6 +156,9 @@ class SyncCollection:
         recursive: bool = True,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
@@ -174,6 +177,11 @@ class SyncCollection:
             recursive: Whether to enter folders below.
             chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
             overlap_tokens: Most tokens that neighbours share; None likewise.
+            text_fields: Of tables and JSON Lines: the fields that are text; the others become metadata. By default all
+                that hold text are.
+            id_field: Of tables and JSON Lines: the field that names a record; no two of a file may share a value.
+            detect_encoding: Whether a text that is not UTF-8 is read in the encoding that it most probably has; it is
+                reported as a problem otherwise.
             progress: Called as the work goes on.
 
         Raises:
@@ -181,7 +189,7 @@ class SyncCollection:
                 or a number is out of bounds.
             CollectionSettingsError: The files of this collection are cut in another way.
         """
-        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, progress=progress)
+        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, progress=progress)
 
     def embed_missing(
         self,

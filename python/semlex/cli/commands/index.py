@@ -9,7 +9,7 @@ import typer
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.options import ChunkTokens, OverlapTokens, existing_paths
+from semlex.cli.options import ChunkTokens, DetectEncoding, IdField, OverlapTokens, TextFields, existing_paths
 from semlex.cli.output import print_report
 from semlex.cli.terminal import counted, inform
 from semlex.errors import ConfigurationError
@@ -32,6 +32,9 @@ def index(
     recursive: Annotated[bool, typer.Option(help="Enter folders below.")] = True,
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
+    text_field: TextFields = None,
+    id_field: IdField = None,
+    detect_encoding: DetectEncoding = False,
 ) -> None:
     """Read files and folders, cut them, and store their chunks.
 
@@ -56,6 +59,9 @@ def index(
             recursive=recursive,
             chunk_tokens=chunk_tokens,
             overlap_tokens=overlap_tokens,
+            text_fields=text_field or (),
+            id_field=id_field,
+            detect_encoding=detect_encoding,
             progress=progress,
         )
     print_report(report, as_json=context.as_json)

@@ -16,7 +16,10 @@ from semlex.cli.options import (
     INT,
     SECONDS,
     Boost,
+    DetectEncoding,
     Filter,
+    IdField,
+    TextFields,
     boosts_of,
     existing_paths,
     filter_of,
@@ -52,6 +55,9 @@ def try_folder(
     *,
     top_k: TopK = 5,
     mode: Mode = None,
+    text_field: TextFields = None,
+    id_field: IdField = None,
+    detect_encoding: DetectEncoding = False,
 ) -> None:
     """Index a folder into a collection of its own and ask it a question.
 
@@ -63,7 +69,13 @@ def try_folder(
     collection = f"try_{name}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}".replace("__", "_")
     with context.opened(context.settings(collection=collection), create=True, with_choice=True) as retriever:
         with context.progress() as progress:
-            report = retriever.index(resolved, progress=progress)
+            report = retriever.index(
+                resolved,
+                text_fields=text_field or (),
+                id_field=id_field,
+                detect_encoding=detect_encoding,
+                progress=progress,
+            )
         if not context.as_json:
             print_report(report, as_json=False)
         results = retriever.search(" ".join(question), top_k, mode=cast("SearchMode | None", mode))

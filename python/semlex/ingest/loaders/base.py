@@ -102,6 +102,7 @@ class LoadedDocument:
         records: Parts that are cut each by itself, ascending; empty to cut the text as a whole. What lies in no record
             is left out.
         encoding: The encoding that was guessed; None where nothing was.
+        format: Name of the format, where it is another than the loader's.
     """
 
     text: str
@@ -111,6 +112,7 @@ class LoadedDocument:
     pages: Sequence[int] = ()
     records: Sequence[Record] = ()
     encoding: str | None = None
+    format: str | None = None
 
 
 @runtime_checkable

@@ -1,11 +1,13 @@
-"""Markdown, with the title of its front matter."""
+"""Markdown, with its front matter and its headings."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
 from semlex.ingest.loaders.decoding import decode
+from semlex.ingest.loaders.front_matter import FrontMatter, read_front_matter
 
 TITLE_WITHIN = 64 * 1024  # characters; a title further down is none
 
@@ -18,33 +20,65 @@ class MarkdownLoader:
     version = 1
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file."""
+        """Makes text of a file: the whole file. Simple values of its front matter become metadata."""
         text, encoding = decode(file.data, options)
-        return LoadedDocument(text, "markdown", markdown_title(text), encoding=encoding)
+        front = read_front_matter(text[:TITLE_WITHIN])
+        title = _title(text[:TITLE_WITHIN], front)
+        return LoadedDocument(text, "markdown", title, front.metadata, encoding=encoding)
 
 
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+class Heading(NamedTuple):
+    """A heading of Markdown.
+
+    Attributes:
+        start: Where its line begins, in characters.
+        level: From 1 to 6.
+        title: Without its marks.
+    """
+
+    start: int
+    level: int
+    title: str
+
+
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#[ \t]")
+_HEADINGS = re.compile(r" {0,3}(#{1,6})[ \t]")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
 
 def markdown_title(text: str) -> str | None:
     """The title of a Markdown text: that of its front matter, else its first heading of level 1 outside code."""
     head = text[:TITLE_WITHIN]
-    if front := _FRONT_MATTER.match(head):
-        for line in front.group(1).splitlines():
-            if line.startswith("title:") and (title := line.removeprefix("title:").strip().strip("\"'").strip()):
-                return title
-        head = head[front.end() :]
-    return _first_heading(head)
+    return _title(head, read_front_matter(head))
+
+
+def _title(head: str, front: FrontMatter) -> str | None:
+    return front.title or _first_heading(head[front.end :])
+
+
+def headings(text: str) -> list[Heading]:
+    """The headings with a ``#`` and a title that stand outside code, in their order."""
+    found = []
+    fence, start = "", 0
+    for line in text.splitlines(keepends=True):
+        if fence:
+            if _closes(line, fence):
+                fence = ""
+        elif opened := _FENCE.match(line):
+            fence = opened.group(1)
+        elif marks := _HEADINGS.match(line):
+            title = _without_closing_marks(line[marks.end() :].strip())
+            found += [Heading(start, len(marks[1]), title)] if title else []
+        start += len(line)
+    return found
 
 
 def _first_heading(head: str) -> str | None:
     fence = before = ""
     for line in head.splitlines():
         if fence:
-            if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+            if _closes(line, fence):
                 fence = ""
             continue
         if opened := _FENCE.match(line):
@@ -56,6 +90,10 @@ def _first_heading(head: str) -> str | None:
             return before
         before = line.strip()
     return None
+
+
+def _closes(line: str, fence: str) -> bool:
+    return line.strip().startswith(fence) and not line.strip().strip(fence[0])
 
 
 def _without_closing_marks(heading: str) -> str:

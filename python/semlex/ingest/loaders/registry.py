@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadError, LoadOptions
 from semlex.ingest.loaders.html import HtmlLoader
+from semlex.ingest.loaders.json_lines import JsonLinesLoader
 from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.ingest.loaders.notebook import NotebookLoader
+from semlex.ingest.loaders.prechunked import PrechunkedLoader
+from semlex.ingest.loaders.table import TableLoader
 from semlex.ingest.loaders.text import CodeLoader, RestructuredTextLoader, TextLoader
 
 if TYPE_CHECKING:
@@ -22,7 +26,18 @@ WITH_EXTRA: dict[str, str] = {}
 MARKS = {b"%PDF-": "pdf"}
 PLAIN = TextLoader()
 
-_own: tuple[Loader, ...] = (PLAIN, RestructuredTextLoader(), CodeLoader(), MarkdownLoader(), HtmlLoader())
+# Of two with the same suffix the later one reads such files.
+_own: tuple[Loader, ...] = (
+    PLAIN,
+    RestructuredTextLoader(),
+    CodeLoader(),
+    MarkdownLoader(),
+    HtmlLoader(),
+    TableLoader(),
+    JsonLinesLoader(),
+    NotebookLoader(),
+    PrechunkedLoader(),
+)
 _registered: list[Loader] = []
 _installed: list[Loader] | None = None
 

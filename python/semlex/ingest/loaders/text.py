@@ -6,7 +6,7 @@ from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
 from semlex.ingest.loaders.decoding import decode
 
 _CODE = (
-    "bash c cc cpp cs css dart erl ex exs fs go graphql h hpp hs java jl js json jsx kt kts lisp lua m ml mm nim php "
+    "bash c cc cpp cs css dart erl ex exs fs go graphql h hpp hs java jl js jsx kt kts lisp lua m ml mm nim php "
     "pl pm proto ps1 py pyi r rb rs scala sh sol sql swift tcl tf toml ts tsx v vb vue xml yaml yml zig zsh makefile "
     "dockerfile"
 )

@@ -1,0 +1,152 @@
+"""Rows as records: which fields are text, which are metadata, and which one names the row."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from semlex.ingest.loaders.base import LoadedDocument, LoadError, Record
+from semlex.ingest.loaders.json_text import check_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from semlex.ingest.loaders.base import LoadOptions
+
+# Between records, and between the fields of one.
+BLANK_LINE = "\n\n"
+# Every record becomes a chunk, and those of a file are in memory together.
+MAX_RECORDS = 250_000
+SHOWN_FIELDS = 20
+SHOWN_CHARACTERS = 60
+
+
+class RecordText:
+    """The text of a document that grows by records, with blank lines between."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._end = 0
+        self.records: list[Record] = []
+
+    def add(self, text: str, **record: Any) -> None:
+        """Adds a record.
+
+        Args:
+            text: Its text.
+            record: The other fields of a `Record`.
+
+        Raises:
+            LoadError: There are too many.
+        """
+        if len(self.records) == MAX_RECORDS:
+            raise _too_many()
+        start = self._end + len(BLANK_LINE) if self._texts else 0
+        self._end = start + len(text)
+        self._texts.append(text)
+        self.records.append(Record(start, self._end, **record))
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return BLANK_LINE.join(self._texts)
+
+
+class Rows:
+    """The rows of one file.
+
+    Args:
+        options: Names the fields that are text, and the one that names a row.
+    """
+
+    def __init__(self, options: LoadOptions) -> None:
+        self._text_fields = list(dict.fromkeys(options.text_fields))
+        self._id_field = options.id_field
+        self._lines: dict[tuple[type, object], int] = {}
+        self._made = RecordText()
+        self._count = 0
+
+    def check_fields(self, known: Collection[str]) -> None:
+        """Refuses options that name a field that no row has.
+
+        Raises:
+            LoadError: One does.
+        """
+        wanted = self._text_fields if self._id_field is None else [*self._text_fields, self._id_field]
+        for name in wanted:
+            if name not in known:
+                raise LoadError("unknown_field", _unknown(name, known))
+
+    def add(self, row: Mapping[str, Any], line: int) -> None:
+        """Adds a row; one without text is left out.
+
+        Args:
+            row: Name of a field -> its JSON value.
+            line: On which it begins, from 1.
+
+        Raises:
+            LoadError: Its id is missing or another row's, a text field is no text, its metadata is too large, or there
+                are too many rows.
+        """
+        self._count += 1
+        if self._count > MAX_RECORDS:  # rows without text take time as well
+            raise _too_many()
+        if self._id_field is not None:
+            if self._id_field not in row:
+                raise LoadError("missing_id", f"line {line}: {_unknown(self._id_field, row)}")
+            self._check_id(row[self._id_field], line)
+        if self._text_fields:
+            found = [_field_text(name, row[name], line) for name in self._text_fields if name in row]
+            texts, taken = [text for text in found if text.strip()], set(self._text_fields)
+            joint = BLANK_LINE
+        else:
+            taken = {name for name, value in row.items() if isinstance(value, str) and value.strip()}
+            texts, joint = [f"{name}: {row[name]}" for name in row if name in taken], "\n"
+        metadata = {name: value for name, value in row.items() if name == self._id_field or name not in taken}
+        check_metadata(metadata, f"line {line}")
+        if texts:
+            self._made.add(joint.join(texts), metadata=metadata)
+
+    def document(self, encoding: str | None) -> LoadedDocument:
+        """All rows as a document."""
+        return LoadedDocument(self._made.text, "plain", records=self._made.records, encoding=encoding)
+
+    def _check_id(self, value: object, line: int) -> None:
+        shown = _shown(self._id_field or "")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, str | int)
+            or (isinstance(value, str) and not value.strip())
+        ):
+            message = f"line {line}: the field {shown}, which names a record, holds no text and no whole number"
+            raise LoadError("missing_id", f"{message}: fill it in")
+        first = self._lines.setdefault((type(value), value), line)
+        if first != line:
+            message = f"lines {first} and {line} have the same value of {shown}, which names a record: change one"
+            raise LoadError("repeated_id", message)
+
+
+def _too_many() -> LoadError:
+    return LoadError("too_many_records", f"more than {MAX_RECORDS} records: split the file")
+
+
+def _field_text(name: str, value: object, line: int) -> str:
+    if isinstance(value, list | dict):
+        message = f"line {line}: the text field {_shown(name)} is an array or an object: make it a text"
+        raise LoadError("bad_field", message)
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    """Says that there is no such field, and which there are."""
+    near = difflib.get_close_matches(name, [one for one in known if len(one) <= SHOWN_CHARACTERS], n=1)
+    hint = f"did you mean {_shown(near[0])}? " if near else ""
+    listed = ", ".join(map(_shown, islice(known, SHOWN_FIELDS))) + (", …" if len(known) > SHOWN_FIELDS else "")
+    return f"there is no field {_shown(name)}: {hint}The fields are {listed or 'none'}"
+
+
+def _shown(name: str) -> str:
+    """The name of a field, for a message."""
+    return repr(name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}…")

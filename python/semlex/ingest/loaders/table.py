@@ -1,0 +1,132 @@
+"""Tables as text: values between commas, or other marks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.decoding import decode
+from semlex.ingest.loaders.rows import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_FIELD_CHARACTERS = 1024 * 1024
+# Of these, the first that fits best; tables of another kind have one column.
+DELIMITERS = (",", ";", "\t", "|")
+SNIFFED_ROWS = 20
+
+_limit_lock = threading.Lock()
+
+
+class TableLoader:
+    """Reads CSV and TSV, whose first row names the columns: each further row is a record."""
+
+    name = "table"
+    suffixes = ("csv", "tsv")
+    version = 1
+
+    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+        """Makes text of a file.
+
+        Without `LoadOptions.text_fields` every field that is not blank is part of the record's text. Blank lines, and
+        rows without text, are left out.
+
+        Raises:
+            LoadError: A row does not fit its header, a quote is wrong, or a field is too large.
+        """
+        text, encoding = decode(file.data, options)
+        rows = Rows(options)
+        with _field_limit():
+            delimiter = "\t" if file.suffix == "tsv" else _delimiter(text)
+            read = _rows(text, delimiter)
+            header = next(read, None)
+            if header is None:
+                return rows.document(encoding)
+            names = _checked_header(header)
+            rows.check_fields(names)
+            for row in read:
+                if len(row.fields) != len(names):
+                    counts = f"{_counted(len(row.fields))}, the header has {len(names)}"
+                    message = f"line {row.line} has {counts}: quote values that hold {delimiter!r} or a line break"
+                    raise LoadError("bad_row", message)
+                rows.add(dict(zip(names, row.fields, strict=True)), row.line)
+        return rows.document(encoding)
+
+
+class _Row(NamedTuple):
+    """The fields of a row, and the line on which it begins."""
+
+    fields: list[str]
+    line: int
+
+
+@contextmanager
+def _field_limit() -> Iterator[None]:
+    """Lets the csv module read fields as large as ours may be, for a while: its limit is that of the whole process."""
+    with _limit_lock:
+        before = csv.field_size_limit()
+        csv.field_size_limit(max(before, MAX_FIELD_CHARACTERS))
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
+
+
+def _delimiter(text: str) -> str:
+    """What divides the most of the first rows into as many fields as the header, which are more than one."""
+    found, best = DELIMITERS[0], (0, 0)
+    for delimiter in DELIMITERS:
+        counts: list[int] = []
+        with suppress(LoadError):  # it is raised when the table is read, if this is its delimiter
+            counts.extend(len(row.fields) for row in islice(_rows(text, delimiter), SNIFFED_ROWS))
+        fit = (counts.count(counts[0]), counts[0]) if counts and counts[0] > 1 else (0, 0)
+        if fit > best:
+            found, best = delimiter, fit
+    return found
+
+
+def _rows(text: str, delimiter: str) -> Iterator[_Row]:
+    """The rows that are not blank."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            if "field limit" in str(error):
+                raise _too_large(line) from None
+            raise LoadError("bad_row", f"the row on line {line} cannot be read: {error}; correct its quotes") from None
+        if fields is None:
+            return
+        if any(len(field) > MAX_FIELD_CHARACTERS for field in fields):
+            raise _too_large(line)
+        if fields:
+            yield _Row(fields, line)
+
+
+def _too_large(line: int) -> LoadError:
+    message = f"line {line}: a field has more than {MAX_FIELD_CHARACTERS} characters: split it, or close its quotes"
+    return LoadError("field_too_large", message)
+
+
+def _checked_header(header: _Row) -> list[str]:
+    seen: dict[str, int] = {}
+    for number, name in enumerate(header.fields, 1):
+        if not name.strip():
+            message = f"line {header.line}: column {number} has no name: the first row must name every column"
+            raise LoadError("bad_header", message)
+        first = seen.setdefault(name, number)
+        if first != number:
+            message = f"line {header.line}: columns {first} and {number} have the same name: rename one"
+            raise LoadError("bad_header", message)
+    return header.fields
+
+
+def _counted(fields: int) -> str:
+    return "1 field" if fields == 1 else f"{fields} fields"

@@ -1,0 +1,125 @@
+"""Formats of records, from the file to the hit: a row is a chunk with metadata of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import PostgreSQLRetriever
+from semlex.errors import ConfigurationError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tests.support.shell import Shell
+
+TABLE = """sku,title,description,colour
+A-1,Kettle,"Boils water, quickly",red
+A-2,Lamp,Lights a desk,blue
+A-3,Pan,Fries an egg,red
+"""
+
+
+class Watched(HashEmbedder):
+    """Remembers what it has embedded."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
+        self.texts: list[str] = []
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.texts += texts
+        return super().embed_documents(texts)
+
+
+def retriever(url: str, model: HashEmbedder | None = None) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, model or HashEmbedder(64), collection="records", use_reranking=False)
+
+
+async def test_a_row_is_found_by_its_text_and_by_its_fields(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text(TABLE, encoding="utf-8")
+    fields: dict[str, Any] = {"text_fields": ["title", "description"], "id_field": "sku"}
+    model = Watched()
+    async with retriever(database_url, model) as opened:
+        report = await opened.index(tmp_path, **fields)
+        assert (report.added, report.failed, report.chunks) == (1, 0, 3)
+        [hit] = await opened.search("boils water", top_k=1)
+        assert (hit.content, hit.source_document) == ("Kettle\n\nBoils water, quickly", "shop.csv")
+        assert hit.metadata["sku"] == "A-1"
+        hits = await opened.search("egg lamp kettle", top_k=10, filters={"colour": "red"})
+        assert {found.metadata["sku"] for found in hits} == {"A-1", "A-3"}
+        model.texts.clear()
+        (tmp_path / "shop.csv").write_text(TABLE.replace("a desk", "a room"), encoding="utf-8")
+        again = await opened.index(tmp_path, **fields)
+        assert (again.changed, again.chunks, again.embedded) == (1, 3, 1)
+        assert model.texts == ["Lamp\n\nLights a room"]
+        assert (await opened.search("room", mode="keyword"))[0].metadata["sku"] == "A-2"
+        (tmp_path / "shop.csv").write_text(TABLE.replace("A-3", "A-1"), encoding="utf-8")
+        refused = await opened.index(tmp_path, **fields)
+        assert [problem.code for problem in refused.problems] == ["repeated_id"]
+        assert await opened.count() == 3  # what was stored before is still found
+
+
+async def test_notebooks_chunks_and_front_matter(database_url: str, tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "# Ships\n\n## Sailing"},
+        {
+            "cell_type": "code",
+            "source": "hoist('mainsail')",
+            "outputs": [{"output_type": "stream", "text": "fair wind"}],
+        },
+    ]
+    (tmp_path / "ships.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    chunk = {"chunk_id": "c1", "source_document": "book.pdf", "chunk_text": "A banana is yellow.", "token_count": 5}
+    (tmp_path / "book.json").write_text(json.dumps([{**chunk, "chapter_title": "Fruit", "summary": "on bananas"}]))
+    (tmp_path / "package.json").write_text('{"name": "zebra"}')
+    (tmp_path / "lines.jsonl").write_text('{"body": "A comet returns.", "seen": [1910, 1986], "big": 1e30}\n')
+    (tmp_path / "page.md").write_text("---\ntitle: Keys\ntags: [safe, door]\n---\n\nRotate them.\n")
+    async with retriever(database_url) as opened:
+        report = await opened.index(tmp_path)
+        assert (report.added, report.failed) == (5, 0)
+        hit = (await opened.search("fair wind", mode="keyword"))[0]
+        assert (hit.heading_path, hit.metadata["cell"]) == (("Ships", "Sailing"), 2)
+        hit = (await opened.search("banana", mode="keyword"))[0]
+        assert (hit.content, hit.heading_path, hit.metadata["chunk_id"]) == ("A banana is yellow.", ("Fruit",), "c1")
+        assert (await opened.search("zebra", mode="keyword"))[0].source_document == "package.json"
+        assert (await opened.search("comet", filters={"seen": {"$contains": 1986}}, mode="keyword"))[0].metadata[
+            "big"
+        ] == 1e30
+        hit = (await opened.search("rotate", mode="keyword"))[0]
+        assert hit.metadata["tags"] == ["safe", "door"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"text_fields": "title"}, {"text_fields": [1]}, {"id_field": ""}, {"detect_encoding": 1}], ids=str
+)
+async def test_options_of_another_kind_are_refused(database_url: str, tmp_path: Path, options: dict[str, Any]) -> None:
+    async with retriever(database_url) as opened:
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            await opened.index(tmp_path, **options)
+
+
+def test_the_command_line_names_fields_and_tells_what_it_skipped(shell: Shell) -> None:
+    folder = shell.folder / "shop"
+    (folder / "_build").mkdir(parents=True)
+    (folder / "shop.csv").write_text(TABLE, encoding="utf-8")
+    (folder / "old.txt").write_bytes(("Übergröße und Käse für den größten Bären, " * 3).encode("latin-1"))
+    (folder / "a.bin").write_bytes(b"x")
+    (folder / "b.log").write_text("x")
+    (folder / ".gitignore").write_text("old2*\n")
+    (folder / "old2.txt").write_text("x")
+    options = ("--model", "none", "--text-field", "description", "--text-field", "title", "--id-field", "sku")
+    done = shell("index", "shop", *options, "--detect-encoding")
+    assert "2 new, 0 changed, 0 unchanged, 0 failed" in done.stderr
+    assert "skipped: 1 .bin, 1 .log, 1 by .gitignore, 1 generated (_build/)" in " ".join(done.stderr.split())
+    found = json.loads(shell("search", "kettle", "--json").stdout.splitlines()[0])
+    assert found["content"] == "Boils water, quickly\n\nKettle"
+    report = json.loads(shell("index", "shop", *options, "--json").stdout)
+    assert report["skipped"]["format"] == {".bin": 1, ".log": 1}

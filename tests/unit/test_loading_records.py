@@ -1,0 +1,460 @@
+"""Formats of records: tables, JSON Lines, notebooks, chunks and front matter. What was written comes back exactly."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import tracemalloc
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.cli.skipped import skipped_line
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.front_matter import MAX_KEYS, MAX_VALUE_CHARACTERS, read_front_matter
+from semlex.ingest.loaders.json_text import parse_json
+from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.ingest.loaders.registry import loader_of, loaders
+from semlex.ingest.loaders.table import MAX_FIELD_CHARACTERS
+from semlex.ingest.loaders.text import CodeLoader
+
+DEEP = 100_000
+TEXT = st.text(st.characters(exclude_characters="\0\ufeff", exclude_categories=("Cs",)), max_size=12)
+NAME = st.text("abcdef_", min_size=1, max_size=6)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAME, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def file_of(name: str, content: str | bytes) -> FileBytes:
+    data = content.encode() if isinstance(content, str) else content
+    return FileBytes(name, data, b"", datetime.now(UTC))
+
+
+def load(name: str, content: str | bytes, **options: Any) -> LoadedDocument:
+    file = file_of(name, content)
+    loaded = loader_of(file, loaders()).load(file, LoadOptions(**options))
+    for one, after in zip(loaded.records, loaded.records[1:], strict=False):
+        assert loaded.text[one.end : after.start] == "\n\n"
+    if loaded.records:
+        assert (loaded.records[0].start, loaded.records[-1].end) == (0, len(loaded.text))
+    return loaded
+
+
+def texts(loaded: LoadedDocument) -> list[str]:
+    return [loaded.text[record.start : record.end] for record in loaded.records]
+
+
+def refused(name: str, content: str | bytes, **options: Any) -> LoadError:
+    with pytest.raises(LoadError) as caught:
+        load(name, content, **options)
+    return caught.value
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[str], list[list[str]]]:
+    names = draw(st.lists(NAME, min_size=2, max_size=4, unique=True))
+    return names, draw(st.lists(st.lists(TEXT, min_size=len(names), max_size=len(names)), max_size=5))
+
+
+@given(table=tables(), delimiter=st.sampled_from([",", ";", "\t", "|"]), mark=st.sampled_from(["", "\ufeff"]))
+def test_rows_come_back_as_they_were_written(
+    table: tuple[list[str], list[list[str]]], delimiter: str, mark: str
+) -> None:
+    names, rows = table
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter).writerows([names, *rows])
+    loaded = load("a.tsv" if delimiter == "\t" else "a.csv", mark + out.getvalue(), text_fields=names[:1])
+    kept = [row for row in rows if row[0].strip()]
+    assert texts(loaded) == [row[0] for row in kept]
+    assert [dict(record.metadata) for record in loaded.records] == [
+        dict(zip(names[1:], row[1:], strict=True)) for row in kept
+    ]
+    assert (loaded.title, loaded.structure) == (None, "plain")
+
+
+def test_which_fields_are_text() -> None:
+    table = 'id,name,text\n1,One,"first\nline"\n\n2,Two,\n3,,third\n'
+    loaded = load("a.csv", table)
+    assert texts(loaded) == ["id: 1\nname: One\ntext: first\nline", "id: 2\nname: Two", "id: 3\ntext: third"]
+    assert [record.metadata for record in loaded.records] == [{}, {"text": ""}, {"name": ""}]
+    loaded = load("a.csv", table, text_fields=["name", "text"], id_field="id")
+    assert texts(loaded) == ["One\n\nfirst\nline", "Two", "third"]
+    assert [record.metadata for record in loaded.records] == [{"id": "1"}, {"id": "2"}, {"id": "3"}]
+    loaded = load("a.csv", table, text_fields=["text"], id_field="id")
+    assert texts(loaded) == ["first\nline", "third"]  # a row without text is left out
+    assert load("a.csv", "id,text\n7,x\n", id_field="id").records[0].metadata == {"id": "7"}
+    assert load("a.csv", "").records == load("a.csv", "a,b\n").records == []
+
+
+def test_a_large_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = csv.field_size_limit()
+    largest = "x" * MAX_FIELD_CHARACTERS
+    assert texts(load("a.csv", f"a,b\n1,{largest}\n", text_fields=["b"])) == [largest]
+    error = refused("a.csv", f"a,b\n1,2\n1,{largest}x\n", text_fields=["b"])
+    assert (error.code, error.message[:7]) == ("field_too_large", "line 3:")
+    assert csv.field_size_limit() == before
+    monkeypatch.setattr("semlex.ingest.loaders.rows.MAX_RECORDS", 2)
+    assert refused("a.csv", "a\n1\n2\n3\n").code == "too_many_records"
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "code", "words"),
+    [
+        ("a,b\n1,2\n1,2,3\n", {}, "bad_row", "line 3 has 3 fields, the header has 2"),
+        ('a,b\n"x\ny",2\n1\n', {}, "bad_row", "line 4 has 1 field, the header has 2"),
+        ('a,b\n1,"never closed\n2,3\n', {}, "bad_row", "line 2"),
+        ('a,b\n1,"x"y\n', {}, "bad_row", "line 2"),
+        ("a,,b\n", {}, "bad_header", "column 2 has no name"),
+        ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
+        ("name,text\n", {"text_fields": ["texts"]}, "unknown_field", "did you mean 'text'? The fields are 'name'"),
+        ("name,text\n", {"id_field": "id"}, "unknown_field", "no field 'id'"),
+        ("id,b\n1,2\n ,3\n", {"id_field": "id"}, "missing_id", "line 3"),
+        ("id,b\n1,2\n2,2\n1,3\n", {"id_field": "id"}, "repeated_id", "lines 2 and 4"),
+    ],
+)
+def test_what_is_wrong_with_a_table(table: str, options: dict[str, Any], code: str, words: str) -> None:
+    error = refused("a.csv", table, **options)
+    assert error.code == code
+    assert words in error.message
+    assert "never closed" not in error.message
+
+
+# --- JSON Lines -------------------------------------------------------------------------------------------------------
+
+
+@given(rows=st.lists(st.dictionaries(NAME, JSON, max_size=4), max_size=4), is_ascii=st.booleans())
+def test_objects_come_back_as_they_were_written(rows: list[dict[str, Any]], is_ascii: bool) -> None:
+    rows = [{**row, "text!": f"text {number}"} for number, row in enumerate(rows)]
+    lines = "".join(json.dumps(row, ensure_ascii=is_ascii) + "\n" for row in rows)
+    loaded = load("a.jsonl", lines, text_fields=["text!"])
+    assert texts(loaded) == [row["text!"] for row in rows]
+    assert [{**record.metadata, "text!": text} for record, text in zip(loaded.records, texts(loaded), strict=True)] == (
+        rows
+    )
+    every = load("a.ndjson", lines)
+    for row, text, record in zip(rows, texts(every), every.records, strict=True):
+        named = {name: value for name, value in row.items() if isinstance(value, str) and value.strip()}
+        assert text == "\n".join(f"{name}: {value}" for name, value in named.items())
+        assert record.metadata == {name: value for name, value in row.items() if name not in named}
+
+
+def test_text_fields_of_json_lines_may_be_numbers_or_missing() -> None:
+    lines = '{"a": 1.5, "b": null, "id": 1}\n\n{"b": "x", "id": "1"}\n{"c": true, "id": 2}\n'
+    loaded = load("a.jsonl", lines, text_fields=["a", "b"], id_field="id")
+    assert texts(loaded) == ["1.5", "x"]
+    assert [record.metadata for record in loaded.records] == [{"id": 1}, {"id": "1"}]
+    assert load("a.jsonl", "\n\n", text_fields=["a"]).text == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("[1]", "bad_row"),
+        ("{", "bad_json"),
+        ("{'a': 1}", "bad_json"),
+        ('{"a": NaN}', "bad_json"),
+        ('{"a": -Infinity}', "bad_json"),
+        ('{"a": 1e999}', "bad_json"),
+        ('{"a": ' + "9" * 5000 + "}", "bad_json"),
+        ('{"a": 1, "a": 2}', "bad_json"),
+        ('{"a": ' + "[" * DEEP, "bad_json"),
+        ('{"a": ' * 65 + "1" + "}" * 65, "bad_json"),
+        ('{"a": "\\ud800"}', "bad_text"),
+        ('{"a\\u0000": 1}', "bad_text"),
+        ('{"text": "x", "a": [' + "1," * 600_000 + "1]}", "metadata_too_large"),
+        ('{"text": ["x"]}', "bad_field"),
+        ('{"id": true}', "missing_id"),
+        ('{"idd": 1}', "missing_id"),
+        ('{"id": 0}', "repeated_id"),
+    ],
+    ids=lambda value: value[:24],
+)
+def test_a_bad_line_is_named(line: str, code: str) -> None:
+    options = {"id_field": "id"} if "id" in code else {}
+    error = refused("a.jsonl", '{"text": "first", "id": 0}\n' + line, text_fields=["text"], **options)
+    assert error.code == code
+    assert "line 2" in error.message or "and 2 " in error.message
+
+
+def test_sixty_four_levels_are_read() -> None:
+    line = '{"a": ' * 64 + "1" + "}" * 64
+    assert parse_json(line) == json.loads(line)
+    brackets = json.dumps("[{" * DEEP + '"\\')
+    assert parse_json(brackets) == "[{" * DEEP + '"\\'  # in a text they are none
+
+
+@given(text=st.text('[]{}",:\\1 a', max_size=30))
+def test_any_text_is_the_same_json_or_refused(text: str) -> None:
+    try:
+        value = parse_json(text)
+    except LoadError as error:
+        assert error.code == "bad_json"  # noqa: PT017 - both ends are right
+    else:
+        assert value == json.loads(text)
+
+
+@pytest.mark.parametrize("piece", ['"', '\\"', '"\\', "[", "1,", '{"', '"a\\\\'])
+def test_the_time_for_json_is_proportional_to_its_length(piece: str) -> None:
+    with pytest.raises(LoadError):
+        parse_json(piece * (1_000_000 // len(piece)))
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+
+def notebook(*cells: dict[str, Any], **metadata: Any) -> str:
+    return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+
+
+def markdown(*lines: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "source": list(lines)}
+
+
+def code(source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
+    return {"cell_type": "code", "source": source, "outputs": list(outputs)}
+
+
+def test_cells_with_the_headings_above_them() -> None:
+    loaded = load(
+        "a.ipynb",
+        notebook(
+            code("before = 0"),
+            markdown("# Guide\n", "intro\n", "## Load ##\n", "```\n", "# no heading\n", "```\n"),
+            code(
+                "load()",
+                {"output_type": "stream", "text": ["\x1b[31mred\x1b[0m\n", "two"]},
+                {"output_type": "execute_result", "data": {"text/plain": "o" * 3000, "image/png": "aGk="}},
+                {"output_type": "error", "traceback": ["secret"], "ename": "E", "evalue": "e"},
+                {"output_type": "display_data", "data": {"image/png": "aGk="}},
+            ),
+            markdown("still there\n", "## Clean\n", "of dust\n", "# Other\n", "end"),
+            {"cell_type": "raw", "source": "as it is"},
+            code(" "),
+            language_info={"file_extension": ".R"},
+        ),
+    )
+    expected: list[tuple[str, str, tuple[str, ...], int]] = [
+        ("before = 0", "code:r", (), 1),
+        ("# Guide\nintro\n## Load ##\n```\n# no heading\n```\n", "markdown", (), 2),
+        ("load()\n\nred\ntwo\n\n" + "o" * 2000, "code:r", ("Guide", "Load"), 3),
+        ("still there\n", "markdown", ("Guide", "Load"), 4),
+        ("## Clean\nof dust\n", "markdown", ("Guide",), 4),
+        ("# Other\nend", "markdown", (), 4),
+        ("as it is", "plain", ("Other",), 5),
+    ]
+    found = [(one.structure, tuple(one.titles), one.metadata["cell"]) for one in loaded.records]
+    assert [(text, *rest) for text, rest in zip(texts(loaded), found, strict=True)] == expected
+    assert loaded.title == "Guide"
+
+
+def test_format_3_and_languages() -> None:
+    cells = [
+        {"cell_type": "heading", "level": 2, "source": ["Old\n"]},
+        {
+            "cell_type": "code",
+            "input": ["1 + 1"],
+            "language": "python",
+            "outputs": [{"output_type": "pyout", "text": "2"}],
+        },
+    ]
+    loaded = load("a.ipynb", json.dumps({"worksheets": [{"cells": cells}], "nbformat": 3}))
+    assert texts(loaded) == ["## Old", "1 + 1\n\n2"]
+    assert [record.structure for record in loaded.records] == ["markdown", "code:py"]
+    assert loaded.title is None
+    for info, suffix in (({"name": "julia"}, "jl"), ({"file_extension": "../x"}, "py")):
+        assert load("a.ipynb", notebook(code("x"), language_info=info)).records[0].structure == f"code:{suffix}"
+    assert load("a.ipynb", notebook(code("\ud800 \0"))).text == "\ufffd \ufffd"
+    assert load("a.ipynb", notebook()).records == []
+
+
+def test_large_outputs_take_little_memory() -> None:
+    size = 50_000_000
+    image = base64.b64encode(bytes(size * 3 // 4)).decode()
+    output = {"output_type": "display_data", "data": {"image/png": image}}
+    file = file_of("a.ipynb", notebook(code("plot()", output), markdown("after")))
+    del image, output
+    tracemalloc.start()
+    try:
+        loaded = loader_of(file, loaders()).load(file, LoadOptions())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert texts(loaded) == ["plot()", "after"]
+    assert peak < 4 * size
+
+
+@pytest.mark.parametrize(
+    ("content", "error_code"),
+    [
+        ("", "bad_json"),
+        ("[" * DEEP + "]" * DEEP, "bad_json"),
+        ('{"cells": ' * DEEP, "bad_json"),
+        ("[" + "[],[]," * 700_000 + "1]", "too_many_values"),
+        ("[]", "bad_notebook"),
+        ("{}", "bad_notebook"),
+        ('{"cells": [1]}', "bad_notebook"),
+        ('{"worksheets": [{"cells": 1}]}', "bad_notebook"),
+    ],
+    ids=range(8),
+)
+def test_what_is_no_notebook(content: str, error_code: str) -> None:
+    assert refused("a.ipynb", content).code == error_code
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------
+
+
+def chunk(number: int, **values: Any) -> dict[str, Any]:
+    return {
+        "chunk_id": f"c{number}",
+        "source_document": "book.pdf",
+        "chunk_text": f" text {number}\n",
+        "token_count": 2,
+        **values,
+    }
+
+
+def test_chunks_stay_as_they_are() -> None:
+    items = [chunk(1, chapter_title="One", subsection_title=["Deep"], summary="short"), chunk(2)]
+    loaded = load("a.json", json.dumps(items))
+    assert texts(loaded) == [" text 1\n", " text 2\n"]
+    first = loaded.records[0]
+    assert (first.titles, first.summary, first.is_chunk) == (("One", "Deep"), "short", True)
+    assert first.metadata == {"chunk_id": "c1", "source_document": "book.pdf", "token_count": 2}
+    below = load("a.json", json.dumps({"version": 3, "chunks": items}))
+    assert (below.text, below.records, below.metadata) == (loaded.text, loaded.records, {"version": 3})
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[]", "{not json", '{"chunks": []}', '[{"chunk_id": 1}]', '["chunk_id", "chunk_text"]', "[" * DEEP],
+    ids=range(8),
+)
+def test_other_json_is_source_code(content: str) -> None:
+    file = file_of("a.json", content)
+    loaded = CodeLoader().load(file, LoadOptions())
+    assert load("a.json", content) == replace(loaded, format="code")
+    assert load("a.json", content).structure == "code:json"
+
+
+@pytest.mark.parametrize(
+    ("content", "error_code", "words"),
+    [
+        (json.dumps([chunk(1), chunk(2, token_count=0)]), "bad_chunk", "chunk 2: token_count"),
+        (json.dumps([chunk(1), {"chunk_id": "x"}]), "bad_chunk", "chunk 2: "),
+        (json.dumps([chunk(1, other=1)]), "bad_chunk", "chunk 1: other"),
+        (json.dumps([chunk(1, chunk_text="\ud800")]), "bad_chunk", "chunk 1: chunk_text"),
+        (json.dumps([chunk(1), 2]), "bad_chunk", "chunk 2 "),
+        (json.dumps([chunk(1), chunk(2), chunk(1)]), "repeated_id", "chunks 1 and 3"),
+        (json.dumps({"chunks": [chunk(1)], "by": "\0"}), "bad_text", "beside the chunks"),
+        (json.dumps([chunk(1)], indent=1)[:-1], "bad_json", "line 8"),
+        (json.dumps({"chunks": [chunk(1)]})[:-1], "bad_json", "line 1"),
+        (json.dumps([chunk(1)])[:-1] + "," + "[" * DEEP, "bad_json", "deep"),
+    ],
+)
+def test_what_is_wrong_with_chunks(content: str, error_code: str, words: str) -> None:
+    error = refused("a.json", content)
+    assert error.code == error_code
+    assert words in error.message
+
+
+# --- front matter -----------------------------------------------------------------------------------------------------
+
+FRONT = """---
+title: "The \\"keys\\""   # of the house
+year: 2024
+ratio: -1.50
+code: 007
+draft: false
+nothing:
+day: 2024-05-01
+link: https://example.org/#top
+tags: [a, "b, c", 3]   # three
+authors:
+  - Ann
+  - 'O''Hara'
+nested:
+  key: value
+people:
+  - name: Ann
+    age: 3
+folded: >
+  one
+  two
+plain: one
+  two
+anchor: &x 1
+empty: []
+broken: [a, [b]]
+year: 2025
+: no key
+---
+# Heading
+"""
+
+
+def test_front_matter() -> None:
+    loaded = MarkdownLoader().load(file_of("a.md", FRONT), LoadOptions())
+    assert loaded.title == 'The "keys"'
+    assert loaded.text == FRONT
+    assert loaded.metadata == {
+        "year": 2024,
+        "ratio": -1.5,
+        "code": "007",
+        "draft": False,
+        "nothing": None,
+        "day": "2024-05-01",
+        "link": "https://example.org/#top",
+        "tags": ["a", "b, c", 3],
+        "authors": ["Ann", "O'Hara"],
+        "empty": [],
+    }
+    assert load("a.md", "---\ntitle: 2024\r\na: 1\r\n---\r\n# No").title == "2024"
+    assert load("a.md", "---\na: 1\n").metadata == {}
+
+
+def test_front_matter_is_bounded() -> None:
+    many = "".join(f"key{number}: {number}\n" for number in range(MAX_KEYS + 5))
+    assert len(read_front_matter(f"---\n{many}---\n").metadata) == MAX_KEYS
+    long = "x" * MAX_VALUE_CHARACTERS
+    assert read_front_matter(f"---\na: {long}\nb: {long}y\n---\n").metadata == {"a": long}
+
+
+@given(text=st.text("ab:-#[]{}\"'\\,| \t\n1", max_size=40))
+def test_any_front_matter_is_read_or_left_out(text: str) -> None:
+    found = read_front_matter(f"---\n{text}\n---\n")
+    json.dumps(found.metadata, allow_nan=False)
+
+
+@pytest.mark.parametrize("piece", ["a", " ", '"', "'", "[", "a: ", "- ", "#", "a:\n", "\\", "---", "'' ", "[a,"])
+def test_the_time_for_front_matter_is_proportional_to_its_length(piece: str) -> None:
+    filling = piece * (60_000 // len(piece))
+    for before in ("", "a: ", "a: [", 'a: "', "title: "):
+        read_front_matter(f"---\n{before}{filling}\n---\n")
+
+
+# --- what was left out ------------------------------------------------------------------------------------------------
+
+
+def test_a_line_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.cli.skipped.WITH_EXTRA", {"pdf": "files", "docx": "files"})
+    formats = {".pdf": 3, ".png": 1200, ".docx": 1}
+    skipped = {"generated": {"_build/": 1, "x.map": 1}, "format": formats, "ignored": {".log": 10, "old/": 2}}
+    assert skipped_line(skipped) == (
+        'skipped: 3 .pdf, 1 .docx (pip install "semlex[files]" reads them), 1,200 .png, 12 by .gitignore, '
+        "2 generated (_build/, x.map)"
+    )
+    many = {f".{letter}": 1 for letter in "abcdefgh"}
+    assert skipped_line({"format": many}) == "skipped: 1 .a, 1 .b, 1 .c, 1 .d, 1 .e, 1 .f, 2 of other kinds"
