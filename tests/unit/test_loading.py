@@ -300,7 +300,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         assert "\0" not in result.text
         result.text.encode()  # storable: no lone surrogate
     else:
-        assert result.code in ("binary", "not_utf8", "not_utf16")
+        assert result.code in ("binary", "not_utf8", "not_utf16", "parser_failed", "no_reader")  # %PDF-
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,6 @@ def test_a_page_becomes_markdown(tmp_path: Path) -> None:
     assert isinstance(loaded, LoadedDocument)
     assert loaded.title == "The & title"
     assert loaded.text.split("\n\n") == [
-        "Home",
         "# One heading",
         "Text with bold, <tags> & more. # no heading\n\\# nor here\n\\====",
         "- first",
@@ -415,6 +414,23 @@ def test_a_page_becomes_markdown(tmp_path: Path) -> None:
         "## Two",
         "tail a picture 1 < 2 & 3 <> </3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<nav>a<nav>b</nav>c</nav>text", "text"),
+        ("one<aside>a</aside>two<footer>c</footer>", "one\n\ntwo"),
+        ('<div id="x" class="big menu"><div>a</div>b</div>text', "text"),
+        ("<ul class=toc><li>a</ul>text<div role='Navigation'>a</div>", "text"),
+        ('<h2>Two<a class="headerlink" href="#two">\u00b6</a></h2>text', "## Two\n\ntext"),
+        ('<p class="menu">text</p><div data-x="menu">too</div>', "text\n\ntoo"),
+        ("<nav>nothing else</nav>", "nothing else"),  # better than no text
+        ("<div class=menu>never closed", "never closed"),
+    ],
+)
+def test_what_surrounds_the_text_of_a_page_is_left_out(page: str, text: str) -> None:
+    assert html_to_markdown(page).text == text
 
 
 @pytest.mark.parametrize(
@@ -447,7 +463,7 @@ def test_malformed_pages(page: str, text: str | None, title: str | None) -> None
 
 HOSTILE = (
     '<!--|<a |<!|<![|</|&|&#|<p|<a b="|<a b=\'">|<?|<script>|<title>|<textarea>|<![CDATA[|<div>|<br>| <b> </b>|`|<a =|'
-    "<a = |<img alt|<pre>|<svg>|#|\t|<a '>"
+    "<a = |<img alt|<pre>|<svg>|#|\t|<a '>|<nav>|<div class|<div class=|<div id=menu>"
 )
 
 

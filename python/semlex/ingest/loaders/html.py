@@ -1,15 +1,15 @@
-"""HTML to Markdown: headings, paragraphs, lists, tables and code; the rest is its text.
+"""HTML to Markdown: headings, paragraphs, lists, tables and code; the rest is its text, without menus and sidebars.
 
-The standard library's parser is not used: up to Python 3.11.12 its time grows with the square of a malformed page's
-length and worse (200 kB of ``"<a "`` took five minutes), and one file must not stop a run. This reader looks at each
-character a bounded number of times.
+One file must not stop a run, so no parser is used whose time grows with the square of a malformed page's length:
+neither the standard library's, up to Python 3.11.12 (200 kB of ``"<a "`` took five minutes), nor html-to-markdown
+(``"<title "``), nor lexbor (``"<pre>x"``). This reader looks at each character a bounded number of times.
 """
 
 from __future__ import annotations
 
 import re
 from html import unescape
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
 from semlex.ingest.loaders.decoding import decode
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 # Their content is not shown to readers.
 _DROPPED = frozenset({"script", "style", "template", "noscript", "svg"})
+# Menus, sidebars and the like: the same words on every page of a site, which would be found for any of them.
+_SURROUNDINGS = frozenset({"nav", "aside", "footer"})
+_MENUS = "navigation search banner contentinfo menu sidebar sphinxsidebar sidemenu breadcrumb breadcrumbs toc"
+_SURROUNDING_NAMES = frozenset((*_MENUS.split(), "headerlink", "headeranchor"))
+_NAMED = frozenset({"a", "div", "header", "ol", "section", "table", "ul"})  # such as end where their end tag stands
+_NAMES = re.compile(r"""(?<!\S)(?:class|id|role)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))""", re.IGNORECASE)
 # Their content is no HTML: it ends at their end tag and nowhere else.
 _RAW = frozenset({"script", "style", "title", "textarea"})
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -53,8 +59,8 @@ class MarkdownText(NamedTuple):
 def html_to_markdown(html: str) -> MarkdownText:
     """Turns HTML into Markdown whose headings are those of the page.
 
-    Scripts, styles and templates are dropped. Malformed HTML is read as browsers read it, more or less; nothing is
-    raised. The time is proportional to the length.
+    Scripts, styles and templates are dropped, and what surrounds the text where there is other text. Malformed HTML is
+    read as browsers read it, more or less; nothing is raised. The time is proportional to the length.
 
     Args:
         html: A page or a part of one.
@@ -62,7 +68,16 @@ def html_to_markdown(html: str) -> MarkdownText:
     Returns:
         The Markdown and the title.
     """
-    writer = _Writer()
+    return _converted(html, without_surroundings=True) or _converted(html, without_surroundings=False)
+
+
+@overload
+def _converted(html: str, *, without_surroundings: Literal[True]) -> MarkdownText | None: ...
+@overload
+def _converted(html: str, *, without_surroundings: Literal[False]) -> MarkdownText: ...
+def _converted(html: str, *, without_surroundings: bool) -> MarkdownText | None:
+    """What there is; None where nothing is left without what surrounds a text."""
+    writer = _Writer(without_surroundings=without_surroundings)
     for token in _tokens(html):
         if token.kind == "start":
             writer.start(token.name, token.text)
@@ -71,7 +86,21 @@ def html_to_markdown(html: str) -> MarkdownText:
         else:
             writer.add(token.text)
     writer.end_block()
+    if not writer.blocks and without_surroundings:
+        return None
     return MarkdownText("\n\n".join(writer.blocks), writer.title or writer.first_heading)
+
+
+def _surrounds(name: str, attributes: str) -> bool:
+    """Whether an element is a menu, a sidebar or the like, by its name, class, id or role."""
+    if name in _SURROUNDINGS:
+        return True
+    if name not in _NAMED:
+        return False
+    return any(
+        not _SURROUNDING_NAMES.isdisjoint(found.group(found.lastindex or 1).lower().split())
+        for found in _NAMES.finditer(attributes)
+    )
 
 
 class _Token(NamedTuple):
@@ -121,7 +150,8 @@ def _after(html: str, mark: str, offset: int) -> int:
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, *, without_surroundings: bool) -> None:
+        self._without_surroundings = without_surroundings
         self.blocks: list[str] = []
         self.title: str | None = None
         self.first_heading: str | None = None
@@ -138,7 +168,9 @@ class _Writer:
         """An element begins."""
         if self._dropped:
             self._dropped_depth += name == self._dropped and not attributes.endswith("/")
-        elif name in _DROPPED:
+        elif name in _DROPPED or (self._without_surroundings and _surrounds(name, attributes)):
+            if name in _BLOCKS:
+                self.end_block()
             if not attributes.endswith("/"):
                 self._dropped, self._dropped_depth = name, 1
         elif name == "title":
@@ -235,7 +267,7 @@ class HtmlLoader:
 
     name = "html"
     suffixes = ("html", "htm", "xhtml")
-    version = 1
+    version = 2
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
@@ -11,6 +12,7 @@ from semlex.ingest.loaders.html import HtmlLoader
 from semlex.ingest.loaders.json_lines import JsonLinesLoader
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.ingest.loaders.notebook import NotebookLoader
+from semlex.ingest.loaders.office import EXTRA, MEDIA_TYPES, PACKAGE, MissingOfficeLoader, OfficeLoader
 from semlex.ingest.loaders.prechunked import PrechunkedLoader
 from semlex.ingest.loaders.table import TableLoader
 from semlex.ingest.loaders.text import CodeLoader, RestructuredTextLoader, TextLoader
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 GROUP = "semlex.loaders"
 # Formats that an extra reads, by suffix.
-WITH_EXTRA: dict[str, str] = {}
+WITH_EXTRA: dict[str, str] = dict.fromkeys(MEDIA_TYPES, EXTRA)
 
 # First bytes of formats that are no text, whatever the file is called.
 MARKS = {b"%PDF-": "pdf"}
@@ -37,6 +39,7 @@ _own: tuple[Loader, ...] = (
     JsonLinesLoader(),
     NotebookLoader(),
     PrechunkedLoader(),
+    *(OfficeLoader(name) for name in MEDIA_TYPES if find_spec(PACKAGE) is not None),
 )
 _registered: list[Loader] = []
 _installed: list[Loader] | None = None
@@ -62,8 +65,10 @@ def loader_of(file: FileBytes, known: Mapping[str, Loader]) -> Loader:
     A file of which nothing is known is read as a plain text.
     """
     for mark, suffix in MARKS.items():
-        if file.data.startswith(mark) and file.suffix not in WITH_EXTRA and suffix in known:
-            return known[suffix]
+        if file.data.startswith(mark) and file.suffix not in WITH_EXTRA:
+            return known.get(suffix) or MissingOfficeLoader(suffix)
+    if file.suffix in WITH_EXTRA and file.suffix not in known:
+        return MissingOfficeLoader(file.suffix)
     return known.get(file.suffix, PLAIN)
 
 
@@ -71,15 +76,13 @@ def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocumen
     """The text of a file.
 
     Raises:
-        LoadError: It cannot be read; an error of a loader that is not semlex's own as well.
+        LoadError: It cannot be read, whatever the loader has raised.
     """
     try:
         loaded = loader.load(file, options)
     except LoadError:
         raise
     except Exception as error:
-        if loader in _own:
-            raise
         raise LoadError("loader_failed", f"the loader {loader.name!r} failed: {type(error).__name__}") from error
     if not isinstance(loaded, LoadedDocument):
         raise LoadError("loader_failed", f"the loader {loader.name!r} returned {type(loaded).__name__}")

@@ -1,0 +1,185 @@
+"""PDF, office documents, e-books and e-mails as Markdown, read by a process of their own (`worker`).
+
+What stands there is found by kreuzberg: headings, paragraphs, lists, tables, and the pages of a PDF.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.worker import WORKER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PACKAGE = "kreuzberg"
+EXTRA = "files"
+_OPEN_XML = "application/vnd.openxmlformats-officedocument."
+# What kreuzberg calls each format; a format's name is its suffix.
+MEDIA_TYPES = {
+    "pdf": "application/pdf",
+    "docx": f"{_OPEN_XML}wordprocessingml.document",
+    "pptx": f"{_OPEN_XML}presentationml.presentation",
+    "xlsx": f"{_OPEN_XML}spreadsheetml.sheet",
+    "epub": "application/epub+zip",
+    "odt": "application/vnd.oasis.opendocument.text",
+    "rtf": "application/rtf",
+    "eml": "message/rfc822",
+    "msg": "application/vnd.ms-outlook",
+}
+
+
+@dataclass(frozen=True)
+class OfficeLoader:
+    """Reads files of one format.
+
+    Attributes:
+        name: The format, which is its suffix.
+    """
+
+    name: str
+    version = 1
+
+    @cached_property
+    def suffixes(self) -> Sequence[str]:
+        """Of such files."""
+        return (self.name,)
+
+    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
+        """Makes text of a file.
+
+        Raises:
+            LoadError: It is encrypted, damaged, too large, or takes too long.
+        """
+        return WORKER.read(self.name, file.data)
+
+
+@dataclass(frozen=True)
+class MissingOfficeLoader(OfficeLoader):
+    """Stands where the package that would read a format is not installed."""
+
+    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
+        """Says what to install.
+
+        Raises:
+            LoadError: Always.
+        """
+        raise LoadError("no_reader", f'it is {self.name}, which an extra reads: pip install "semlex[{EXTRA}]"')
+
+
+def read(name: str, data: bytes) -> LoadedDocument:
+    """The text of a file; this is what the worker does.
+
+    Raises:
+        LoadError: It cannot be read.
+    """
+    import kreuzberg  # noqa: PLC0415 - of an extra, and for the worker only
+
+    if name == "eml":
+        from semlex.ingest.loaders.mail import read_mail  # noqa: PLC0415 - the worker needs it for e-mails only
+
+        return read_mail(data)
+    config = kreuzberg.ExtractionConfig(
+        use_cache=False,
+        enable_quality_processing=False,
+        postprocessor=kreuzberg.PostProcessorConfig(enabled=False),
+        concurrency=kreuzberg.ConcurrencyConfig(max_threads=1),
+        pages=kreuzberg.PageConfig(extract_pages=name == "pdf"),
+        output_format="markdown",
+        include_document_structure=True,
+    )
+    try:
+        found = kreuzberg.extract_bytes_sync(data, MEDIA_TYPES[name], config)
+    except kreuzberg.KreuzbergError as error:
+        said = str(error).lower()
+        if "password" in said or "encrypt" in said:
+            raise LoadError("encrypted", "it is encrypted: store it without a password") from None
+        if any(word in said for word in ("limit", "too large", "exceed", "zip bomb", "ratio")):
+            raise LoadError("too_big", "it holds more than a document does once it is unpacked: split it") from None
+        raise LoadError("parser_failed", f"it is damaged, or no {name}: open and store it anew") from None
+    return _document(
+        found.document or {}, found.content, found.metadata, last_page=len(found.pages or ()) if name == "pdf" else 0
+    )
+
+
+def _document(structure: Mapping[str, Any], content: str, known: Mapping[str, Any], last_page: int) -> LoadedDocument:
+    """The text written from what was found, so that pages begin where their first block does, and nowhere about."""
+    nodes: Sequence[Mapping[str, Any]] = structure.get("nodes") or []
+    pages: list[int] = []
+    blocks: list[str] = []
+    length = 0
+    for node in nodes:
+        block = _clean(_block(node["content"]))
+        if not block:
+            continue
+        separator = "\n\n" if blocks else ""
+        page = min(node.get("page") or 0, last_page)
+        if page > len(pages):  # a page without text begins where the next one does
+            pages += [length + len(separator)] * (page - len(pages))
+        blocks.append(separator + block)
+        length += len(separator) + len(block)
+    text = "".join(blocks)
+    if not text:
+        text = _clean(content)
+    pages += [len(text)] * (last_page - len(pages))
+    authors = [_clean(author) for author in known.get("authors") or () if isinstance(author, str)]
+    title = known.get("title") or known.get("subject")
+    return LoadedDocument(
+        text,
+        "markdown",
+        (" ".join(_clean(title).split()) or None) if isinstance(title, str) else None,
+        {"authors": authors} if authors else {},
+        pages=pages,
+    )
+
+
+def _block(content: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return per kind of block
+    kind, text = content["node_type"], (content.get("text") or "").strip("\r\n")
+    match kind:
+        case "heading" | "title":
+            return f"{'#' * content.get('level', 1)} {' '.join(text.split())}" if text.strip() else ""
+        case "list_item":
+            lines = text.strip().splitlines()
+            return "\n  ".join([f"- {lines[0]}", *lines[1:]]) if lines else ""
+        case "table":
+            return _table(content.get("grid") or {})
+        case "code":
+            fence = "```"
+            while fence in text:
+                fence += "`"
+            return f"{fence}{content.get('language') or ''}\n{text}\n{fence}" if text.strip() else ""
+        case "metadata_block":
+            return "\n".join(f"{name}: {value}" for name, value in content.get("entries") or ())
+        case "group" | "page_break" | "image" | "list" | "quote":  # they hold other nodes, or no text
+            return ""
+        case _:
+            return _as_text(text)
+
+
+def _table(grid: Mapping[str, Any]) -> str:
+    """Its rows in lines; a cell is given by its place, and places may be left out."""
+    rows: dict[int, dict[int, str]] = {}
+    for cell in grid.get("cells") or ():
+        rows.setdefault(cell["row"], {})[cell["col"]] = " ".join(cell["content"].replace("|", "\\|").split())
+    if not any(text for row in rows.values() for text in row.values()):
+        return ""
+    lines = []
+    for _, row in sorted(rows.items()):
+        lines.append("| " + " | ".join(text for _, text in sorted(row.items())) + " |")
+        if len(lines) == 1:
+            lines.append("|" + " --- |" * len(row))
+    return "\n".join(lines)
+
+
+def _as_text(text: str) -> str:
+    """A paragraph whose lines do not look like the structure of Markdown."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return "\n".join(f"\\{line}" if line.startswith(("#", "```", "~~~", "===", "---")) else line for line in lines)
+
+
+def _clean(text: str) -> str:
+    """The text without what a database does not store."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").encode(errors="replace").decode()

@@ -1,0 +1,296 @@
+"""A process that reads what hostile files may break: it can be ended, and takes nothing else with it.
+
+There is one, started for the first such file, and used for the next ones. Its standard input and output carry frames: a
+header in JSON and bytes, each after its length. It ends when its input does, so that none is left when its parent dies.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import IO, TYPE_CHECKING, Any, Self, cast
+
+from semlex.ingest.loaders.base import LoadedDocument, LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+READER = "semlex.ingest.loaders.office:read"
+MAX_SECONDS = 60.0  # a manual of a thousand pages takes ten
+IDLE_SECONDS = 20.0
+# Beside what it takes itself: a hundred times the largest file that is read at all would be more than machines have.
+MAX_MEMORY = 2 * 1024**3
+MAX_TEXT_BYTES = 64 * 1024**2
+_MAX_HEADER_BYTES = 8 * 1024**2
+_MAX_FILE_BYTES = 64 * 1024**2  # kreuzberg unpacks a library of 10 MB
+_LENGTHS = struct.Struct(">IQ")
+# What comes of a pipe that ends, and of nonsense that it carries.
+_BROKEN = (OSError, EOFError, ValueError, TypeError)
+_READY, _RECEIVED = b"r", b"c"
+_WATCH_SECONDS = 0.1
+# What allocators say before they abort: Rust's, and C++'s.
+_OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
+
+
+class Worker:
+    """The parent's side.
+
+    Args:
+        reader: The function ``read(name, data)`` that makes text of a file, as ``module:name``.
+        max_seconds: A file that takes longer is given up.
+        max_memory: Bytes that the process may take beside what it has at its start.
+    """
+
+    def __init__(self, reader: str = READER, *, max_seconds: float = MAX_SECONDS, max_memory: int = MAX_MEMORY) -> None:
+        self._reader = reader
+        self._max_seconds = max_seconds
+        self._max_memory = max_memory
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._messages: IO[bytes] | None = None
+        self._folder = ""
+        self._idle: threading.Timer | None = None
+        atexit.register(self.close)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None where none runs."""
+        return None if self._process is None else self._process.pid
+
+    def read(self, name: str, data: bytes) -> LoadedDocument:
+        """The text of a file of a format; one file at a time, whatever thread calls.
+
+        Raises:
+            LoadError: It cannot be read.
+        """
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            try:
+                return self._read(name, data)
+            finally:
+                idle = self._idle = threading.Timer(IDLE_SECONDS, self.close)
+                idle.daemon = True
+                idle.start()
+
+    def close(self) -> None:
+        """Ends the process; the next file starts another."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+                self._idle = None
+            self._end()
+
+    def _read(self, name: str, data: bytes) -> LoadedDocument:
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
+        is_new = self._process is None
+        if self._process is None:
+            self._process = self._started()
+        process = self._process
+        was_received = False
+        with _Watch(process, self._max_seconds, self._max_memory) as watch, contextlib.suppress(*_BROKEN):
+            stdin, stdout = _pipes(process)
+            if not is_new or stdout.read(1) == _READY:
+                _write_frame(stdin, {"name": name}, data)
+                was_received = stdout.read(1) == _RECEIVED
+                header, text = _read_frame(stdout)
+                return _loaded(header, text)
+        # A process that somebody ended between two files: not this one's fault.
+        said = self._end()
+        if not was_received and not is_new and not watch.reason:
+            return self._read(name, data)
+        if watch.reason == "too_slow":
+            raise LoadError("too_slow", f"not read after {self._max_seconds:g} s: split it, or store it as text")
+        if watch.reason == "too_big" or any(mark in said for mark in _OUT_OF_MEMORY):
+            raise _too_big()
+        raise LoadError("parser_failed", f"the reader of {name} files failed: open the file and store it anew")
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        # Of its own: kreuzberg loads a library from the temporary folder, where others might have put theirs.
+        self._folder = tempfile.mkdtemp(prefix="semlex-worker-")
+        # -P: the folder that a command runs in may hold modules of others.
+        command = [sys.executable, "-P", "-m", __spec__.name, self._reader, str(self._max_memory), self._folder]
+        environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), self._folder)}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._messages, env=environment)
+
+    def _end(self) -> bytes:
+        """Ends the process; the end of what it said, which may be a part of a text and is shown to nobody."""
+        process, messages = self._process, self._messages
+        self._process = self._messages = None
+        if process is None or messages is None:
+            return b""
+        process.kill()
+        process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for pipe in _pipes(process):
+            with contextlib.suppress(OSError):  # what could not be written to it
+                pipe.close()
+        with messages:
+            messages.seek(max(0, messages.seek(0, os.SEEK_END) - 4096))
+            return messages.read()
+
+    def _forget(self) -> None:
+        """In a forked child: the process is the parent's, and would live on while its input is open here."""
+        self._lock = threading.Lock()
+        self._idle = None
+        process, self._process, self._messages = self._process, None, None
+        if process is not None:
+            process.returncode = 0  # not to be waited for
+            for pipe in _pipes(process):
+                with contextlib.suppress(OSError):
+                    os.close(pipe.fileno())
+
+
+class _Watch:
+    """Ends a process that takes too long, or too much memory where the system does not see to that."""
+
+    def __init__(self, process: subprocess.Popen[bytes], max_seconds: float, max_memory: int) -> None:
+        self.reason = ""
+        self._process, self._left, self._max_memory = process, max_seconds, max_memory
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="semlex-worker-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        memory = None if sys.platform == "linux" else _memory_of(self._process.pid)
+        step = self._left if memory is None else _WATCH_SECONDS
+        while self._left > 0 and not self._done.wait(step):
+            self._left -= step
+            if memory is not None and memory() > self._max_memory:
+                self.reason = "too_big"
+                self._process.kill()
+                return
+        if not self._done.is_set():
+            self.reason = "too_slow"
+            self._process.kill()
+
+
+WORKER = Worker()
+
+
+def _memory_of(pid: int) -> Callable[[], int] | None:
+    """Tells what a process takes; None without psutil."""
+    try:
+        import psutil  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415 - of an extra
+    except ImportError:
+        return None
+
+    return lambda: int(psutil.Process(pid).memory_info().rss) if psutil.pid_exists(pid) else 0
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    return cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+
+
+def _too_big() -> LoadError:
+    return LoadError("too_big", "it takes more memory than is left to one file, or has more text: split it")
+
+
+def _write_frame(stream: IO[bytes], header: Mapping[str, Any], data: bytes) -> None:
+    head = json.dumps(header).encode()
+    stream.write(_LENGTHS.pack(len(head), len(data)) + head)
+    stream.write(data)
+    stream.flush()
+
+
+def _read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
+    """Raises EOFError where the other side ended or wrote nonsense."""
+    lengths = stream.read(_LENGTHS.size)
+    if len(lengths) < _LENGTHS.size:
+        raise EOFError
+    head_bytes, data_bytes = _LENGTHS.unpack(lengths)
+    if max(head_bytes, data_bytes) > max(_MAX_HEADER_BYTES, MAX_TEXT_BYTES):
+        raise EOFError
+    head, data = stream.read(head_bytes), stream.read(data_bytes)
+    if len(head) < head_bytes or len(data) < data_bytes:
+        raise EOFError
+    return json.loads(head), data
+
+
+def _loaded(header: Mapping[str, Any], text: bytes) -> LoadedDocument:
+    if "code" in header:
+        raise LoadError(header["code"], header["message"])
+    return LoadedDocument(text.decode(), **header)
+
+
+def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes) -> tuple[dict[str, Any], bytes]:
+    try:
+        loaded = read(name, data)
+        text = loaded.text.encode()
+        if len(text) > MAX_TEXT_BYTES:
+            raise _too_big()  # noqa: TRY301
+    except LoadError as error:
+        return {"code": error.code, "message": error.message}, b""
+    except MemoryError:
+        return {"code": "too_big", "message": _too_big().message}, b""
+    except Exception as error:  # noqa: BLE001 - a parser may raise anything
+        return {"code": "parser_failed", "message": f"it is damaged, or no {name}: {type(error).__name__}"}, b""
+    header = {
+        "structure": loaded.structure,
+        "title": loaded.title,
+        "metadata": dict(loaded.metadata),
+        "pages": list(loaded.pages),
+        "encoding": loaded.encoding,
+    }
+    return header, text
+
+
+def _limit(max_memory: int) -> None:
+    """Limits memory, on Linux, and what fills a disk."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - not on Windows
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as file:  # noqa: PTH123 - the first number: pages that are mapped
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + max_memory, taken + max_memory))
+
+
+def main(reader: str, max_memory: str, folder: str) -> None:
+    """The worker's side: reads files until its input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent decides
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a parser prints is no frame
+    module, _, function = reader.partition(":")
+    read = getattr(importlib.import_module(module), function)
+    importlib.import_module("kreuzberg")  # before the limit is counted from here
+    _limit(int(max_memory))
+    answers.write(_READY)
+    answers.flush()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            header, data = _read_frame(sys.stdin.buffer)
+            answers.write(_RECEIVED)
+            answers.flush()
+            _write_frame(answers, *_answer(read, header["name"], data))
+    shutil.rmtree(folder, ignore_errors=True)  # the parent is gone, or does so as well
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

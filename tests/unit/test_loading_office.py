@@ -1,0 +1,271 @@
+"""PDF, office documents and e-mails: what stands in them is read; what is broken or hostile costs one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex.ingest.loaders import registry
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+pytest.importorskip("kreuzberg")
+
+OPEN_XML = "http://schemas.openxmlformats.org"
+OFFICE = f"{OPEN_XML}/officeDocument/2006/relationships"
+DOCUMENT = """
+<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>One</w:t></w:r></w:p>
+<w:p><w:r><w:t>A text *with* signs_of_it.</w:t></w:r></w:p>
+<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr>
+<w:tr><w:tc><w:p><w:r><w:t>1</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>2</w:t></w:r></w:p></w:tc></w:tr></w:tbl>
+"""
+MAIL = (
+    b"From: Ann <ann@example.org>\r\nTo: bob@example.org\r\nSubject: The plan\r\nMIME-Version: 1.0\r\n"
+    b"Content-Type: text/%s; charset=utf-8\r\n\r\n"
+)
+READERS = """
+import os, time
+from semlex.ingest.loaders.base import LoadedDocument
+
+def read(name, data):
+    if name == "hangs":
+        time.sleep(600)
+    if name == "grows":
+        kept = []
+        while True:
+            kept.append(bytearray(1 << 20))
+    if name == "dies":
+        os.abort()
+    if name == "raises":
+        raise ValueError("the text of a document")
+    if name == "long":
+        return LoadedDocument("x" * (65 << 20))
+    print("noise", flush=True)
+    return LoadedDocument(f"{name} {len(data)}")
+"""
+
+
+def pdf(pages: Sequence[Sequence[tuple[int, str]]], *, info: str = "", trailer: str = "") -> bytes:
+    """A PDF whose pages have lines of a size each."""
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    kids = []
+    for page in pages:
+        lines = "\n".join(
+            f"BT /F1 {size} Tf 72 {720 - 50 * number} Td ({text}) Tj ET" for number, (size, text) in enumerate(page)
+        )
+        objects.append(f"<< /Length {len(lines)} >>\nstream\n{lines}\nendstream")
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {len(objects)} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>"
+        )
+        kids.append(f"{len(objects)} 0 R")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
+    objects.append(f"<< {info} >>")
+    data = bytearray(b"%PDF-1.4\n")
+    table = "0000000000 65535 f \n"
+    for number, written in enumerate(objects, 1):
+        table += f"{len(data):010} 00000 n \n"
+        data += f"{number} 0 obj\n{written}\nendobj\n".encode()
+    start = len(data)
+    root = f"/Size {len(objects) + 1} /Root 1 0 R /Info {len(objects)} 0 R {trailer}"
+    data += f"xref\n0 {len(objects) + 1}\n{table}trailer << {root} >>\nstartxref\n{start}\n%%EOF\n".encode()
+    return bytes(data)
+
+
+def packed(kind: str, main: str, parts: dict[str, str | int]) -> bytes:
+    """An Open XML file; a part that is a number is so many MiB of zeros."""
+    types = (
+        f'<Types xmlns="{OPEN_XML}/package/2006/content-types"><Default Extension="rels" ContentType='
+        '"application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType='
+        f'"application/xml"/><Override PartName="/{main}" ContentType='
+        f'"application/vnd.openxmlformats-officedocument.{kind}.main+xml"/></Types>'
+    )
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", types)
+        archive.writestr("_rels/.rels", related(officeDocument=main))
+        for name, content in parts.items():
+            with archive.open(name, "w", force_zip64=True) as part:
+                for _ in range(content if isinstance(content, int) else 0):
+                    part.write(bytes(1 << 20))
+                part.write(content.encode() if isinstance(content, str) else b"")
+    return file.getvalue()
+
+
+def related(**targets: str) -> str:
+    inner = "".join(
+        f'<Relationship Id="r{number}" Type="{OFFICE}/{kind}" Target="{target}"/>'
+        for number, (kind, target) in enumerate(targets.items(), 1)
+    )
+    return f'<Relationships xmlns="{OPEN_XML}/package/2006/relationships">{inner}</Relationships>'
+
+
+def docx(document: str | int = DOCUMENT) -> bytes:
+    if isinstance(document, str):
+        name = f"{OPEN_XML}/wordprocessingml/2006/main"
+        document = f'<w:document xmlns:w="{name}"><w:body>{document}</w:body></w:document>'
+    return packed("wordprocessingml.document", "word/document.xml", {"word/document.xml": document})
+
+
+def xlsx(strings: str) -> bytes:
+    name = f"{OPEN_XML}/spreadsheetml/2006/main"
+    rows = '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1"><v>7</v></c></row>'
+    parts: dict[str, str | int] = {
+        "xl/workbook.xml": f'<workbook xmlns="{name}" xmlns:r="{OFFICE}"><sheets><sheet name="Prices" sheetId="1" '
+        'r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": related(worksheet="worksheets/sheet1.xml", sharedStrings="sharedStrings.xml"),
+        "xl/sharedStrings.xml": f'<sst xmlns="{name}">{strings}</sst>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{name}"><sheetData>{rows}</sheetData></worksheet>',
+    }
+    return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
+
+
+def load(uri: str, data: bytes) -> LoadedDocument:
+    file = FileBytes(uri, data, b"", datetime.now(UTC))
+    return registry.load(file, registry.loader_of(file, registry.loaders()), LoadOptions())
+
+
+def refused(uri: str, data: bytes) -> str:
+    with pytest.raises(LoadError) as raised:
+        load(uri, data)
+    return raised.value.code
+
+
+THREE_PAGES = pdf(
+    [[(24, "Chapter"), (12, "On one.")], [], [(12, "On three.")]], info="/Title (The title) /Author (Ann)"
+)
+
+
+def test_a_pdf_has_pages_and_a_title() -> None:
+    loaded = load("a.PDF", THREE_PAGES)
+    assert loaded.text == "# Chapter\n\nOn one.\n\nOn three."
+    assert [loaded.text[start:][:8] for start in loaded.pages] == ["# Chapte", "On three", "On three"]
+    assert (loaded.title, loaded.metadata) == ("The title", {"authors": ["Ann"]})
+
+
+def test_headings_and_tables_are_kept() -> None:
+    loaded = load("a.docx", docx())
+    assert loaded.text == "## One\n\nA text *with* signs_of_it.\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
+    assert not loaded.pages
+    assert load("a.xlsx", xlsx("<si><t>name</t></si>")).text == "## Prices\n\n| name | 7 |\n| --- | --- |"
+    assert load("a.rtf", rb"{\rtf1\ansi Hello {\b bold} text\par Next}").text == "Hello bold text\n\nNext"
+
+
+def test_mails() -> None:
+    head = "From: Ann <ann@example.org>\nTo: bob@example.org\n\n"
+    loaded = load("a.eml", MAIL % b"plain" + b"Dear Bob,\r\n\r\nit is good.\r\n")
+    assert (loaded.title, loaded.text) == ("The plan", head + "Dear Bob,\n\nit is good.")
+    assert load("a.eml", MAIL % b"html" + b"<h1>Hi</h1><p>it is <b>good</b>").text == head + "# Hi\n\nit is good"
+
+
+def test_what_is_broken_costs_one_line() -> None:
+    assert refused("a.pdf", THREE_PAGES[: len(THREE_PAGES) // 2]) == "parser_failed"
+    assert refused("a.docx", b"no archive") == "parser_failed"
+    encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'41' * 32}> /U <{'42' * 32}> >> /ID [<41> <41>]"
+    assert refused("a.pdf", pdf([[(12, "x")]], trailer=encrypt)) == "encrypted"
+
+
+def test_a_suffix_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load("a.md", THREE_PAGES).title == "The title"
+    known = {suffix: one for suffix, one in registry.loaders().items() if suffix not in registry.WITH_EXTRA}
+    for uri in ("a.md", "a.pdf"):
+        file = FileBytes(uri, THREE_PAGES, b"", datetime.now(UTC))
+        with pytest.raises(LoadError, match=r'pip install "semlex\[files\]"'):
+            registry.loader_of(file, known).load(file, LoadOptions())
+
+
+@pytest.mark.slow
+def test_ten_thousand_pages() -> None:
+    loaded = load("a.pdf", pdf([[(12, f"Page {number}")] for number in range(10_000)]))
+    assert len(loaded.pages) == 10_000
+    assert all(loaded.text.startswith(f"Page {number}", start) for number, start in enumerate(loaded.pages))
+
+
+@pytest.mark.slow
+def test_bombs() -> None:
+    assert refused("a.docx", docx(1024)) == "too_big"
+    try:  # two million strings that no cell shows
+        loaded = load("a.xlsx", xlsx("<si><t>name</t></si>" + "<si><t>another</t></si>" * 2_000_000))
+    except LoadError as error:
+        assert error.code in ("too_big", "too_slow")  # noqa: PT017 - either is right
+    else:
+        assert loaded.text.startswith("## Prices")
+    assert load("a.docx", docx()).text
+
+
+# --- the worker -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    (tmp_path / "hostile_readers.py").write_text(READERS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    made = Worker("hostile_readers:read", max_seconds=3, max_memory=300 << 20)
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "code", "survives"),
+    [
+        ("hangs", "too_slow", False),
+        ("grows", "too_big", True),
+        ("dies", "parser_failed", False),
+        ("raises", "parser_failed", True),
+        ("long", "too_big", True),
+    ],
+)
+def test_a_parser_that_misbehaves(worker: Worker, name: str, code: str, survives: bool) -> None:
+    assert worker.read("good", b"123").text == "good 3"
+    before = worker.pid
+    with pytest.raises(LoadError) as raised:
+        worker.read(name, b"")
+    assert raised.value.code == code
+    assert "text of a document" not in raised.value.message
+    assert worker.read("good", bytes(1 << 20)).text == f"good {1 << 20}"
+    assert (worker.pid == before) == survives
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_or_ends_is_started_anew(worker: Worker) -> None:
+    for _ in range(5):
+        worker.read("good", b"")
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        assert worker.read("good", b"1").text == "good 1"
+    worker.close()
+    assert worker.pid is None
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda size: worker.read("good", bytes(size)).text, range(40)))
+    assert found == [f"good {size}" for size in range(40)]
+
+
+@pytest.mark.slow
+def test_no_worker_is_left_when_its_parent_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, signal; from semlex.ingest.loaders.worker import WORKER; "
+        "WORKER.read('eml', b''); print(WORKER.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=False)
+    status = Path(f"/proc/{int(done.stdout)}/stat")
+    for _ in range(100):
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the worker is left")
