@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 # A guess is made from so many bytes, and taken when at most this share of the characters looks out of place in it.
 GUESSED_FROM = 256 * 1024
 MAX_CHAOS = 0.1
-MIN_GUESSED = 64  # bytes; less than that fits many encodings equally well
+WESTERN = frozenset(
+    "àâäáãåæçéèêëíìîïñóòôöõøœúùûüýÿßÀÂÄÁÃÅÆÇÉÈÊËÍÎÏÑÓÔÖØŒÚÛÜ«»…·°€£§©®ªº¿¡\xa0\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e"
+)
+MIN_GUESSED = 32  # bytes; less than that fits many encodings equally well
 
 
 class Decoded(NamedTuple):
@@ -59,14 +62,24 @@ def decode(data: bytes, options: LoadOptions) -> Decoded:
 
 def _guessed(data: bytes) -> str | None:
     """The most probable encoding, or None where none is probable."""
+    if len(data) < MIN_GUESSED:
+        return None
+    if _is_western(data):
+        return "windows-1252"
     from charset_normalizer import from_bytes  # noqa: PLC0415 - takes a moment to load, and is rarely needed
 
-    found = from_bytes(data[:GUESSED_FROM], threshold=MAX_CHAOS).best() if len(data) >= MIN_GUESSED else None
-    return "windows-1252" if found is None and _is_western(data) else None if found is None else found.encoding
+    found = from_bytes(data[:GUESSED_FROM], threshold=MAX_CHAOS).best()
+    return None if found is None else found.encoding
 
 
 def _is_western(data: bytes) -> bool:
-    """Whether a short text is mostly ASCII, with letters of Western Europe between."""
-    text = data.decode("windows-1252", errors="ignore")
-    strange = [character for character in text if not character.isascii()]
-    return len(strange) <= len(text) / 4 and all(map(str.isalpha, strange))
+    """Whether bytes are mostly ASCII, and all others letters and marks that Western Europe uses, in its encoding.
+
+    The letters of the encodings of other languages with Latin letters stand at the same places; that of Western Europe
+    is by far the most frequent one.
+    """
+    try:
+        others = [character for character in data.decode("windows-1252") if not character.isascii()]
+    except UnicodeDecodeError:
+        return False
+    return len(others) <= len(data) / 4 and WESTERN.issuperset(others)
