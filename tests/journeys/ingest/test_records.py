@@ -10,6 +10,7 @@ import pytest
 from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
+from tests.support.minimal_pdf import pdf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,3 +124,19 @@ def test_the_command_line_names_fields_and_tells_what_it_skipped(shell: Shell) -
     assert found["content"] == "Boils water, quickly\n\nKettle"
     report = json.loads(shell("index", "shop", *options, "--json").stdout)
     assert report["skipped"]["format"] == {".bin": 1, ".log": 1}
+
+
+async def test_pages_are_found_and_filtered_by(database_url: str, tmp_path: Path) -> None:
+    pages = [[(20, f"Chapter {name}"), (12, f"All about the {name} and its sound.")] for name in ("owl", "cat", "bee")]
+    (tmp_path / "animals.pdf").write_bytes(pdf(pages, info="/Title (Animals)"))
+    (tmp_path / "plain.txt").write_text("A sound without pages.")
+    async with retriever(database_url) as opened:
+        report = await opened.index(tmp_path, chunk_tokens=16, overlap_tokens=0)
+        assert (report.added, report.problems) == (2, [])
+        hits = await opened.search("sound", mode="keyword", filters="exists @page")
+        assert {hit.page: hit.content.count("sound") for hit in hits} == {1: 1, 2: 1, 3: 1}
+        (hit,) = await opened.search("sound", mode="keyword", filters="@page == 2")
+        assert "cat" in hit.content
+        assert hit.page == 2
+        (hit,) = await opened.search("sound", mode="keyword", filters="not exists @page")
+        assert hit.page is None
