@@ -12,7 +12,7 @@ from pathlib import Path
 
 RETRIEVER = Path(__file__).parent / "semlex" / "retriever"
 TARGET = RETRIEVER / "synchronous.py"
-SOURCES = ("collection", "reads", "fields", "upkeep", "client", "postgres")
+SOURCES = ("collection", "reads", "fields", "folders", "upkeep", "client", "postgres")
 # What belongs to an event loop of its own, and what the twin has by hand.
 LEFT_OUT = {"using", "open", "initialize", "close", "collection"}
 LOOP_BOUND = ("pool", "connection")
@@ -195,17 +195,27 @@ def methods(source: Source, name: str, inner: str, used: tuple[set[str], set[str
             continue
         told, handed, annotated, defaulted = parameters(source, node)
         returns = source.piece(node.returns) if node.returns else "None"
+        is_stream = returns.startswith("AsyncGenerator[")
+        if is_stream:
+            returns = returns.removeprefix("Async").replace(", None]", ", None, None]")
         used[0].update(
-            annotated, (one.id for one in ast.walk(node.returns) if isinstance(one, ast.Name)) if node.returns else ()
+            annotated,
+            (
+                one.id.removeprefix("Async") if one.id == "AsyncGenerator" else one.id
+                for one in ast.walk(node.returns)
+                if isinstance(one, ast.Name)
+            )
+            if node.returns
+            else (),
         )
         used[1].update(defaulted)
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef) and not is_stream:
             made.append(
                 f"    @property\n    def {node.name}(self) -> {returns}:\n{docstring(source, node)}\n"
                 f"        return self.{inner}.{node.name}\n"
             )
             continue
-        call = f"self._runner.run({', '.join([f'self.{inner}.{node.name}', *handed])})"
+        call = f"self._runner.{'iterate' if is_stream else 'run'}({', '.join([f'self.{inner}.{node.name}', *handed])})"
         if node.name == "drop_collection":
             body = f"        dropped = {call}\n        self.close()\n        return dropped\n"
         else:
@@ -246,6 +256,7 @@ def generated() -> str:
     collection = methods(sources["collection"], "Collection", "_collection", used)
     collection += methods(sources["reads"], "CollectionReads", "_collection", used)
     collection += methods(sources["fields"], "CollectionFields", "_collection", used)
+    collection += methods(sources["folders"], "CollectionFolders", "_collection", used)
     collection += methods(sources["upkeep"], "CollectionUpkeep", "_collection", used)
     client = methods(sources["client"], "Client", "_client", used)
     retriever = methods(sources["postgres"], "PostgreSQLRetriever", "_retriever", used)
@@ -253,7 +264,7 @@ def generated() -> str:
     retriever_signature, retriever_call, _ = constructor(sources["postgres"], "PostgreSQLRetriever", used)
     collection_signature, collection_call, _ = constructor(sources["client"], "Client", used, "collection")
     make = next(node for node in sources["client"].classes["Client"].body if getattr(node, "name", "") == "collection")
-    known: dict[str, str] = {}
+    known: dict[str, str] = {"Generator": "from collections.abc import Generator"}
     for name, source in sources.items():
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:

@@ -40,6 +40,9 @@ Models that rerank:
 Long work:
     Progress: What a callback gets while it goes on.
     IndexReport, DeleteReport: What was done.
+    SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
+    Documents, DocumentInfo: The documents that were read from files, with the states of these; one of them.
+    DocumentName, MovedDocument: Which document; one whose file has another name now.
 
 Files in:
     preview_chunks: What files become, before anything is written.
@@ -77,7 +80,10 @@ _MODULES = {
     "DeleteReport": "semlex.ingest.progress",
     "Document": "semlex.types.documents",
     "DocumentHits": "semlex.types.results",
+    "DocumentInfo": "semlex.ingest.document_states",
+    "DocumentName": "semlex.ingest.sync.report",
     "DocumentRetriever": "semlex.retriever.base",
+    "Documents": "semlex.ingest.document_states",
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
     "F": "semlex.filters.tree",
@@ -98,6 +104,7 @@ _MODULES = {
     "Loader": "semlex.ingest.loaders.base",
     "LoadError": "semlex.ingest.loaders.base",
     "LoadOptions": "semlex.ingest.loaders.base",
+    "MovedDocument": "semlex.ingest.sync.report",
     "NoIndex": "semlex.store.indexes.options",
     "OpenAIEmbedder": "semlex.embedding.openai",
     "PostgreSQLRetriever": "semlex.retriever.postgres",
@@ -117,6 +124,9 @@ _MODULES = {
     "StoredChunk": "semlex.types.documents",
     "SyncClient": "semlex.retriever.synchronous",
     "SyncCollection": "semlex.retriever.synchronous",
+    "SyncCounts": "semlex.ingest.sync.report",
+    "SyncPlan": "semlex.ingest.sync.report",
+    "SyncReport": "semlex.ingest.sync.report",
     "SyncRetriever": "semlex.retriever.synchronous",
     "TEIReranker": "semlex.reranking.tei",
     "TermOverlapReranker": "semlex.reranking.term_overlap",

@@ -12,6 +12,8 @@ from semlex.errors import SemlexError as SemlexError
 from semlex.errors import ValidationError as ValidationError
 from semlex.filters.tree import F as F
 from semlex.filters.tree import FilterTree as FilterTree
+from semlex.ingest.document_states import DocumentInfo as DocumentInfo
+from semlex.ingest.document_states import Documents as Documents
 from semlex.ingest.loaders.base import FileBytes as FileBytes
 from semlex.ingest.loaders.base import LoadedDocument as LoadedDocument
 from semlex.ingest.loaders.base import Loader as Loader
@@ -23,6 +25,11 @@ from semlex.ingest.preview import preview_chunks as preview_chunks
 from semlex.ingest.progress import DeleteReport as DeleteReport
 from semlex.ingest.progress import IndexReport as IndexReport
 from semlex.ingest.progress import Progress as Progress
+from semlex.ingest.sync.report import DocumentName as DocumentName
+from semlex.ingest.sync.report import MovedDocument as MovedDocument
+from semlex.ingest.sync.report import SyncCounts as SyncCounts
+from semlex.ingest.sync.report import SyncPlan as SyncPlan
+from semlex.ingest.sync.report import SyncReport as SyncReport
 from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
 from semlex.reranking.base import Reranker as Reranker
@@ -73,7 +80,10 @@ __all__ = [
     "DeleteReport",
     "Document",
     "DocumentHits",
+    "DocumentInfo",
+    "DocumentName",
     "DocumentRetriever",
+    "Documents",
     "Embedder",
     "EmbedderIdentity",
     "F",
@@ -94,6 +104,7 @@ __all__ = [
     "LoadOptions",
     "LoadedDocument",
     "Loader",
+    "MovedDocument",
     "NoIndex",
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
@@ -111,6 +122,9 @@ __all__ = [
     "StoredChunk",
     "SyncClient",
     "SyncCollection",
+    "SyncCounts",
+    "SyncPlan",
+    "SyncReport",
     "SyncRetriever",
     "TEIReranker",
     "TermOverlapReranker",

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from semlex.cli.skipped import skipped_line
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.front_matter import MAX_KEYS, MAX_VALUE_CHARACTERS, read_front_matter
-from semlex.ingest.loaders.json_text import parse_json
 from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.ingest.loaders.records.json_text import parse_json
+from semlex.ingest.loaders.records.table import MAX_FIELD_CHARACTERS
 from semlex.ingest.loaders.registry import loader_of, loaders
-from semlex.ingest.loaders.table import MAX_FIELD_CHARACTERS
 from semlex.ingest.loaders.text import CodeLoader
 
 DEEP = 100_000
@@ -105,7 +105,7 @@ def test_a_large_field(monkeypatch: pytest.MonkeyPatch) -> None:
     error = refused("a.csv", f"a,b\n1,2\n1,{largest}x\n", text_fields=["b"])
     assert (error.code, error.message[:7]) == ("field_too_large", "line 3:")
     assert csv.field_size_limit() == before
-    monkeypatch.setattr("semlex.ingest.loaders.rows.MAX_RECORDS", 2)
+    monkeypatch.setattr("semlex.ingest.loaders.records.rows.MAX_RECORDS", 2)
     assert refused("a.csv", "a\n1\n2\n3\n").code == "too_many_records"
 
 

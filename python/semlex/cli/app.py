@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from semlex.cli.commands.chunks import chunks
 from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
 from semlex.cli.commands.create_index import create_index
@@ -15,12 +14,13 @@ from semlex.cli.commands.doctor import doctor_app
 from semlex.cli.commands.evaluate import evaluation_app
 from semlex.cli.commands.facets import facets
 from semlex.cli.commands.fields import fields_app
-from semlex.cli.commands.index import embed, index
+from semlex.cli.commands.index import chunks, embed, index
 from semlex.cli.commands.maintenance import delete, optimize, rechunk, reindex
 from semlex.cli.commands.models import models_app
 from semlex.cli.commands.postgres import postgres_app
 from semlex.cli.commands.search import search, try_folder
 from semlex.cli.commands.sources import sources_app
+from semlex.cli.commands.sync import documents, sync
 from semlex.cli.exit_codes import EXIT_CODES, exit_code
 from semlex.cli.options import MainGroup, QuestionCommand
 from semlex.cli.terminal import messages, output, set_quiet, set_verbose
@@ -49,6 +49,8 @@ app.command()(migrate)
 app.command("try", cls=QuestionCommand)(try_folder)
 app.command()(index)
 app.command()(chunks)
+app.command()(sync)
+app.command()(documents)
 app.command(cls=QuestionCommand)(search)
 app.command()(facets)
 app.command()(embed)

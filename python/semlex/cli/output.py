@@ -187,6 +187,15 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
         f"{report.added:,} new, {report.changed:,} changed, {report.unchanged:,} unchanged, {report.failed:,} failed; "
         f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
     )
+    for source, count in report.vanished.items():
+        gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
+        remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
+        print_note(f"{counted(count, 'file')} of {one_line(source)} {gone} are still found, until: {remedy}")
+    print_notes(report)
+
+
+def print_notes(report: IndexReport) -> None:
+    """Prints what did not go as asked in a run over files, on stderr."""
     if report.skipped:
         from semlex.cli.skipped import skipped_line
 
@@ -196,10 +205,6 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
             f"of {counted(report.cut, 'chunk')} the model read only the beginning; fewer tokens a chunk "
             "(--chunk-tokens) would keep what it leaves out"
         )
-    for source, count in report.vanished.items():
-        gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
-        remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
-        print_note(f"{counted(count, 'file')} of {one_line(source)} {gone} are still found, until: {remedy}")
     if report.outdated:
         was = "was" if report.outdated == 1 else "were"
         print_note(

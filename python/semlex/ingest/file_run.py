@@ -7,6 +7,7 @@ import time
 import uuid
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,23 +15,17 @@ from semlex.errors import ConfigurationError
 from semlex.ingest import prepare_file
 from semlex.ingest.chunking import Chunker
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document
-from semlex.ingest.files.roots import check_root, plan_places, vanished
+from semlex.ingest.files.roots import plan_places, vanished
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.registry import loaders
+from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
 from semlex.ingest.progress import IndexReport, Progress
-from semlex.store.schema.presence import hold_collection
 from semlex.store.write import documents
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks
-from semlex.store.write.sources import (
-    KnownDocument,
-    Source,
-    known_documents,
-    read_sources,
-    unknown_source,
-    write_source,
-)
+from semlex.store.write.places import FileState, store_file_states
+from semlex.store.write.sources import read_sources
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -47,8 +42,7 @@ if TYPE_CHECKING:
 # A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
 FILE_BATCH_CHUNKS = 1_000
 LOGGED_PROBLEMS = 1_000
-# Root of a source -> the source, and the documents that were read from it before.
-OpenSources = dict[str, tuple[Source, dict[uuid.UUID, KnownDocument]]]
+STATES_AT_ONCE = 10_000
 
 
 class FileRun:
@@ -69,6 +63,8 @@ class FileRun:
         self._started, self._begun = time.perf_counter(), utc_now()
         self.report = IndexReport()
         self._loaders = loaders()
+        self._deleted = 0
+        self._states: list[FileState] = []
         # Settings by which the files are cut, until they are stored.
         self._unstored: tuple[int, int] | None = None
 
@@ -94,12 +90,9 @@ class FileRun:
         self.report.skipped = skipped.by_reason()
         where = ", ".join(str(path) for path in paths)
         await self._log("index", where)
-        sources = await self._open_sources(places)
+        sources = await open_sources(self._database, self._indexer.collection, places)
         await self._write_all(found, sources, self._reading(chunker, options))
-        if self._unstored is not None and self.report.unchanged:  # an older version stored the files, not the settings
-            settings = self._unstored
-            await self._database.write("store the chunk settings", lambda c: self._settle(c, settings))
-            self._indexer.opened.info = self._cut_as(*settings)
+        await self._settle_unchanged()
         await self._count_vanished(places, sources, {(str(file.root), file.uri) for file in found})
         return await self._finish("index", where)
 
@@ -114,7 +107,7 @@ class FileRun:
         )
         chunk_tokens, overlap_tokens = self._wanted.rechunk_settings(*stored)
         reading = self._reading(Chunker(counter, chunk_tokens, overlap_tokens), LoadOptions())
-        sources = await self._all_sources(source)
+        sources = await known_sources(self._database, self._indexer.collection, source)
         if not dry_run:
             await self._database.write(
                 "store the chunk settings",
@@ -180,6 +173,14 @@ class FileRun:
         settings = replace(collection.settings, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         return replace(collection, settings=settings)
 
+    async def _settle_unchanged(self) -> None:
+        """Stores the settings where nothing was written; an older version stored the files, not the settings."""
+        if self._unstored is None or not self.report.unchanged:
+            return
+        settings = self._unstored
+        await self._database.write("store the chunk settings", lambda c: self._settle(c, settings))
+        self._indexer.opened.info = self._cut_as(*settings)
+
     async def _settle(self, connection: Connection, chunk_settings: tuple[int, int]) -> None:
         """Stores the settings by which the files of this run are cut; the first run that does so decides."""
         settled = await documents.settle_chunk_settings(connection, self._indexer.collection, *chunk_settings)
@@ -188,42 +189,6 @@ class FileRun:
                 f"another run has begun to cut this collection's files with chunk_tokens={settled[0]} and "
                 f"overlap_tokens={settled[1]} in the meantime: leave yours out, or give these, and try again"
             )
-
-    async def _open_sources(self, places: Sequence[Place]) -> OpenSources:
-        """The sources of places, made where they are new."""
-        roots = {place.source: str(place.root) for place in places}
-
-        async def work(connection: Connection) -> OpenSources:
-            collection = self._indexer.collection
-            known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
-            if not roots.items() <= known_roots.items():
-                # Another run may make a source above or below since it was planned.
-                await hold_collection(connection, collection, alone=True)
-                known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
-                for name in roots.keys() - known_roots.keys():
-                    check_root(Path(roots[name]), name, known_roots)
-            opened: list[Source] = []
-            for name, root in sorted(roots.items()):
-                source = await write_source(connection, collection, name, root, utc_now())
-                if source is None:  # since it was planned
-                    raise ConfigurationError(f"the source {name!r} has got another folder in the meantime: try again")
-                opened.append(source)
-            known = await known_documents(connection, collection, [source.source_id for source in opened])
-            return {source.root: (source, known[source.source_id]) for source in opened}
-
-        return await self._database.write("open the sources", work)
-
-    async def _all_sources(self, name: str | None) -> OpenSources:
-        async def work(connection: Connection) -> OpenSources:
-            collection = self._indexer.collection
-            found = await read_sources(connection, collection)
-            wanted = [source for source in found if name in (None, source.name)]
-            if name is not None and not wanted:
-                raise unknown_source(name, found)
-            known = await known_documents(connection, collection, [source.source_id for source in wanted])
-            return {source.root: (source, known[source.source_id]) for source in wanted}
-
-        return await self._database.read("read the sources", work)
 
     async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: set[tuple[str, str]]) -> None:
         """Counts the documents below the places whose file is gone."""
@@ -235,7 +200,7 @@ class FileRun:
             uris = [
                 document.uri
                 for document in known.values()
-                if (root, document.uri) not in found and _is_below(document.uri, parts)
+                if (root, document.uri) not in found and is_below(document.uri, parts)
             ]
             if gone := await asyncio.to_thread(vanished, Path(root), uris):
                 self.report.vanished[source.name] = len(gone)
@@ -254,6 +219,7 @@ class FileRun:
             added=report.added,
             changed=report.changed,
             unchanged=report.unchanged,
+            deleted=self._deleted,
             failed=report.failed,
             chunks=report.chunks,
             problems=[{"uri": one.uri, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]],
@@ -265,6 +231,12 @@ class FileRun:
         self.report.seconds = time.perf_counter() - self._started
         await self._log(command, where, utc_now())
         return self.report
+
+    def _note_unchanged(self, file: prepare_file.UnchangedFile) -> None:
+        self.report.unchanged += 1
+        self.report.outdated += file.is_outdated
+        if file.state is not None:
+            self._states.append(file.state)
 
     def _fail(self, problems: Sequence[FileProblem]) -> None:
         self.report.problems += problems
@@ -291,6 +263,17 @@ class FileRun:
                 else:
                     await self._write(batch, "direct" if empty else "merge")
         self.report.cut = indexer.documents_cut() - cut_before
+        if not dry_run:
+            await self._store_states()
+
+    async def _store_states(self) -> None:
+        """Lets the next run know the files that were read and had not changed."""
+        while self._states:
+            part, self._states = self._states[:STATES_AT_ONCE], self._states[STATES_AT_ONCE:]
+            await self._database.write(
+                "store the states of files",
+                partial(store_file_states, collection=self._indexer.collection, states=part),
+            )
 
     async def _read_ahead(
         self, found: list[FoundFile], sources: OpenSources, reading: prepare_file.Reading, *, again: bool
@@ -299,7 +282,6 @@ class FileRun:
 
         When it is closed, the file that is being read is the last one, and it is waited for.
         """
-        report = self.report
         position = 0
         ended = False
 
@@ -313,8 +295,7 @@ class FileRun:
                 source, known = sources[str(file.root)]
                 prepared = prepare_file.prepare_file(file, source, known, reading, again=again)
                 if isinstance(prepared, prepare_file.UnchangedFile):
-                    report.unchanged += 1
-                    report.outdated += prepared.is_outdated
+                    self._note_unchanged(prepared)
                 elif isinstance(prepared, FileProblem):
                     self._fail([prepared])
                 else:
@@ -390,5 +371,6 @@ def _rows_of(batch: Sequence[prepare_file.PreparedFile]) -> ChunkBatch:
     return ChunkBatch.joined([prepared.chunks for prepared in batch])
 
 
-def _is_below(uri: str, parts: Sequence[str]) -> bool:
+def is_below(uri: str, parts: Sequence[str]) -> bool:
+    """Whether a path is one of these parts of a root, or lies below one; ``.`` is the root."""
     return any(part in (".", uri) or uri.startswith(f"{part}/") for part in parts)

@@ -190,7 +190,7 @@ class Indexer:
         async for selection in deletion.selections(self.database, self.collection):
             work = count_selection if dry_run else delete_selection
             part = partial(work, collection=self.collection, selection=selection)
-            counted = await (self.database.read("count", part) if dry_run else self._write_and_merge("delete", part))
+            counted = await (self.database.read("count", part) if dry_run else self.write_and_merge("delete", part))
             if not dry_run:
                 self.sample.note_written(counted[0])
             chunks, documents = chunks + counted[0], documents + counted[1]
@@ -344,14 +344,14 @@ class Indexer:
     ) -> None:
         """Writes a batch in one transaction; merges where that is wanted afterwards."""
         try:
-            await self._write_and_merge(doing, lambda connection: work(connection, mode))
+            await self.write_and_merge(doing, lambda connection: work(connection, mode))
         except StoreError as error:
             # Somebody else wrote the same id into the empty collection first: merge with it.
             if mode != "direct" or error.sqlstate != "23505":
                 raise
-            await self._write_and_merge(doing, lambda connection: work(connection, "merge"))
+            await self.write_and_merge(doing, lambda connection: work(connection, "merge"))
 
-    async def _write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Writes, and merges segments of the keyword index when there are many of them now."""
         index = self.collection.keyword.index
         if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet

@@ -20,6 +20,7 @@ from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.documents import DocumentRow
+from semlex.store.write.places import FileState
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -107,9 +108,11 @@ class UnchangedFile:
 
     Attributes:
         is_outdated: Whether it would be cut in another way today.
+        state: What is to be stored, so that it need not be read again; None where that is stored.
     """
 
     is_outdated: bool
+    state: FileState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def prepare_file(
     *,
     again: bool = False,
 ) -> PreparedFile | UnchangedFile | FileProblem:
-    """Reads and cuts a file.
+    """Reads and cuts a file; one that has the state in which it was read before is not read.
 
     Args:
         file: As found.
@@ -154,16 +157,18 @@ def prepare_file(
     Returns:
         The rows; or that there is nothing to do; or why it cannot be read.
     """
+    key = indexed_document_id(source.key, file.uri)
+    before = known.get(key)
+    if before is not None and before.file_state == file.state and not again:
+        return UnchangedFile(reading.is_outdated(before))
     read = read_file(file)
     if isinstance(read, FileProblem):
         return read
     loader, chunker = loader_of(read, reading.loaders), reading.chunker
-    key = indexed_document_id(source.key, file.uri)
-    before = known.get(key)
     if before is not None and is_unchanged(before, read.content_hash, chunker):
         outdated = is_outdated(before, loader, chunker)
         if not (again and outdated):
-            return UnchangedFile(outdated)
+            return UnchangedFile(outdated, new_state(key, before, file))
     try:
         loaded = load(read, loader, reading.options)
     except LoadError as error:
@@ -186,8 +191,16 @@ def prepare_file(
         chunk_tokens=chunker.chunk_tokens,
         overlap_tokens=chunker.overlap_tokens,
         metadata=dict(loaded.metadata),
+        file_state=file.settled_state,
+        encoding=loaded.encoding,
     )
     return PreparedFile(row, chunks)
+
+
+def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | None:
+    """The state by which a file is known from now on whose bytes are those that were read before."""
+    state = file.settled_state
+    return None if state is None or state == known.file_state else FileState(key, known.content_hash, state)
 
 
 def is_unchanged(known: KnownDocument, content_hash: bytes, chunker: Chunker) -> bool:

@@ -15,6 +15,7 @@ from semlex.ingest.loaders.base import LoadOptions
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.fields import CollectionFields
+from semlex.retriever.folders import CollectionFolders
 from semlex.retriever.reads import CollectionReads
 from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     Ids = list[str]
 
 
-class Collection(CollectionReads, CollectionFields, CollectionUpkeep):
+class Collection(CollectionReads, CollectionFields, CollectionFolders, CollectionUpkeep):
     """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
     Args:

@@ -6,13 +6,13 @@ import asyncio
 import atexit
 import concurrent.futures
 import threading
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from semlex.errors import ConfigurationError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -167,6 +167,34 @@ class LoopRunner:
         if loop is None or not self._is_open:
             raise ConfigurationError("not open: use 'with', or call initialize() first")
         return loop.run(method, *arguments, **options)
+
+    def iterate(
+        self, method: Callable[P, AsyncGenerator[T, None]], *arguments: P.args, **options: P.kwargs
+    ) -> Generator[T, None, None]:
+        """What an asynchronous iteration gives, one after another; ending this one ends that one.
+
+        Raises:
+            ConfigurationError: It is not open, or the call comes from the loop's own thread.
+            WorkAbandonedError: `close` was called meanwhile.
+        """
+        stream = method(*arguments, **options)
+        ended = object()
+        turn = asyncio.Lock()  # a call that is interrupted may take a moment to end
+
+        async def following() -> T | object:
+            async with turn:
+                return await anext(stream, ended)
+
+        async def end() -> None:
+            async with turn:
+                await stream.aclose()
+
+        try:
+            while (one := self.run(following)) is not ended:
+                yield cast("T", one)
+        finally:
+            if self._is_open:
+                self.run(end)
 
     def _refuse_own_thread(self) -> None:
         if self._loop is not None and self._loop.is_current:

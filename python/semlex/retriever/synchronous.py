@@ -21,6 +21,7 @@ from semlex.types.queries import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Generator
     from collections.abc import Iterable
     from collections.abc import Mapping
     from collections.abc import Sequence
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.filters.forms import Boosts
     from semlex.filters.forms import Filters
+    from semlex.ingest.document_states import Documents
     from semlex.ingest.given_documents import Given
     from semlex.ingest.progress import DeleteReport
     from semlex.ingest.progress import IndexReport
     from semlex.ingest.progress import Progress
+    from semlex.ingest.sync.report import SyncReport
     from semlex.parameters import Bm25Options
     from semlex.parameters import CollectionOptions
     from semlex.parameters import DistanceName
@@ -458,6 +461,100 @@ class SyncCollection:
             ConfigurationError: It has none.
         """
         return self._runner.run(self._collection.remove_field, name)
+
+    def sync(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        dry_run: bool = False,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> SyncReport:
+        """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
+
+        A file that has its size, time and inode of the last run is not read. One that was renamed keeps its chunks and
+        vectors; nothing of it is embedded. A document whose file cannot be looked at stays.
+
+        Args:
+            paths: Files or folders.
+            source: As for `index`.
+            include: As for `index`.
+            exclude: As for `index`; documents of what a pattern leaves out stay.
+            recursive: As for `index`.
+            dry_run: Whether to compare only; the report's `plan` says what would be done.
+            keep_deleted: Whether documents stay whose file is gone.
+            allow_empty: Whether a path that is missing, or holds no file, means that its documents are to be deleted.
+            chunk_tokens: As for `index`.
+            overlap_tokens: As for `index`.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
+            CollectionSettingsError: As for `index`.
+        """
+        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, progress=progress)
+
+    def watch(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        poll: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Generator[SyncReport, None, None]:
+        """Synchronises, and again whenever something changes, until the iteration is ended.
+
+        Changes are gathered for at most a second. Every five minutes all is looked at, whatever the system has told.
+
+        Args:
+            paths: Files or folders.
+            source: As for `sync`.
+            include: As for `sync`.
+            exclude: As for `sync`.
+            recursive: As for `sync`.
+            keep_deleted: As for `sync`.
+            allow_empty: As for `sync`.
+            chunk_tokens: As for `sync`.
+            overlap_tokens: As for `sync`.
+            poll: Whether to look again and again instead of asking the system for events, as for network drives. So
+                it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
+            progress: Called as the work goes on.
+
+        Returns:
+            The report of the first synchronisation, then of each that did something or met other problems.
+
+        Raises:
+            ConfigurationError: As for `sync`.
+        """
+        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, poll=poll, progress=progress)
+
+    def documents(
+        self,
+        source: str | None = None,
+    ) -> Documents:
+        """The documents that were read from files, with the states of these, and what the last run could not read.
+
+        A file with the size, time and inode of the last run is not read. Documents that were added are not among them.
+
+        Args:
+            source: Name of the only source to list.
+
+        Raises:
+            ConfigurationError: There is no such source.
+        """
+        return self._runner.run(self._collection.documents, source)
 
     def delete(
         self,

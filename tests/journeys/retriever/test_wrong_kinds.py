@@ -71,6 +71,8 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "status": lambda _: {},
     "collections": lambda _: {},
     "sources": lambda _: {},
+    "sync": lambda folder: {"paths": str(folder), "dry_run": True},
+    "documents": lambda _: {},
     "move_source": lambda folder: {"name": "good", "root": str(folder)},
     "fields": lambda _: {},
     "add_field": lambda _: {"name": "year", "type": "number", "force": True},
@@ -196,7 +198,7 @@ def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
         (tmp_path / "cursor").write_text(str(cursor), encoding="utf-8")
         for method, argument, kind in cases(of_methods, full=full):
             arguments = GOOD[method](tmp_path) | {argument: WRONG[kind]()}
-            paths = [arguments.pop("paths")] if method == "index" else []
+            paths = [arguments.pop("paths")] if method in {"index", "sync"} else []
             call = getattr(retriever, method)
             wrong[method, argument, kind] = unexpected(lambda: call(*paths, **arguments), argument)  # noqa: B023
         # What was refused left nothing; the retriever works.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
+SETTLED_NS = 2_000_000_000  # file systems count time in steps of up to two seconds
 MAX_DEPTH = 256  # folders below the root; far beyond what people make, and a bound for the work per file
 
 # Nobody expects them to be read, or they were left out by name.
@@ -38,6 +40,9 @@ class FoundFile:
         size: Bytes.
         mtime: Seconds since 1970.
         location: Where it really is, relative to the root: the same as ``uri`` except for a link.
+        mtime_ns: Nanoseconds since 1970.
+        inode: What the file system calls it, whatever its name is.
+        seen_ns: When it was looked at, or before.
     """
 
     root: Path
@@ -45,6 +50,19 @@ class FoundFile:
     size: int
     mtime: float
     location: str
+    mtime_ns: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)
+    seen_ns: int = field(default=0, compare=False)
+
+    @property
+    def state(self) -> str:
+        """By what a file that did not change is known without reading it."""
+        return f"{self.size}:{self.mtime_ns}:{self.inode}"
+
+    @property
+    def settled_state(self) -> str | None:
+        """The state; None where the file may change once more within one step of the file system's clock."""
+        return self.state if self.mtime_ns < self.seen_ns - SETTLED_NS else None
 
     @property
     def path(self) -> Path:
@@ -100,8 +118,12 @@ def find_files(
         yield from walk.path(path, root)
 
 
-def checked_paths(paths: Iterable[object]) -> list[Path]:
-    """The paths of a call, each of which exists.
+def checked_paths(paths: Iterable[object], *, must_exist: bool = True) -> list[Path]:
+    """The paths of a call.
+
+    Args:
+        paths: As given.
+        must_exist: Whether each has to lead to something.
 
     Raises:
         ValidationError: One is neither a str nor a Path, or there is none.
@@ -120,7 +142,7 @@ def checked_paths(paths: Iterable[object]) -> list[Path]:
     if errors:
         raise ValidationError(errors)
     found = [Path(str(path)) for path in given]
-    missing = [_told(str(path)) for path in found if _is_missing(path)]
+    missing = [_told(str(path)) for path in found if _is_missing(path) and (must_exist or not _is_storable(path))]
     if not missing:
         unstorable = [_told(str(path)) for path in found if not _is_utf8(os.path.realpath(path))]
         if unstorable:
@@ -140,6 +162,11 @@ def _is_missing(path: Path) -> bool:
     except OSError:
         return False  # it is there; reading it raises the error
     return False
+
+
+def _is_storable(path: Path) -> bool:
+    """Whether a path that leads to nothing now may have led to a document."""
+    return "\0" not in str(path) and _is_utf8(str(path))
 
 
 def _is_utf8(name: str) -> bool:
@@ -168,6 +195,7 @@ class _Walk:
         self._selection = selection
         self._skipped = skipped
         self._max_bytes = max_bytes
+        self._begun = time.time_ns()
         self._seen: set[tuple[int, int]] = set()
 
     def path(self, path: Path, root: Path | None) -> Iterator[_Found]:
@@ -279,7 +307,7 @@ class _Walk:
         elif shown(uri) != uri:
             yield FileProblem(shown(uri), "bad_name", "the file's name is no UTF-8, so it cannot be stored: rename it")
         else:
-            yield FoundFile(root, uri, found.st_size, found.st_mtime, location)
+            yield _found_file(root, uri, location, found, self._begun)
 
     def _is_new(self, found: os.stat_result) -> bool:
         # Not only links make a second way to the same thing: bind mounts, hard links and overlapping paths do too.
@@ -296,6 +324,7 @@ def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
         root: Its source's folder.
         uri: Its path below that.
     """
+    seen = time.time_ns()
     try:
         target = Path(os.path.realpath(root / uri))
         found = target.stat()
@@ -303,7 +332,11 @@ def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
         return problem(uri, error)
     if not target.is_relative_to(root):
         return FileProblem(uri, "link_out", "a link that leads out of the folder: name its target instead")
-    return FoundFile(root, uri, found.st_size, found.st_mtime, target.relative_to(root).as_posix())
+    return _found_file(root, uri, target.relative_to(root).as_posix(), found, seen)
+
+
+def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen_ns: int) -> FoundFile:
+    return FoundFile(root, uri, found.st_size, found.st_mtime, location, found.st_mtime_ns, found.st_ino, seen_ns)
 
 
 def problem(uri: str, error: OSError) -> FileProblem:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadError, LoadOptions
 from semlex.ingest.loaders.html import HtmlLoader
-from semlex.ingest.loaders.json_lines import JsonLinesLoader
 from semlex.ingest.loaders.markdown import MarkdownLoader
-from semlex.ingest.loaders.notebook import NotebookLoader
 from semlex.ingest.loaders.office import EXTRA, MEDIA_TYPES, PACKAGE, MissingOfficeLoader, OfficeLoader
-from semlex.ingest.loaders.prechunked import PrechunkedLoader
-from semlex.ingest.loaders.table import TableLoader
+from semlex.ingest.loaders.records.json_lines import JsonLinesLoader
+from semlex.ingest.loaders.records.notebook import NotebookLoader
+from semlex.ingest.loaders.records.prechunked import PrechunkedLoader
+from semlex.ingest.loaders.records.table import TableLoader
 from semlex.ingest.loaders.text import CodeLoader, RestructuredTextLoader, TextLoader
 
 if TYPE_CHECKING:

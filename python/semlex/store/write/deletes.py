@@ -69,12 +69,13 @@ async def delete_selection(connection: Connection, collection: CollectionInfo, s
         How many chunks were there, and of how many documents nothing is left.
     """
     async with begin_write(connection, collection) as index:
-        return await _delete(connection, collection, selection, index)
+        return await delete_within(connection, collection, selection, index)
 
 
-async def _delete(
+async def delete_within(
     connection: Connection, collection: CollectionInfo, selection: Selection, index: IndexShare | None
 ) -> tuple[int, int]:
+    """`delete_selection` inside a write that has begun."""
     names = collection.names
     documents = sorted(selection.documents, key=lambda document: document.bytes)
     await connection.execute(

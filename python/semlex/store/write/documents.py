@@ -45,6 +45,8 @@ class DocumentRow:
     chunk_tokens: int
     overlap_tokens: int
     metadata: dict[str, Any] = field(default_factory=dict)
+    file_state: str | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ _DOCUMENT_COLUMNS = {
     "chunk_tokens": "int",
     "overlap_tokens": "int",
     "metadata": "jsonb",
+    "file_state": "text",
+    "encoding": "text",
 }
 _FIXED_COLUMNS = ("document_id", "source_id", "uri")
 

@@ -70,6 +70,9 @@ class KnownDocument:
         chunker_version: What cut the text, or None.
         chunk_tokens: Most tokens of its chunks, or None.
         overlap_tokens: Most tokens that they share, or None.
+        format: Name of the loader.
+        size_bytes: Size of the file.
+        file_state: State of the file when it was read, where that says that it has not changed since; or None.
     """
 
     uri: str
@@ -78,6 +81,9 @@ class KnownDocument:
     chunker_version: int | None
     chunk_tokens: int | None
     overlap_tokens: int | None
+    format: str
+    size_bytes: int
+    file_state: str | None
 
 
 def is_present(names: Names) -> sql.Composed:
@@ -174,7 +180,7 @@ async def known_documents(
     await cursor.execute(
         sql.SQL(
             "SELECT source_id, document_id, uri, content_hash, loader_version, chunker_version, chunk_tokens, "
-            "overlap_tokens FROM {} WHERE source_id = ANY(%s)"
+            "overlap_tokens, format, size_bytes, file_state FROM {} WHERE source_id = ANY(%s)"
         ).format(collection.names.document),
         [list(sources)],
     )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.json_text import parse_json
 from semlex.ingest.loaders.markdown import Heading, headings
-from semlex.ingest.loaders.rows import BLANK_LINE, RecordText
+from semlex.ingest.loaders.records.json_text import parse_json
+from semlex.ingest.loaders.records.rows import BLANK_LINE, RecordText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.loaders.base import LoadedDocument, LoadError, Record
-from semlex.ingest.loaders.json_text import check_metadata
+from semlex.ingest.loaders.records.json_text import check_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

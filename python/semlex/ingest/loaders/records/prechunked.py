@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from semlex.errors import ValidationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.json_text import check_metadata, check_storable, parse_json
-from semlex.ingest.loaders.rows import RecordText
+from semlex.ingest.loaders.records.json_text import check_metadata, check_storable, parse_json
+from semlex.ingest.loaders.records.rows import RecordText
 from semlex.ingest.loaders.text import CodeLoader
 from semlex.types.chunks import ChunkMetadata
 

@@ -6,8 +6,8 @@ import io
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.json_text import check_storable, parse_json
-from semlex.ingest.loaders.rows import Rows
+from semlex.ingest.loaders.records.json_text import check_storable, parse_json
+from semlex.ingest.loaders.records.rows import Rows
 
 
 class JsonLinesLoader:

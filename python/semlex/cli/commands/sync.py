@@ -1,0 +1,104 @@
+"""The commands that keep a collection in step with folders: ``semlex sync`` and ``semlex documents``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.options import ChunkTokens, OverlapTokens, existing_paths
+from semlex.cli.sync_output import print_documents, print_sync
+from semlex.cli.terminal import messages
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.ingest.sync.report import SyncReport
+
+
+@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+def sync(
+    context: Context,
+    paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
+    *,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
+    ] = None,
+    recursive: Annotated[bool, typer.Option(help="Enter folders below.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")] = False,
+    keep_deleted: Annotated[bool, typer.Option("--keep-deleted", help="Keep documents whose file is gone.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="A path that is missing or empty means: delete its documents.")
+    ] = False,
+    chunk_tokens: ChunkTokens = None,
+    overlap_tokens: OverlapTokens = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, whenever something changes, until Ctrl-C.")] = False,
+    poll: Annotated[
+        bool, typer.Option("--poll", help="With --watch: look again and again, as for network drives.")
+    ] = False,
+) -> None:
+    """Make a collection hold what files and folders hold.
+
+    New and changed files are read, renamed ones keep their chunks and vectors, and documents whose file is gone are
+    deleted. A file that cannot be read keeps its document: it is listed at the end and the exit code is 5.
+    """
+    if watch and dry_run:
+        raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
+    if poll and not watch:
+        raise ConfigurationError("--poll says how folders are watched: give --watch, too")
+    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+    given: dict[str, Any] = {
+        "source": source,
+        "include": include or None,
+        "exclude": exclude or (),
+        "recursive": recursive,
+        "keep_deleted": keep_deleted,
+        "allow_empty": allow_empty,
+        "chunk_tokens": chunk_tokens,
+        "overlap_tokens": overlap_tokens,
+    }
+    found = [path.expanduser() for path in paths]
+    if not all(map(os.path.lexists, found)) and settings.collection not in context.collection_names(settings):
+        existing_paths(found)  # refused before a collection is made for it
+    with context.opened(settings, create=not dry_run, with_choice=True) as retriever, context.progress() as progress:
+        if watch:
+            _watch(context, retriever.watch(*found, **given, poll=poll))
+            return
+        report = retriever.sync(*found, **given, dry_run=dry_run, progress=progress)
+    print_sync(report, as_json=context.as_json)
+    if report.run.failed:
+        raise typer.Exit(SOME_FILES)
+
+
+def _watch(context: Context, reports: Iterator[SyncReport]) -> None:
+    for number, report in enumerate(reports):
+        print_sync(report, as_json=context.as_json)
+        if number == 0:
+            how = "the system tells of changes" if report.watched_by == "events" else "by polling"
+            messages.print(f"watching, {how}; Ctrl-C ends it")
+
+
+@with_context("collection", *SERVER)
+def documents(
+    context: Context,
+    *,
+    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+) -> None:
+    """List the documents that were read from files, whether these have changed, and what the last run could not read.
+
+    States: ok, changed, gone, and unknown where the folder is not within reach of this machine.
+    """
+    with context.opened() as retriever:
+        found = retriever.documents(source)
+    print_documents(found, as_json=context.as_json)

@@ -1,0 +1,117 @@
+"""The documents of a collection beside their files."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from semlex.ingest.files.discovery import FileProblem, find_document
+from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.roots import vanished
+from semlex.store.query.document_list import ListedDocument, list_documents
+from semlex.store.write.documents import last_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from semlex.ingest.files.discovery import FoundFile
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import CollectionInfo
+
+DocumentState = Literal["ok", "changed", "gone", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInfo:
+    """A document that was read from a file.
+
+    Attributes:
+        source: Name of its source.
+        uri: Path below the folder of the source.
+        state: ``ok`` where the file is what was read, ``changed`` where it is not, ``gone`` where there is none,
+            ``unknown`` where the folder or the file cannot be looked at from here.
+        chunks: Number of its chunks.
+        written_at: When it was written or moved, in UTC.
+        encoding: The encoding that was guessed; None where nothing was.
+    """
+
+    source: str
+    uri: str
+    state: DocumentState
+    chunks: int
+    written_at: datetime
+    encoding: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The documents of a collection, and what the last run could not read.
+
+    Attributes:
+        documents: By source and path.
+        problems: Path (``uri``) and ``code`` of each file that the last run over files could not read.
+    """
+
+    documents: list[DocumentInfo]
+    problems: list[dict[str, str]]
+
+
+async def documents_with_states(database: Database, collection: CollectionInfo, source: str | None) -> Documents:
+    """The documents of a source or of all, with the states of their files.
+
+    Raises:
+        ConfigurationError: There is no such source.
+    """
+
+    async def read(connection: Connection) -> tuple[list[ListedDocument], dict[str, Any] | None]:
+        return await list_documents(connection, collection, source), await last_run(connection, collection)
+
+    listed, run = await database.read("list the documents", read)
+    ended = threading.Event()
+    try:
+        states = await asyncio.to_thread(_states, listed, ended)
+    finally:
+        ended.set()
+    documents = [
+        DocumentInfo(one.source, one.uri, state, one.chunks, one.written_at, one.encoding)
+        for one, state in zip(listed, states, strict=True)
+    ]
+    return Documents(documents, [] if run is None else list(run["problems"]))
+
+
+def _states(listed: Sequence[ListedDocument], ended: threading.Event) -> list[DocumentState]:
+    reachable = {root: Path(root).is_dir() for root in {one.root for one in listed}}
+    states: list[DocumentState] = []
+    for one in listed:
+        if ended.is_set():
+            break
+        states.append(_state(one) if reachable[one.root] else "unknown")
+    return states
+
+
+def _state(document: ListedDocument) -> DocumentState:
+    root = Path(document.root)
+    if vanished(root, [document.uri]):
+        return "gone"
+    file = find_document(root, document.uri)
+    if isinstance(file, FileProblem):
+        return "unknown"
+    if file.state == document.file_state:
+        return "ok"
+    return _compared(document, file)
+
+
+def _compared(document: ListedDocument, file: FoundFile) -> DocumentState:
+    if file.size != document.size_bytes:
+        return "changed"
+    read = read_file(file)
+    if isinstance(read, FileProblem):
+        return "unknown"
+    if document.content_hash is None:
+        return "ok" if read.modified_at == document.modified_at else "changed"
+    return "ok" if read.content_hash == document.content_hash else "changed"

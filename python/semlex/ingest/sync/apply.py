@@ -1,0 +1,180 @@
+"""Brings a collection in step with folders: what the plan says is written, moved and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex.errors import StoreError
+from semlex.ingest import prepare_file
+from semlex.ingest.file_run import FileRun, is_below
+from semlex.ingest.files.selection import Selection
+from semlex.ingest.loaders.base import LoadOptions
+from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
+from semlex.ingest.sync.missing import missing_places, refuse_empty, still_gone
+from semlex.ingest.sync.plan import Side, plan_sync
+from semlex.ingest.sync.report import SyncCounts, SyncReport
+from semlex.store.query.filters import Filter
+from semlex.store.write import deletes
+from semlex.store.write.places import move_documents
+from semlex.types.documents import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from semlex.ingest.files.discovery import FileProblem, FoundFile
+    from semlex.ingest.files.roots import Place
+    from semlex.ingest.prepare_file import Reading
+    from semlex.ingest.sync.plan import Work
+
+# Another run has made a document of the new name meanwhile; the server lets no row change its key (distributed tables).
+NOT_MOVABLE = ("23505", "0A000")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncOptions:
+    """What is synchronised, and how.
+
+    Attributes:
+        source: Name of a new source, or None.
+        include: Patterns of the files to take, or None.
+        exclude: Patterns to leave out.
+        recursive: Whether folders below are entered.
+        keep_deleted: Whether documents without a file stay.
+        allow_empty: Whether a path that is missing or holds no file means that its documents are to be deleted.
+    """
+
+    source: str | None = None
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] = ()
+    recursive: bool = True
+    keep_deleted: bool = False
+    allow_empty: bool = False
+
+
+class SyncRun(FileRun):
+    """One synchronisation; the arguments are those of `FileRun`."""
+
+    async def sync(
+        self, paths: Sequence[Path], options: SyncOptions, *, dry_run: bool = False, only_changes: bool = False
+    ) -> SyncReport:
+        """Compares folders with the collection, and writes, moves and deletes what is different.
+
+        Args:
+            paths: Files and folders.
+            options: What is synchronised.
+            dry_run: Whether to compare only.
+            only_changes: Whether a run that finds nothing to do is left out of the log.
+        """
+        if not dry_run:
+            self._indexer.refuse_write()
+        self._check(self._indexer.collection)
+        places, missing = await self._plan(paths, options.source)
+        reading = self._reading(await self._chunker(), LoadOptions())
+        known = await known_sources(self._database, self._indexer.collection)
+        gone = missing_places(missing, known)
+        selection = Selection(options.include, options.exclude, self._loaders.keys(), options.recursive)
+        found, problems, skipped = await asyncio.to_thread(prepare_file.list_files, places, selection)
+        looked_at = [*places, *gone]
+        work = await self._compare(looked_at, _sides(looked_at, known, found, problems), reading, options)
+        work.plan = replace(work.plan, skipped=skipped.by_reason(), problems=[*problems, *work.plan.problems])
+        self.report.skipped = skipped.by_reason()
+        self._fail(work.plan.problems)
+        self.report.unchanged, self.report.outdated = work.plan.unchanged, work.outdated
+        if dry_run or (only_changes and work.plan.is_empty):
+            self._states = [] if dry_run else work.states
+            await self._store_states()
+            self.report.seconds = time.perf_counter() - self._started
+            done = SyncCounts() if dry_run else work.plan.counts()
+            return SyncReport(work.plan, done, run=self.report, dry_run=dry_run)
+        return await self._carry_out(work, looked_at, paths, reading, options)
+
+    async def _compare(
+        self, places: Sequence[Place], sides: Sequence[Side], reading: Reading, options: SyncOptions
+    ) -> Work:
+        if not options.allow_empty:
+            await asyncio.to_thread(refuse_empty, places, sides, keep_deleted=options.keep_deleted)
+        ended = threading.Event()
+        try:
+            return await asyncio.to_thread(plan_sync, sides, reading, keep_deleted=options.keep_deleted, ended=ended)
+        finally:
+            ended.set()
+
+    async def _carry_out(
+        self, work: Work, places: Sequence[Place], paths: Sequence[Path], reading: Reading, options: SyncOptions
+    ) -> SyncReport:
+        where = ", ".join(str(path) for path in paths)
+        await self._indexer.ensure_version(None)
+        await self._log("sync", where)
+        moved, stayed = await self._move(work)
+        sources = await open_sources(self._database, self._indexer.collection, places)
+        self._states = work.states
+        await self._write_all([*work.files, *stayed], sources, reading)
+        await self._settle_unchanged()
+        if not options.keep_deleted:
+            await self._delete(work, allow_empty=options.allow_empty)
+        for name in work.plan.kept:
+            self.report.vanished[name.source] = self.report.vanished.get(name.source, 0) + 1
+        run = await self._finish("sync", where)
+        done = SyncCounts(run.added, run.changed, moved, self._deleted, run.unchanged)
+        return SyncReport(work.plan, done, done != work.plan.counts() or run.failed > len(work.plan.problems), run)
+
+    async def _move(self, work: Work) -> tuple[int, list[FoundFile]]:
+        """Moves documents in one transaction; returns how many, and the files of those that another run changed."""
+        moves = [move for move, _ in work.moves]
+        if not moves:
+            return 0, []
+        part = partial(move_documents, collection=self._indexer.collection, moves=moves, now=utc_now())
+        try:
+            moved = await self._indexer.write_and_merge("move documents", part)
+        except StoreError as error:
+            if error.sqlstate not in NOT_MOVABLE:
+                raise
+            moved = set()
+        stayed = [(move, file) for move, file in work.moves if move.old not in moved]
+        # Read as any other file, and what stands under the old name goes, unless there is a file.
+        work.gone += [(move.old, file.root, move.old_uri) for move, file in stayed]
+        return len(moved), [file for _, file in stayed]
+
+    async def _delete(self, work: Work, *, allow_empty: bool) -> None:
+        """Deletes documents whose file is still gone."""
+        by_root: dict[Path, dict[str, UUID]] = {}
+        for key, root, uri in work.gone:
+            by_root.setdefault(root, {})[uri] = key
+        for root, keys in by_root.items():
+            uris = await asyncio.to_thread(still_gone, root, list(keys), allow_empty=allow_empty)
+            gone = sorted(keys[uri] for uri in uris)
+            for start in range(0, len(gone), deletes.BATCH_DOCUMENTS):
+                selection = deletes.Selection(gone[start : start + deletes.BATCH_DOCUMENTS], Filter(), whole=True)
+                part = partial(deletes.delete_selection, collection=self._indexer.collection, selection=selection)
+                chunks, documents = await self._indexer.write_and_merge("delete", part)
+                self._indexer.sample.note_written(chunks)
+                self._deleted += documents
+
+
+def _sides(
+    places: Sequence[Place], known: OpenSources, found: Sequence[FoundFile], problems: Sequence[FileProblem]
+) -> list[Side]:
+    parts: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        parts.setdefault((place.source, str(place.root)), []).append(place.path.relative_to(place.root).as_posix())
+    sides = []
+    for (name, root), below in sorted(parts.items()):
+        source, documents = known.get(root, (None, {}))
+        sides.append(
+            Side(
+                name,
+                Path(root),
+                name if source is None else source.key,
+                {key: document for key, document in documents.items() if is_below(document.uri, below)},
+                [file for file in found if str(file.root) == root],
+                frozenset(problem.uri for problem in problems),
+            )
+        )
+    return sides

@@ -1,0 +1,136 @@
+"""Folders that are watched: a synchronisation whenever something in them changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from semlex.ingest.files.ignore_files import NAMES
+from semlex.ingest.files.selection import SKIPPED_FOLDERS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from watchfiles import Change
+
+    from semlex.ingest.sync.report import SyncReport
+
+GATHER_MS = 1_000  # changes that come close together are one synchronisation, at most so long after the first
+STEP_MS = 50
+FULL_LOOK_SECONDS = 300.0  # the system may have lost an event
+POLL_MS = 300
+
+WatchedBy = Literal["events", "polling"]
+
+
+class FolderWatch:
+    """What happens below some paths.
+
+    Args:
+        paths: Files and folders.
+        poll: Whether to look again and again instead of asking the system for events.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, poll: bool) -> None:
+        self._paths = {Path(os.path.realpath(path)): path for path in paths}
+        self.watched_by: WatchedBy = "polling" if poll else "events"
+        self._stream: AsyncGenerator[set[tuple[Change, str]], None] | None = None
+        self._next: asyncio.Task[set[tuple[Change, str]]] | None = None
+
+    async def start(self) -> None:
+        """Watches from here on; by polling where the system cannot watch so many folders.
+
+        Raises:
+            OSError: A folder is gone or closed.
+        """
+        self._listen()
+        await asyncio.sleep(0)
+        # What is wrong shows at once: the folders are named to the system before anything is waited for.
+        if self._next is None or not self._next.done() or self.watched_by == "polling":
+            return
+        error = self._next.exception()
+        if not isinstance(error, OSError | RuntimeError) or isinstance(error, FileNotFoundError | PermissionError):
+            return
+        self.watched_by, self._stream = "polling", None
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._stream is None:
+            from watchfiles import awatch  # noqa: PLC0415 - only who watches needs it
+
+            # A file is watched through its folder: editors put another file in its place.
+            folders = {path if path.is_dir() else path.parent for path in self._paths}
+            self._stream = awatch(
+                *folders,
+                watch_filter=lambda _, path: self._is_wanted(Path(path)),
+                debounce=GATHER_MS,
+                step=STEP_MS,
+                rust_timeout=int(FULL_LOOK_SECONDS * 1_000),
+                yield_on_timeout=True,
+                force_polling=self.watched_by == "polling",
+                poll_delay_ms=POLL_MS,
+                ignore_permission_denied=True,
+            )
+        self._next = asyncio.ensure_future(anext(self._stream))
+
+    async def changed(self) -> list[Path]:
+        """The paths below which something changed since; none where nothing did for a long time."""
+        if self._next is None:
+            await self.start()
+        assert self._next is not None  # noqa: S101 - it was started
+        changes = await self._next
+        self._listen()
+        seen = [Path(path) for _, path in changes]
+        return [path for real, path in self._paths.items() if any(one.is_relative_to(real) for one in seen)]
+
+    async def close(self) -> None:
+        """Ends watching."""
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    def _is_wanted(self, path: Path) -> bool:
+        """Whether a change may be one of a file that is read, or of what says which are."""
+        for root in self._paths:
+            if path.is_relative_to(root):
+                *folders, name = path.relative_to(root).parts or ("",)
+                hidden = any(part.startswith(".") or part in SKIPPED_FOLDERS for part in folders)
+                return not hidden and (not name.startswith(".") or name in NAMES)
+        return False
+
+
+async def watch(
+    paths: Sequence[Path], look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]], *, poll: bool
+) -> AsyncGenerator[SyncReport, None]:
+    """Synchronises at the start, then whenever something changes, and every five minutes.
+
+    Args:
+        paths: Files and folders.
+        look: Synchronises some of the paths; its second argument is whether a run without changes stays unlogged.
+        poll: As for `FolderWatch`.
+
+    Yields:
+        The report of the first synchronisation, then of each that did something or found other problems.
+    """
+    watched = FolderWatch(paths, poll=poll)
+    try:
+        await watched.start()
+        last = await look(paths, False)
+        yield replace(last, watched_by=watched.watched_by)
+        looked = time.monotonic()
+        while True:
+            changed = await watched.changed()
+            if not changed or time.monotonic() - looked > FULL_LOOK_SECONDS:
+                changed, looked = list(paths), time.monotonic()
+            report = await look(changed, True)
+            if not report.plan.is_empty or report.plan.problems != last.plan.problems:
+                last = report
+                yield replace(report, watched_by=watched.watched_by)
+    finally:
+        await watched.close()

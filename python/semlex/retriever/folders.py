@@ -1,0 +1,149 @@
+"""Folders kept in step: the part of a collection that follows what happens to files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from semlex.ingest.document_states import Documents, documents_with_states
+from semlex.ingest.files.discovery import checked_paths
+from semlex.ingest.sync.apply import SyncOptions, SyncRun
+from semlex.ingest.sync.watch import watch
+from semlex.validation import callable_errors, check_parameters, kind_errors, strings_errors, text_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+    from pathlib import Path
+
+    from semlex.ingest.indexer import Indexer
+    from semlex.ingest.progress import Progress
+    from semlex.ingest.sync.report import SyncReport
+    from semlex.parameters import WantedOptions
+
+
+class CollectionFolders(ABC):
+    """Synchronising and watching folders of a collection; `Collection` is one."""
+
+    _wanted: WantedOptions
+
+    @abstractmethod
+    async def _ready(self) -> Indexer:
+        """The open collection."""
+
+    async def sync(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        dry_run: bool = False,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> SyncReport:
+        """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
+
+        A file that has its size, time and inode of the last run is not read. One that was renamed keeps its chunks and
+        vectors; nothing of it is embedded. A document whose file cannot be looked at stays.
+
+        Args:
+            paths: Files or folders.
+            source: As for `index`.
+            include: As for `index`.
+            exclude: As for `index`; documents of what a pattern leaves out stay.
+            recursive: As for `index`.
+            dry_run: Whether to compare only; the report's `plan` says what would be done.
+            keep_deleted: Whether documents stay whose file is gone.
+            allow_empty: Whether a path that is missing, or holds no file, means that its documents are to be deleted.
+            chunk_tokens: As for `index`.
+            overlap_tokens: As for `index`.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
+            CollectionSettingsError: As for `index`.
+        """
+        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty))
+        check_parameters(kind_errors("dry_run", dry_run, bool), callable_errors("progress", progress))
+        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        run = SyncRun(await self._ready(), wanted, progress)
+        return await run.sync(checked_paths(paths, must_exist=False), options, dry_run=dry_run)
+
+    def watch(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        poll: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> AsyncGenerator[SyncReport, None]:
+        """Synchronises, and again whenever something changes, until the iteration is ended.
+
+        Changes are gathered for at most a second. Every five minutes all is looked at, whatever the system has told.
+
+        Args:
+            paths: Files or folders.
+            source: As for `sync`.
+            include: As for `sync`.
+            exclude: As for `sync`.
+            recursive: As for `sync`.
+            keep_deleted: As for `sync`.
+            allow_empty: As for `sync`.
+            chunk_tokens: As for `sync`.
+            overlap_tokens: As for `sync`.
+            poll: Whether to look again and again instead of asking the system for events, as for network drives. So
+                it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
+            progress: Called as the work goes on.
+
+        Returns:
+            The report of the first synchronisation, then of each that did something or met other problems.
+
+        Raises:
+            ConfigurationError: As for `sync`.
+        """
+        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty))
+        check_parameters(kind_errors("poll", poll, bool), callable_errors("progress", progress))
+        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        found = checked_paths(paths)
+
+        async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:
+            run = SyncRun(await self._ready(), wanted, progress)
+            return await run.sync(some, options, only_changes=only_changes)
+
+        return watch(found, look, poll=poll)
+
+    async def documents(self, source: str | None = None) -> Documents:
+        """The documents that were read from files, with the states of these, and what the last run could not read.
+
+        A file with the size, time and inode of the last run is not read. Documents that were added are not among them.
+
+        Args:
+            source: Name of the only source to list.
+
+        Raises:
+            ConfigurationError: There is no such source.
+        """
+        check_parameters(text_parameter("source", source))
+        indexer = await self._ready()
+        return await documents_with_states(indexer.database, indexer.collection, source)
+
+
+def _checked(options: SyncOptions) -> SyncOptions:
+    check_parameters(
+        text_parameter("source", options.source),
+        [] if options.include is None else strings_errors("include", options.include),
+        strings_errors("exclude", options.exclude),
+        kind_errors("recursive", options.recursive, bool),
+        kind_errors("keep_deleted", options.keep_deleted, bool),
+        kind_errors("allow_empty", options.allow_empty, bool),
+    )
+    return options

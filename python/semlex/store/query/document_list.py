@@ -1,0 +1,73 @@
+"""The documents that were read from files, as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.write.sources import is_present, read_sources, unknown_source
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import CollectionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDocument:
+    """A document that was read from a file.
+
+    Attributes:
+        source: Name of its source.
+        root: The folder of the source.
+        uri: Path below it.
+        chunks: Number of its chunks.
+        written_at: When it was written or moved, in UTC.
+        encoding: The encoding that was guessed; None where nothing was.
+        size_bytes: Size of the file.
+        modified_at: When the file had been changed, in UTC.
+        content_hash: Of its bytes; None where the first version stored it, with more than the bytes in it.
+        file_state: State of the file, or None.
+    """
+
+    source: str
+    root: str
+    uri: str
+    chunks: int
+    written_at: datetime
+    encoding: str | None
+    size_bytes: int
+    modified_at: datetime
+    content_hash: bytes | None
+    file_state: str | None
+
+
+async def list_documents(
+    connection: Connection, collection: CollectionInfo, source: str | None
+) -> list[ListedDocument]:
+    """The documents of a source or of all, by source and path.
+
+    Raises:
+        ConfigurationError: There is no such source.
+    """
+    if source is not None:
+        known = await read_sources(connection, collection)
+        if source not in {one.name for one in known}:
+            raise unknown_source(source, known)
+    names = collection.names
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT s.name, s.root, d.uri, d.chunk_count, d.updated_at, d.encoding, d.size_bytes, d.modified_at, "
+            "CASE WHEN d.loader_version IS NOT NULL THEN d.content_hash END, d.file_state "
+            "FROM {} AS d JOIN {} AS s USING (source_id) "
+            "WHERE {} AND (%(source)s::text IS NULL OR s.name = %(source)s) "
+            'ORDER BY s.name COLLATE "C", d.uri COLLATE "C"'
+        ).format(names.document, names.source, is_present(names)),
+        {"source": source},
+    )
+    return [ListedDocument(*row) for row in await cursor.fetchall()]

@@ -1,0 +1,89 @@
+"""`semlex sync` and `semlex documents`."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import SyncRetriever
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+OPTIONS = ("-c", "c", "--model", "none")
+
+
+def test_what_a_synchronisation_says(shell: Shell) -> None:
+    docs = shell.folder / "docs"
+    done = shell("sync", "docs", *OPTIONS)
+    assert "2 added, 0 changed, 0 moved, 0 deleted, 0 unchanged, 0 failed" in done.stderr
+    (docs / "keys.md").rename(docs / "locks.md")
+    (docs / "fruit.txt").unlink()
+    (docs / "new.md").write_text("new", encoding="utf-8")
+    dry = shell("sync", "docs", *OPTIONS, "--dry-run")
+    assert dry.stdout.splitlines() == [
+        "add     docs: new.md",
+        "delete  docs: fruit.txt",
+        "move    docs: keys.md -> locks.md",
+    ]
+    assert "would be done: 1 added, 0 changed, 1 moved, 1 deleted, 0 unchanged" in dry.stderr
+    (report,) = shell.objects("sync", "docs", *OPTIONS, "--keep-deleted")
+    assert report["done"] == {"added": 1, "changed": 0, "moved": 1, "deleted": 0, "unchanged": 0}
+    assert report["plan"]["moved"] == [{"source": "docs", "old": "keys.md", "new": "locks.md"}]
+    assert "1 document without a file: kept" in shell("sync", "docs", *OPTIONS, "--keep-deleted").stderr
+    assert "1 deleted" in shell("sync", "docs", *OPTIONS).stderr
+
+
+def test_what_cannot_be_done(shell: Shell) -> None:
+    docs = shell.folder / "docs"
+    assert "no such file or folder" in shell("sync", "nowhere", *OPTIONS, code=2).stderr
+    shell("status", "-c", "c", code=6)  # nothing was made for it
+    shell("sync", "docs", *OPTIONS, "--dry-run", code=6)
+    shell("sync", "docs", *OPTIONS)
+    (docs / "bad.md").write_bytes(b"\0\1")
+    failed = shell("sync", "docs", *OPTIONS, code=5)
+    assert "bad.md" in failed.stderr
+    assert "not all went as planned" in failed.stderr
+    shutil.rmtree(docs)
+    assert "--allow-empty" in shell("sync", "docs", *OPTIONS, code=2).stderr
+    assert "2 deleted" in shell("sync", "docs", *OPTIONS, "--allow-empty").stderr
+
+
+def test_documents_and_their_files(shell: Shell) -> None:
+    docs = shell.folder / "docs"
+    shell("index", "docs", *OPTIONS)
+    (docs / "keys.md").write_text("# Other keys\n", encoding="utf-8")
+    (docs / "fruit.txt").unlink()
+    (docs / "new.md").write_text("new", encoding="utf-8")
+    (docs / "bad.md").write_bytes(b"\0\1")
+    shell("index", "docs/new.md", "docs/bad.md", *OPTIONS, code=5)
+    found = shell.objects("documents", "-c", "c")
+    assert [(one["uri"], one["state"], one["chunks"]) for one in found[:-1]] == [
+        ("fruit.txt", "gone", 1),
+        ("keys.md", "changed", 1),
+        ("new.md", "ok", 1),
+    ]
+    assert (found[-1]["type"], found[-1]["uri"]) == ("problem", "bad.md")
+    told = shell("documents", "-c", "c", "--source", "docs")
+    assert "gone" in told.stdout.splitlines()[0]
+    assert "not read by the last run: bad.md" in told.stderr
+    assert "there is no source" in shell("documents", "-c", "c", "--source", "other", code=2).stderr
+    docs.rename(shell.folder / "elsewhere")
+    assert {one["state"] for one in shell.objects("documents", "-c", "c")[:-1]} == {"unknown"}
+
+
+def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
+    with SyncRetriever(database_url, "none", use_reranking=False) as store:
+        assert store.documents().documents == []
+        (tmp_path / "a.md").write_text("a", encoding="utf-8")
+        store.sync(tmp_path, source="base")
+        (one,) = store.documents("base").documents
+        assert (one.source, one.uri, one.state, one.chunks, one.encoding) == ("base", "a.md", "ok", 1, None)
+        assert one.written_at.utcoffset() is not None
+        with pytest.raises(ConfigurationError, match="there is no source 'other'; sources: base"):
+            store.documents("other")

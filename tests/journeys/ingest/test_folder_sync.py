@@ -1,0 +1,315 @@
+"""A folder and a collection in step: what happens to files happens to documents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex.errors import ConfigurationError, StoreError
+from semlex.ingest import prepare_file
+from semlex.ingest.files import reading
+from semlex.ingest.sync import apply, plan
+from semlex.ingest.sync.report import DocumentName, MovedDocument, SyncCounts
+from tests.support.synchronised import age, contents, counts, opened, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from semlex import SyncReport, SyncRetriever
+
+pytestmark = pytest.mark.pg16
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[SyncRetriever]:
+    with opened(database_url) as retriever:
+        yield retriever
+
+
+@pytest.fixture
+def handbook(tmp_path: Path) -> Path:
+    """Three pages, one of them in a folder below, all older than a minute."""
+    root = tmp_path / "handbook"
+    (root / "guide").mkdir(parents=True)
+    write(root / "keys.md", "# Keys\n\nA lost key is reported.\n")
+    write(root / "start.md", "# Start\n\nOpen the shutter first.\n")
+    write(root / "guide" / "end.md", "# End\n\nPark at the zenith.\n")
+    return root
+
+
+@pytest.fixture
+def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the files that are read."""
+    read: list[str] = []
+    original: Callable[..., Any] = reading.read_file
+
+    def noting(found: Any, **options: Any) -> Any:
+        read.append(found.uri)
+        return original(found, **options)
+
+    monkeypatch.setattr(prepare_file, "read_file", noting)
+    monkeypatch.setattr(plan, "read_file", noting)
+    return read
+
+
+# --- what did not change is not read --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["index", "sync"])
+def test_a_file_with_the_state_of_the_last_run_is_not_read(
+    store: SyncRetriever, handbook: Path, read_files: list[str], command: str
+) -> None:
+    store.index(handbook)
+    read_files.clear()
+    getattr(store, command)(handbook)
+    assert read_files == []
+    age(handbook / "keys.md")
+    for expected in (["keys.md"], []):
+        getattr(store, command)(handbook)
+        assert read_files == expected
+        read_files.clear()
+
+
+def test_a_young_file_is_read_again(store: SyncRetriever, handbook: Path, read_files: list[str]) -> None:
+    page = handbook / "keys.md"
+    os.utime(page)
+    store.index(handbook)
+    state = page.stat()
+    with page.open("r+", encoding="utf-8") as file:
+        file.write("# Cars")
+    os.utime(page, ns=(state.st_atime_ns, state.st_mtime_ns))  # as within one step of the file system's clock
+    read_files.clear()
+    assert store.sync(handbook).done.changed == 1
+    assert set(read_files) == {"keys.md"}
+
+
+# --- moves ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_moved_file_embeds_nothing_and_keeps_its_chunks(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    before = {(chunk.content, chunk.created_at) for chunk in store.list(limit=10)}
+    (handbook / "keys.md").rename(handbook / "guide" / "locks.md")
+    report = store.sync(handbook)
+    assert counts(report) == (0, 0, 1, 0, 2)
+    assert report.plan.moved == [MovedDocument("handbook", "keys.md", "guide/locks.md")]
+    assert (report.run.chunks, report.run.embedded) == (0, 0)
+    assert {(chunk.content, chunk.created_at) for chunk in store.list(limit=10)} == before
+    (hit,) = store.search("lost key", 1, mode="keyword")
+    assert hit.source_document == "guide/locks.md"
+    assert [chunk.id for chunk in store.get([hit.id])] == [hit.id]
+    write(handbook / "keys.md", "# Keys\n\nAnother page of the old name.\n")
+    assert counts(store.sync(handbook)) == (1, 0, 0, 0, 3)
+    assert store.count() == 4
+
+
+def test_names_that_are_exchanged(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    names = ["keys.md", "start.md", "guide/end.md"]
+    for source, target in zip(names, [*names[1:], names[0]], strict=True):
+        (handbook / source).rename(handbook / f"{target}.new")
+    for name in names:
+        (handbook / f"{name}.new").rename(handbook / name)
+    report = store.sync(handbook)
+    assert counts(report) == (0, 0, 3, 0, 0)
+    assert report.run.embedded == 0
+    assert {hit.source_document for hit in store.search("lost key", 1, mode="keyword")} == {"start.md"}
+    (handbook / "keys.md").rename(handbook / "start.md")  # over another one
+    report = store.sync(handbook)
+    assert counts(report) == (0, 0, 1, 0, 1)
+    assert not store.search("lost key", 1, mode="keyword")
+    assert store.count() == 2
+
+
+def test_a_server_that_lets_no_row_change_its_key(
+    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: Any, **__: Any) -> set[Any]:
+        raise StoreError("not supported", sqlstate="0A000")
+
+    monkeypatch.setattr(apply, "move_documents", refused)
+    store.index(handbook)
+    (handbook / "keys.md").rename(handbook / "locks.md")
+    report = store.sync(handbook)
+    assert (report.differs, report.done) == (True, SyncCounts(added=1, deleted=1, unchanged=2))
+    assert {chunk.source_document for chunk in store.list(limit=9)} == {"locks.md", "start.md", "guide/end.md"}
+
+
+def test_code_is_read_again_under_another_name_because_its_path_is_part_of_it(
+    store: SyncRetriever, handbook: Path
+) -> None:
+    write(handbook / "one.py", "def rotate(key):\n    return key\n")
+    store.index(handbook)
+    (handbook / "one.py").rename(handbook / "other.py")
+    assert counts(store.sync(handbook)) == (1, 0, 0, 1, 3)
+
+
+# --- what must not be deleted ---------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_writes_nothing(store: SyncRetriever, handbook: Path) -> None:
+    assert store.sync(handbook, dry_run=True).plan.counts() == SyncCounts(added=3)
+    assert (store.count(), store.sources()) == (0, [])
+    store.index(handbook)
+    before = (contents(store), store.status().last_run)
+    (handbook / "keys.md").rename(handbook / "locks.md")
+    (handbook / "guide" / "end.md").unlink()
+    write(handbook / "start.md", "# Start\n\nAll is different.\n")
+    report = store.sync(handbook, dry_run=True)
+    assert report.plan.counts() == SyncCounts(0, 1, 1, 1, 0)
+    assert (report.dry_run, report.done) == (True, SyncCounts())
+    assert (contents(store), store.status().last_run) == before
+
+
+def test_what_is_gone_stays_where_that_is_wanted(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    (handbook / "keys.md").unlink()
+    report = store.sync(handbook, keep_deleted=True)
+    assert counts(report) == (0, 0, 0, 0, 2)
+    assert report.plan.kept == [DocumentName("handbook", "keys.md")]
+    assert store.count() == 3
+    assert counts(store.sync(handbook)) == (0, 0, 0, 1, 2)
+    assert store.count() == 2
+
+
+@pytest.mark.parametrize("below", ["", "guide"])
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_folder_that_is_gone_or_empty(store: SyncRetriever, handbook: Path, below: str, is_empty: bool) -> None:
+    store.index(handbook)
+    folder = handbook / below
+    shutil.rmtree(folder)
+    if is_empty:
+        folder.mkdir()
+    for options in ({}, {"dry_run": True}):
+        with pytest.raises(ConfigurationError, match=r"--allow-empty \(allow_empty=True\)"):
+            store.sync(folder, **options)
+    assert store.count() == 3
+    report = store.sync(folder, allow_empty=True)
+    assert report.done.deleted == (1 if below else 3)
+    assert store.count() == (2 if below else 0)
+
+
+def test_a_folder_that_was_never_there(store: SyncRetriever, handbook: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file or folder"):
+        store.sync(handbook.parent / "nowhere", allow_empty=True)
+
+
+def test_a_folder_that_is_taken_away_meanwhile(
+    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.index(handbook)
+    (handbook / "keys.md").unlink()
+    original = apply.SyncRun._move
+
+    async def late(*arguments: Any) -> Any:
+        shutil.rmtree(handbook)
+        return await original(*arguments)
+
+    monkeypatch.setattr(apply.SyncRun, "_move", late)
+    with pytest.raises(ConfigurationError, match="was taken away meanwhile"):
+        store.sync(handbook)
+    assert store.count() == 3
+
+
+def test_a_folder_that_cannot_be_listed_keeps_its_documents(
+    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open, real_lstat = os.open, os.lstat
+
+    def closed_open(path: Any, *arguments: Any, **options: Any) -> int:
+        if path == "guide":
+            raise PermissionError(13, "Permission denied")
+        return real_open(path, *arguments, **options)
+
+    def closed_lstat(path: Any, **options: Any) -> os.stat_result:
+        if "guide/" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return real_lstat(path, **options)
+
+    store.index(handbook)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", closed_open)
+        patch.setattr(os, "lstat", closed_lstat)
+        report = store.sync(handbook)
+    assert counts(report) == (0, 0, 0, 0, 2)
+    assert ([one.uri for one in report.plan.problems], report.run.failed) == (["guide"], 1)
+    assert (report.plan.deleted, report.plan.left_out, store.count()) == ([], [], 3)
+
+
+def test_a_folder_that_cannot_be_read_at_all(
+    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open = os.open
+
+    def closed_open(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path) == str(handbook):
+            raise PermissionError(13, "Permission denied")
+        return real_open(path, *arguments, **options)
+
+    store.index(handbook)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", closed_open)
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            store.sync(handbook)
+    assert store.count() == 3
+
+
+def test_documents_of_what_is_left_out_stay_and_are_told(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    write(handbook / ".semlexignore", "keys.md\n")
+    report = store.sync(handbook, exclude=["guide"])
+    assert counts(report) == (0, 0, 0, 0, 1)
+    assert [one.uri for one in report.plan.left_out] == ["guide/end.md", "keys.md"]
+    assert store.count() == 3
+
+
+def test_a_part_of_a_source_is_all_that_is_looked_at(store: SyncRetriever, handbook: Path) -> None:
+    store.index(handbook)
+    (handbook / "keys.md").unlink()
+    write(handbook / "guide" / "more.md", "more")
+    assert counts(store.sync(handbook / "guide")) == (1, 0, 0, 0, 1)
+    assert store.count() == 4
+
+
+# --- at once --------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_vanishes_meanwhile_is_told(
+    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = apply.SyncRun._move
+
+    async def late(*arguments: Any) -> Any:
+        (handbook / "keys.md").unlink()
+        return await original(*arguments)
+
+    monkeypatch.setattr(apply.SyncRun, "_move", late)
+    report = store.sync(handbook)
+    assert (report.differs, report.plan.counts(), report.done) == (True, SyncCounts(added=3), SyncCounts(added=2))
+    assert [one.code for one in report.run.problems] == ["missing"]
+
+
+def test_two_syncs_at_once(database_url: str, handbook: Path) -> None:
+    def run(_: int) -> SyncReport:
+        with opened(database_url) as retriever:
+            return retriever.sync(handbook)
+
+    async def both() -> list[SyncReport]:
+        return await asyncio.gather(*(asyncio.to_thread(run, number) for number in range(2)))
+
+    asyncio.run(both())
+    for number in range(3):
+        (handbook / ("keys.md" if number == 0 else f"{number - 1}.md")).rename(handbook / f"{number}.md")
+        write(handbook / "start.md", f"# Start\n\nOpen the shutter {number} times.\n")
+        (handbook / "guide" / "end.md").unlink()
+        write(handbook / "guide" / "end.md", f"# End\n\nPark at {number}.\n")
+        asyncio.run(both())
+    with opened(database_url) as kept, opened(database_url, "new") as new:
+        new.index(handbook)
+        assert contents(kept) == contents(new)
+        assert kept.sync(handbook).plan.counts() == SyncCounts(unchanged=3)

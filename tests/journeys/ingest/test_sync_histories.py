@@ -1,0 +1,166 @@
+"""Whatever happens to a folder, it ends in the collection as a new index of it would."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.folders import TEMPORARY
+from tests.support.synchronised import CountingEmbedder, age, contents, counts, opened, write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex import SyncRetriever
+
+NAMES = ("a.md", "b.md", "c.md", "sub/a.md", "sub/b.md", "x.py")
+WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana", "console", "park")
+QUERIES = ("key shutter zenith", "a vault in the ship", "banana")
+
+
+class Folder:
+    """A folder to which things happen.
+
+    Args:
+        root: Where it is.
+        chance: What decides.
+    """
+
+    def __init__(self, root: Path, chance: random.Random) -> None:
+        self.root, self._chance = root, chance
+        root.mkdir()
+        write(root / "always.md", "# Always\n\nThis one stays, so that the folder is never empty.\n")
+
+    def happen(self) -> None:
+        there = [name for name in NAMES if (self.root / name).exists()]
+        act = self._chance.choice(
+            (self._write, self._write, self._rename, self._rename, self._swap, self._copy, self._delete, self._touch)
+        )
+        if not there:
+            self._write(there)
+        else:
+            act(there)
+
+    def _text(self) -> str:
+        sections = [
+            f"# {self._chance.choice(WORDS)}\n\n" + " ".join(self._chance.choices(WORDS, k=3))
+            for _ in range(self._chance.randint(0, 3))
+        ]
+        return "\n\n".join(sections)
+
+    def _write(self, there: Sequence[str]) -> None:
+        path = self.root / self._chance.choice(NAMES)
+        write(path, self._text())
+        if self._chance.random() < 0.3:
+            os.utime(path)  # as young as most files are when they are read
+
+    def _rename(self, there: Sequence[str]) -> None:
+        target = self.root / self._chance.choice(NAMES)
+        target.parent.mkdir(exist_ok=True)
+        (self.root / self._chance.choice(there)).rename(target)
+
+    def _swap(self, there: Sequence[str]) -> None:
+        one, other = (self.root / self._chance.choice(there) for _ in range(2))
+        if one != other:
+            one.rename(self.root / "aside")
+            other.rename(one)
+            (self.root / "aside").rename(other)
+
+    def _copy(self, there: Sequence[str]) -> None:
+        source, target = self.root / self._chance.choice(there), self.root / self._chance.choice(NAMES)
+        target.parent.mkdir(exist_ok=True)
+        if source != target:
+            shutil.copy2(source, target)
+
+    def _delete(self, there: Sequence[str]) -> None:
+        (self.root / self._chance.choice(there)).unlink()
+
+    def _touch(self, there: Sequence[str]) -> None:
+        age(self.root / self._chance.choice(there))
+
+    def state(self) -> Counter[tuple[str, bytes]]:
+        """Every file's bytes, with its name where that is part of what is embedded."""
+        return Counter(
+            (path.name if path.suffix == ".py" else path.suffix, path.read_bytes())
+            for path in self.root.rglob("*")
+            if path.is_file()
+        )
+
+
+def chunks_of(store: SyncRetriever, folder: Folder, state: Counter[tuple[str, bytes]]) -> int:
+    """How many chunks files of these contents have, as they are stored."""
+    total = 0
+    number = Counter(chunk.source_document for chunk in store.list(limit=1_000))
+    left = Counter(state)
+    for path in sorted(folder.root.rglob("*")):
+        key = (path.name if path.suffix == ".py" else path.suffix, path.read_bytes()) if path.is_file() else None
+        if key is not None and left[key] > 0:
+            left[key] -= 1
+            total += number[path.relative_to(folder.root).as_posix()]
+    return total
+
+
+def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
+    return [
+        sorted(
+            (
+                round(hit.fused_score or 0, 5),
+                round(hit.vector_score or 0, 5),
+                round(hit.keyword_score or 0, 4),
+                hit.source_document,
+                hit.content,
+            )
+            for hit in store.search(query, 100)
+        )
+        for query in QUERIES
+    ]
+
+
+@pytest.mark.slow
+def test_any_history_ends_as_a_new_index_of_the_folder(database_url: str, full: bool) -> None:
+    for number in range(1_000 if full else 25):
+        seed = random.randrange(2**32)
+        base = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
+        try:
+            _try_history(database_url, base / "docs", number, seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        finally:
+            shutil.rmtree(base)
+
+
+def _try_history(url: str, root: Path, number: int, seed: int) -> None:
+    chance = random.Random(seed)
+    folder = Folder(root, chance)
+    before: Counter[tuple[str, bytes]] = Counter()
+    with opened(url, f"kept_{number}") as kept, opened(url, f"new_{number}") as new:
+        for step in range(steps := chance.randint(2, 12)):
+            folder.happen()
+            if step < steps - 1 and chance.random() < 0.6:
+                continue
+            CountingEmbedder.texts = 0
+            planned = kept.sync(root, dry_run=True).plan
+            report = kept.sync(root)
+            assert report.plan == planned
+            counts(report)
+            now = folder.state()
+            assert CountingEmbedder.texts == report.run.embedded <= chunks_of(kept, folder, now - before)
+            assert sum(now.values()) == report.done.added + report.done.changed + report.done.moved + (
+                report.done.unchanged
+            )
+            assert kept.sync(root).plan.is_empty
+            before = now
+        new.index(root)
+        assert contents(kept) == contents(new)
+        assert answers(kept) == answers(new)
+        assert {chunk.id for chunk in kept.list(limit=1_000)} == {chunk.id for chunk in new.list(limit=1_000)}
+        kept.drop_collection()
+        new.drop_collection()

@@ -1,0 +1,146 @@
+"""Folders that are watched: what changes in them is found soon, and watching ends when it is asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import watchfiles
+
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.errors import ConfigurationError
+from semlex.ingest.sync import watch
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from semlex import SyncReport
+    from tests.support.shell import Shell
+
+pytestmark = pytest.mark.slow
+
+WAIT = 30.0  # a bound for a machine that is busy; a change is seen within two seconds
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A folder with one page."""
+    root = tmp_path / "docs"
+    root.mkdir()
+    (root / "a.md").write_text("# A\n\nA banana.\n", encoding="utf-8")
+    return root
+
+
+async def following(reports: AsyncIterator[SyncReport]) -> SyncReport:
+    return await asyncio.wait_for(anext(reports), WAIT)
+
+
+def opened(url: str) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False)
+
+
+@pytest.mark.parametrize("poll", [False, True])
+async def test_what_changes_is_found(database_url: str, docs: Path, poll: bool) -> None:
+    async with opened(database_url) as store, aclosing(store.watch(docs, poll=poll)) as reports:
+        first = await following(reports)
+        assert (first.done.added, first.watched_by) == (1, "polling" if poll else "events")
+        (docs / "b.md").write_text("# B\n\nA shutter.\n", encoding="utf-8")
+        assert (await following(reports)).done.added == 1
+        assert (await store.search("shutter", 1, mode="keyword"))[0].source_document == "b.md"
+        (docs / "sub").mkdir()
+        (docs / "b.md").rename(docs / "sub" / "c.md")
+        report = await following(reports)
+        while report.plan.deleted:  # the folder was looked at between the two halves of the move
+            report = await following(reports)
+        assert {chunk.source_document for chunk in await store.list(limit=10)} == {"a.md", "sub/c.md"}
+
+
+async def test_a_change_while_the_folder_is_read_is_not_missed(
+    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
+        await following(reports)
+        (docs / "b.md").write_text("b", encoding="utf-8")
+        (docs / ".hidden.md").write_text("nobody reads this", encoding="utf-8")
+        await following(reports)
+        (docs / "c.md").write_text("c", encoding="utf-8")
+        assert [name.uri for name in (await following(reports)).plan.added] == ["c.md"]
+
+
+async def test_a_system_that_cannot_watch_so_much_is_polled(
+    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = watchfiles.awatch
+
+    async def limited(*folders: Any, force_polling: bool, **options: Any) -> AsyncIterator[Any]:
+        if not force_polling:
+            raise OSError(errno.ENOSPC, "OS file watch limit reached")
+        async for changes in original(*folders, force_polling=True, **options):
+            yield changes
+
+    monkeypatch.setattr(watchfiles, "awatch", limited)
+    async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
+        assert (await following(reports)).watched_by == "polling"
+        (docs / "b.md").write_text("b", encoding="utf-8")
+        assert (await following(reports)).done.added == 1
+
+
+async def test_all_is_looked_at_from_time_to_time(
+    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        while True:
+            await asyncio.sleep(0.05)
+            yield set()
+
+    monkeypatch.setattr(watchfiles, "awatch", silent)
+    async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
+        await following(reports)
+        (docs / "b.md").write_text("b", encoding="utf-8")
+        assert (await following(reports)).done.added == 1
+
+
+def test_paths(tmp_path: Path) -> None:
+    watched = watch.FolderWatch([tmp_path], poll=False)
+    wanted = {"a.md": True, ".gitignore": True, "sub/.semlexignore": True, ".git/HEAD": False, ".a.md.swp": False}
+    wanted |= {"node_modules/a.md": False, "sub/a.md": True, "../a.md": False}
+    assert {name: watched._is_wanted((tmp_path / name).resolve()) for name in wanted} == wanted
+
+
+def test_without_an_event_loop(database_url: str, docs: Path) -> None:
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as store:
+        for number, report in enumerate(store.watch(docs)):
+            assert report.done.added == 1
+            if number == 1:
+                break
+            (docs / "b.md").write_text("b", encoding="utf-8")
+        assert store.count() == 2
+        with pytest.raises(ConfigurationError, match="no such file"):
+            next(iter(store.watch(docs / "nowhere")))
+
+
+def test_the_command_goes_on_until_it_is_interrupted(shell: Shell) -> None:
+    command = [sys.executable, "-m", "semlex", "sync", "docs", "-c", "c", "--model", "none", "--watch", "--json"]
+    with subprocess.Popen(
+        command, env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert '"added": 2' in process.stdout.readline()
+        assert process.stderr.readline() == "watching, the system tells of changes; Ctrl-C ends it\n"
+        (shell.folder / "docs" / "new.md").write_text("new", encoding="utf-8")
+        assert '"added": 1' in process.stdout.readline()
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(WAIT) == 130
+        assert "Traceback" not in process.stderr.read()
+    shell("sync", "docs", "-c", "c", "--watch", "--dry-run", code=2)
+    shell("sync", "docs", "-c", "c", "--poll", code=2)

@@ -1,0 +1,63 @@
+"""What tests of folders that are kept in step share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+from semlex import SyncRetriever
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex import SyncReport
+
+
+class CountingEmbedder(HashEmbedder):
+    """Counts what it embeds."""
+
+    texts = 0
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        type(self).texts += len(texts)
+        return super().embed_documents(texts)
+
+
+def opened(url: str, collection: str = "files") -> SyncRetriever:
+    return SyncRetriever(url, CountingEmbedder(8), use_reranking=False, collection=collection)
+
+
+_clock = itertools.count(1)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    age(path)
+
+
+def age(path: Path) -> None:
+    """Gives a file a time of its own that is long past."""
+    moment = 1_600_000_000 + next(_clock)
+    os.utime(path, (moment, moment))
+
+
+def contents(store: SyncRetriever) -> set[tuple[Any, ...]]:
+    return {
+        (chunk.source, chunk.source_document, chunk.content, chunk.line, chunk.heading_path)
+        for chunk in store.list(limit=1_000)
+    }
+
+
+def counts(report: SyncReport) -> tuple[int, int, int, int, int]:
+    """What was done: added, changed, moved, deleted, unchanged."""
+    assert not report.differs
+    assert report.done == report.plan.counts()
+    done = report.done
+    return done.added, done.changed, done.moved, done.deleted, done.unchanged
