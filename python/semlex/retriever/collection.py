@@ -11,11 +11,10 @@ from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
-from semlex.ingest.loaders.base import LoadOptions
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.fields import CollectionFields
-from semlex.retriever.folders import CollectionFolders
+from semlex.retriever.folders import CollectionFolders, checked_load_options
 from semlex.retriever.reads import CollectionReads
 from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
@@ -285,11 +284,9 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
             text_parameter("source", source),
             [] if include is None else strings_errors("include", include),
             strings_errors("exclude", exclude),
-            strings_errors("text_fields", text_fields),
-            text_parameter("id_field", id_field),
-            kind_errors("detect_encoding", detect_encoding, bool),
             callable_errors("progress", progress),
         )
+        options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         run = FileRun(await self._ready(), wanted, progress)
         return await run.index(
@@ -298,7 +295,7 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
             include=include,
             exclude=exclude,
             recursive=recursive,
-            options=LoadOptions(tuple(text_fields), id_field, detect_encoding),
+            options=options,
         )
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:

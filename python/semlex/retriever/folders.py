@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from semlex.ingest.document_states import Documents, documents_with_states
 from semlex.ingest.files.discovery import checked_paths
+from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.sync.apply import SyncOptions, SyncRun
 from semlex.ingest.sync.watch import watch
 from semlex.validation import callable_errors, check_parameters, kind_errors, strings_errors, text_parameter
@@ -40,6 +41,9 @@ class CollectionFolders(ABC):
         dry_run: bool = False,
         keep_deleted: bool = False,
         allow_empty: bool = False,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -58,6 +62,9 @@ class CollectionFolders(ABC):
             dry_run: Whether to compare only; the report's `plan` says what would be done.
             keep_deleted: Whether documents stay whose file is gone.
             allow_empty: Whether a path that is missing, or holds no file, means that its documents are to be deleted.
+            text_fields: As for `index`.
+            id_field: As for `index`.
+            detect_encoding: As for `index`.
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
             progress: Called as the work goes on.
@@ -66,7 +73,8 @@ class CollectionFolders(ABC):
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
-        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty))
+        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
+        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("dry_run", dry_run, bool), callable_errors("progress", progress))
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         run = SyncRun(await self._ready(), wanted, progress)
@@ -81,6 +89,9 @@ class CollectionFolders(ABC):
         recursive: bool = True,
         keep_deleted: bool = False,
         allow_empty: bool = False,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         poll: bool = False,
@@ -98,6 +109,9 @@ class CollectionFolders(ABC):
             recursive: As for `sync`.
             keep_deleted: As for `sync`.
             allow_empty: As for `sync`.
+            text_fields: As for `sync`.
+            id_field: As for `sync`.
+            detect_encoding: As for `sync`.
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
@@ -110,7 +124,8 @@ class CollectionFolders(ABC):
         Raises:
             ConfigurationError: As for `sync`.
         """
-        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty))
+        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
+        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("poll", poll, bool), callable_errors("progress", progress))
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
         found = checked_paths(paths)
@@ -135,6 +150,20 @@ class CollectionFolders(ABC):
         check_parameters(text_parameter("source", source))
         indexer = await self._ready()
         return await documents_with_states(indexer.database, indexer.collection, source)
+
+
+def checked_load_options(text_fields: Sequence[str], id_field: str | None, *, detect_encoding: bool) -> LoadOptions:
+    """How files are to be read.
+
+    Raises:
+        ConfigurationError: A value has another kind.
+    """
+    check_parameters(
+        strings_errors("text_fields", text_fields),
+        text_parameter("id_field", id_field),
+        kind_errors("detect_encoding", detect_encoding, bool),
+    )
+    return LoadOptions(tuple(text_fields), id_field, detect_encoding)
 
 
 def _checked(options: SyncOptions) -> SyncOptions:

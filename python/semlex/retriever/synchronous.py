@@ -472,6 +472,9 @@ class SyncCollection:
         dry_run: bool = False,
         keep_deleted: bool = False,
         allow_empty: bool = False,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -490,6 +493,9 @@ class SyncCollection:
             dry_run: Whether to compare only; the report's `plan` says what would be done.
             keep_deleted: Whether documents stay whose file is gone.
             allow_empty: Whether a path that is missing, or holds no file, means that its documents are to be deleted.
+            text_fields: As for `index`.
+            id_field: As for `index`.
+            detect_encoding: As for `index`.
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
             progress: Called as the work goes on.
@@ -498,7 +504,7 @@ class SyncCollection:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
-        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, progress=progress)
+        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, progress=progress)
 
     def watch(
         self,
@@ -509,6 +515,9 @@ class SyncCollection:
         recursive: bool = True,
         keep_deleted: bool = False,
         allow_empty: bool = False,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         poll: bool = False,
@@ -526,6 +535,9 @@ class SyncCollection:
             recursive: As for `sync`.
             keep_deleted: As for `sync`.
             allow_empty: As for `sync`.
+            text_fields: As for `sync`.
+            id_field: As for `sync`.
+            detect_encoding: As for `sync`.
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
@@ -538,7 +550,7 @@ class SyncCollection:
         Raises:
             ConfigurationError: As for `sync`.
         """
-        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, poll=poll, progress=progress)
+        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, poll=poll, progress=progress)
 
     def documents(
         self,

@@ -197,6 +197,15 @@ def test_a_folder_that_is_gone_or_empty(store: SyncRetriever, handbook: Path, be
 def test_a_folder_that_was_never_there(store: SyncRetriever, handbook: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such file or folder"):
         store.sync(handbook.parent / "nowhere", allow_empty=True)
+    store.sync(handbook)
+    with pytest.raises(ConfigurationError, match="no such file or folder"):
+        store.sync(handbook / "nowhere")  # in the folder of a source, and nothing of it is stored
+
+
+def test_how_files_are_read_is_said_to_a_synchronisation_too(store: SyncRetriever, handbook: Path) -> None:
+    (handbook / "shop.csv").write_text("name,text\nkettle,Boils water\n")
+    assert store.sync(handbook, text_fields=["text"], id_field="name").done.added == 4
+    assert {chunk.metadata["name"]: chunk.content for chunk in store.list("exists name")} == {"kettle": "Boils water"}
 
 
 def test_a_folder_that_is_taken_away_meanwhile(

@@ -92,6 +92,9 @@ def chunks(
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
     ] = None,
+    text_field: TextFields = None,
+    id_field: IdField = None,
+    detect_encoding: DetectEncoding = False,
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
 ) -> None:
@@ -100,6 +103,7 @@ def chunks(
     Tokens are counted by the model that `--model` names, else as Unicode words.
     """
     from semlex.embedding.registry import choose_embedder
+    from semlex.ingest.loaders.base import LoadOptions
     from semlex.ingest.preview import preview_chunks
 
     found, settings = existing_paths(paths), context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
@@ -113,6 +117,7 @@ def chunks(
         chunk_tokens=settings.chunk_tokens,
         overlap_tokens=settings.overlap_tokens if settings.is_set("overlap_tokens") else None,
         counter=embedder,
+        options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding),
     ):
         failed += file.problem is not None
         if context.as_json:

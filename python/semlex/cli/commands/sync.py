@@ -10,7 +10,7 @@ import typer
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.options import ChunkTokens, OverlapTokens, existing_paths
+from semlex.cli.options import ChunkTokens, DetectEncoding, IdField, OverlapTokens, TextFields, existing_paths
 from semlex.cli.sync_output import print_documents, print_sync
 from semlex.cli.terminal import messages
 from semlex.errors import ConfigurationError
@@ -41,6 +41,9 @@ def sync(
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="A path that is missing or empty means: delete its documents.")
     ] = False,
+    text_field: TextFields = None,
+    id_field: IdField = None,
+    detect_encoding: DetectEncoding = False,
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on, whenever something changes, until Ctrl-C.")] = False,
@@ -65,6 +68,9 @@ def sync(
         "recursive": recursive,
         "keep_deleted": keep_deleted,
         "allow_empty": allow_empty,
+        "text_fields": text_field or (),
+        "id_field": id_field,
+        "detect_encoding": detect_encoding,
         "chunk_tokens": chunk_tokens,
         "overlap_tokens": overlap_tokens,
     }

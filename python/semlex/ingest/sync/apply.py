@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +48,7 @@ class SyncOptions:
         recursive: Whether folders below are entered.
         keep_deleted: Whether documents without a file stay.
         allow_empty: Whether a path that is missing or holds no file means that its documents are to be deleted.
+        loading: How files are read.
     """
 
     source: str | None = None
@@ -56,6 +57,7 @@ class SyncOptions:
     recursive: bool = True
     keep_deleted: bool = False
     allow_empty: bool = False
+    loading: LoadOptions = field(default_factory=LoadOptions)
 
 
 class SyncRun(FileRun):
@@ -76,7 +78,7 @@ class SyncRun(FileRun):
             self._indexer.refuse_write()
         self._check(self._indexer.collection)
         places, missing = await self._plan(paths, options.source)
-        reading = self._reading(await self._chunker(), LoadOptions())
+        reading = self._reading(await self._chunker(), options.loading)
         known = await known_sources(self._database, self._indexer.collection)
         gone = missing_places(missing, known)
         selection = Selection(options.include, options.exclude, self._loaders.keys(), options.recursive)

@@ -11,26 +11,33 @@ from semlex.ingest.file_run import is_below
 from semlex.ingest.files.roots import Place, vanished
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from semlex.ingest.open_sources import OpenSources
     from semlex.ingest.sync.plan import Side
+    from semlex.store.write.sources import KnownDocument
 
 
 def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
     """What paths that lead to nothing have been.
 
     Raises:
-        ConfigurationError: One does not lie in the folder of a source.
+        ConfigurationError: One is nothing of which documents are stored.
     """
     places = []
     for path in missing:
         real = Path(os.path.realpath(path))
         root = max((root for root in known if real.is_relative_to(root)), key=len, default=None)
-        if root is None:
+        if root is None or not _has_documents(known[root][1], real, Path(root)):
             raise ConfigurationError(f"no such file or folder: {str(path)!a}")
         places.append(Place(real, Path(root), known[root][0].name))
     return places
+
+
+def _has_documents(known: Mapping[UUID, KnownDocument], path: Path, root: Path) -> bool:
+    part = [path.relative_to(root).as_posix()]
+    return any(is_below(document.uri, part) for document in known.values())
 
 
 def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted: bool) -> None:
