@@ -28,7 +28,7 @@ def manual_chunks(state: Path, tokenizer: TextTokenizer, number: int) -> list[st
 
     def chunks() -> Iterator[str]:
         for page in texts(django_source(state), (".txt",)):
-            for chunk in chunker.chunk(page):
+            for chunk in chunker.cut(page).chunks:
                 yield chunk.text
 
     return [chunk for chunk, _ in zip(chunks(), range(number), strict=False)]

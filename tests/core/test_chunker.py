@@ -57,7 +57,7 @@ def counter(request):
 @given(data=st.data(), text=TEXT, chunk_tokens=st.integers(16, 60), structure=st.sampled_from(STRUCTURES))
 def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_tokens, structure):
     overlap = data.draw(st.integers(0, (chunk_tokens - 1) // 2))
-    chunks = Chunker(counter, chunk_tokens, overlap).chunk(text, structure=structure)
+    chunks = Chunker(counter, chunk_tokens, overlap).cut(text, structure).chunks
     assert [chunk.chunk_no for chunk in chunks] == list(range(len(chunks)))
     covered = set()
     for chunk in chunks:
@@ -105,10 +105,10 @@ def test_the_chunker_refuses_what_is_out_of_range(options, message):
 @pytest.mark.parametrize(("text", "code"), [(b"bytes", "wrong_type"), ("a\udc80", "lone_surrogate")])
 def test_the_chunker_refuses_what_is_no_text(text, code):
     with pytest.raises(ValidationError) as refused:
-        Chunker(WordCounter()).chunk(text)
+        Chunker(WordCounter()).cut(text)
     assert [(error.field, error.code) for error in refused.value.errors] == [("text", code)]
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\x1c", "\u3000"])
 def test_blank_texts_have_no_chunks(text):
-    assert Chunker(WordCounter()).chunk(text) == []
+    assert Chunker(WordCounter()).cut(text).chunks == []

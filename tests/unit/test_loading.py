@@ -103,7 +103,7 @@ def test_a_found_file_says_where_it_is(tmp_path: Path) -> None:
     write(tmp_path, "a/b.md")
     os.utime(tmp_path / "a" / "b.md", (1, 1_000_000_000))
     (found,) = find_files(tmp_path)
-    assert found == FoundFile(tmp_path.resolve(), "a/b.md", len("text of a/b.md"), 1e9, "a/b.md")
+    assert found == FoundFile(tmp_path.resolve(), "a/b.md", len("text of a/b.md"), "a/b.md")
     assert found.path == tmp_path.resolve() / "a" / "b.md"
     read = read_file(found)
     assert isinstance(read, FileBytes)
@@ -178,7 +178,7 @@ def test_only_regular_files_are_opened(tmp_path: Path, both_ways: str) -> None:
         expected = {"fifo.md": "not_regular", "socket.md": "not_regular", "device.md": "link_out"}
         assert split(find_files(tmp_path)) == (["good.md"], expected)
         for name in ("fifo.md", "socket.md", "folder.md"):  # put in place after the walk: neither read nor waited for
-            result = load_file(FoundFile(tmp_path.resolve(), name, 0, 0, name))
+            result = load_file(FoundFile(tmp_path.resolve(), name, 0, name))
             assert isinstance(result, FileProblem)
             assert result.code == "not_regular", name
     assert split(find_files(["/dev/zero", "/dev/null"]))[1] == {"zero": "not_regular", "null": "not_regular"}

@@ -249,6 +249,10 @@ OverlapTokens = Annotated[
     int | None,
     typer.Option("--overlap-tokens", parser=whole_number, metavar=INT, help="Maximum tokens that neighbours share."),
 ]
+NewSource = Annotated[str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")]
+Include = Annotated[list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")]
+Exclude = Annotated[list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")]
+Recursive = Annotated[bool, typer.Option(help="Enter folders below.")]
 TextFields = Annotated[
     list[str] | None,
     typer.Option("--text-field", help="Field of tables and JSON Lines that is text; repeatable; default: all texts."),

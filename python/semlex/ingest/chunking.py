@@ -115,7 +115,7 @@ class Chunker:
         bounds = f"{self.chunk_tokens}/{self.overlap_tokens}/{self.min_tokens}"
         return f"chunks/{version}/{bounds}/{self._counter.counter_name}"
 
-    def chunk(self, text: str, *, structure: str = "markdown") -> list[Chunk]:
+    def cut(self, text: str, structure: str = "markdown") -> CutText:
         """Cuts one text.
 
         Args:
@@ -124,16 +124,12 @@ class Chunker:
                 ``restructuredtext``, or ``code:`` with the suffix of such files (``code:py``).
 
         Returns:
-            The chunks in the order of the text. Together they hold every character that is not blank; each has at most
-            `chunk_tokens` tokens (a single character may have more) and at most 128 KiB.
+            Its title, and the chunks in the order of the text. Together they hold every character that is not blank;
+            each has at most `chunk_tokens` tokens (a single character may have more) and at most 128 KiB.
 
         Raises:
             ValidationError: The text is not a str or holds a lone surrogate.
         """
-        return self.cut(text, structure).chunks
-
-    def cut(self, text: str, structure: str) -> CutText:
-        """The same, with the title of the text."""
         if errors := text_errors("text", text, nul=True):
             raise ValidationError(errors)
         if not text or text.isspace():
@@ -156,7 +152,7 @@ class Chunker:
         kept = text.strip()
         start = text.index(kept)
         counts = self._counter.count_tokens([kept]).tolist()
-        return Chunk(0, kept, (), start, start + len(kept), 1 + text.count("\n", 0, start), counts[0])
+        return Chunk(0, kept, (), start, start + len(kept), 1 + line_breaks(text[:start]), counts[0])
 
     def _counted(self, chunks: list[Chunk]) -> list[Chunk]:
         """Fills in the counts that are not known, in one call."""
@@ -223,6 +219,7 @@ class Chunker:
             max_bytes=MAX_CHUNK_BYTES,
         )
         starts, ends = found.starts.tolist(), found.ends.tolist()
+        # A model may make other tokens of a text by itself than inside another; of words that is known.
         counts = found.token_counts.tolist() if isinstance(self._counter, WordCounter) else None
         rows = zip(
             starts, ends, found.lines.tolist(), found.code.tolist(), found.headings, found.introductions, strict=True
@@ -259,6 +256,10 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
     """The chunk without what stands before `start`."""
     rest = text[start : chunk.char_end].lstrip()
     start = chunk.char_end - len(rest)
-    left_out = text[chunk.char_start : start]
-    breaks = left_out.count("\n") + left_out.count("\r") - left_out.count("\r\n")
-    return replace(chunk, text=rest, char_start=start, line=chunk.line + breaks, token_count=UNKNOWN)
+    line = chunk.line + line_breaks(text[chunk.char_start : start])
+    return replace(chunk, text=rest, char_start=start, line=line, token_count=UNKNOWN)
+
+
+def line_breaks(text: str) -> int:
+    """How many lines end in a text; a carriage return and a line feed are one end."""
+    return text.count("\n") + text.count("\r") - text.count("\r\n")

@@ -1,4 +1,4 @@
-"""The chunks of a loaded document: as a whole, or record by record, with the page of each."""
+"""The chunks of a file: of its text as a whole, or record by record, with the page of each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from semlex.ingest.chunking import line_breaks
+from semlex.ingest.loaders.registry import load, loader_named, loader_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from semlex.ingest.chunking import Chunk, Chunker
-    from semlex.ingest.loaders.base import LoadedDocument, Record
+    from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadOptions, Record
+    from semlex.store.write.sources import KnownDocument
+
+MAX_TITLE_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +38,64 @@ class DocumentChunk:
     parent: int | None = None
 
 
-def cut_document(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[DocumentChunk]]:
-    """Cuts a document.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the files of a run are read and cut.
 
-    Returns:
-        title: The one it brings, else its first heading of level 1, else None.
+    Attributes:
+        chunker: Cuts texts.
+        loaders: By suffix.
+        options: Of the loaders.
+        with_context: Whether titles and heading path are part of what is analysed and embedded.
+    """
+
+    chunker: Chunker
+    loaders: Mapping[str, Loader]
+    options: LoadOptions
+    with_context: bool = True
+
+    def is_outdated(self, known: KnownDocument) -> bool:
+        """Whether a document that was read before would be read or cut in another way today."""
+        loader, chunker = loader_named(known.uri, self.loaders), self.chunker
+        today = (loader.version, chunker.version, chunker.chunk_tokens, chunker.overlap_tokens)
+        return today != (known.loader_version, known.chunker_version, known.chunk_tokens, known.overlap_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class CutFile:
+    """A file, read and cut.
+
+    Attributes:
+        loader: What has read it.
+        loaded: Its text.
+        title: The one it brings, else its first heading of level 1, else "".
         chunks: In the order of the text.
     """
+
+    loader: Loader
+    loaded: LoadedDocument
+    title: str
+    chunks: Sequence[DocumentChunk]
+
+    @property
+    def format(self) -> str:
+        """Name of its format."""
+        return self.loaded.format or self.loader.name
+
+
+def cut_file(file: FileBytes, reading: Reading) -> CutFile:
+    """Makes chunks of the bytes of a file.
+
+    Raises:
+        LoadError: It cannot be read.
+    """
+    loader = loader_of(file, reading.loaders)
+    loaded = load(file, loader, reading.options)
+    title, chunks = _cut(loaded, reading.chunker)
+    return CutFile(loader, loaded, (title or "")[:MAX_TITLE_CHARACTERS], chunks)
+
+
+def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[DocumentChunk]]:
     if not loaded.records:
         cut = chunker.cut(loaded.text, loaded.structure)
         chunks = [DocumentChunk(chunk, loaded.metadata) for chunk in cut.chunks]
@@ -46,7 +103,7 @@ def cut_document(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, 
     chunks = []
     line, counted = 1, 0
     for record in loaded.records:
-        line, counted = line + _line_breaks(loaded.text, counted, record.start), record.start
+        line, counted = line + line_breaks(loaded.text[counted : record.start]), record.start
         for chunk in _record_chunks(loaded, record, chunker):
             moved = replace(
                 chunk,
@@ -78,12 +135,5 @@ def _placed(chunks: list[DocumentChunk], loaded: LoadedDocument) -> list[Documen
         parent = above[-1][1] if above else None
         above.append((path, number))
         page = bisect_right(loaded.pages, one.chunk.char_start) if loaded.pages else None
-        if page is not None or parent is not None:
-            one = DocumentChunk(one.chunk, one.metadata, one.summary, page, parent)  # noqa: PLW2901
-        placed.append(one)
+        placed.append(DocumentChunk(one.chunk, one.metadata, one.summary, page, parent))
     return placed
-
-
-def _line_breaks(text: str, start: int, end: int) -> int:
-    part = text[start:end]
-    return part.count("\n") + part.count("\r") - part.count("\r\n")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.ingest import prepare_file
 from semlex.ingest.chunking import Chunker
+from semlex.ingest.document_chunks import Reading
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document
 from semlex.ingest.files.roots import plan_places, vanished
 from semlex.ingest.files.selection import Selection
@@ -137,9 +138,9 @@ class FileRun:
 
     # --- before and after -------------------------------------------------------------------------------------------
 
-    def _reading(self, chunker: Chunker, options: LoadOptions) -> prepare_file.Reading:
+    def _reading(self, chunker: Chunker, options: LoadOptions) -> Reading:
         with_context = self._indexer.collection.settings.with_context
-        return prepare_file.Reading(chunker, self._loaders, options, with_context)
+        return Reading(chunker, self._loaders, options, with_context)
 
     async def _plan(self, paths: Sequence[Path], source: str | None) -> tuple[list[Place], list[Path]]:
         known = await self._database.read("read the sources", lambda c: read_sources(c, self._indexer.collection))
@@ -248,7 +249,7 @@ class FileRun:
         self,
         found: list[FoundFile],
         sources: OpenSources,
-        reading: prepare_file.Reading,
+        reading: Reading,
         *,
         again: bool = False,
         dry_run: bool = False,
@@ -276,7 +277,7 @@ class FileRun:
             )
 
     async def _read_ahead(
-        self, found: list[FoundFile], sources: OpenSources, reading: prepare_file.Reading, *, again: bool
+        self, found: list[FoundFile], sources: OpenSources, reading: Reading, *, again: bool
     ) -> AsyncGenerator[list[prepare_file.PreparedFile], None]:
         """Batches of files, read and cut; the next batch is made while the caller writes this one.
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from semlex.errors import ModelMismatchError
 from semlex.ingest.chunk_rows import chunk_context, text_hashes
-from semlex.ingest.document_chunks import cut_document
+from semlex.ingest.document_chunks import cut_file
 from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.selection import Skipped
-from semlex.ingest.loaders.base import FileBytes, LoadError
-from semlex.ingest.loaders.registry import load, loader_of
+from semlex.ingest.loaders.base import LoadError
 from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.write.chunk_batch import ChunkBatch
@@ -33,11 +31,10 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.ingest.chunking import Chunker
-    from semlex.ingest.document_chunks import DocumentChunk
+    from semlex.ingest.document_chunks import DocumentChunk, Reading
     from semlex.ingest.files.discovery import FoundFile
     from semlex.ingest.files.roots import Place
     from semlex.ingest.files.selection import Selection
-    from semlex.ingest.loaders.base import Loader, LoadOptions
     from semlex.store.write.sources import KnownDocument, Source
 
 # What the hash of a document is made of where its versions and settings are not stored: the first version's loader,
@@ -45,8 +42,6 @@ if TYPE_CHECKING:
 FIRST_VERSION = 1
 # What a collection remembers as the model of vectors that somebody else made.
 GIVEN = "given"
-MAX_TITLE_CHARACTERS = 500
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def embedder_version(embedder: Embedder) -> EmbeddingVersion:
@@ -115,28 +110,6 @@ class UnchangedFile:
     state: FileState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the files of a run are read and cut.
-
-    Attributes:
-        chunker: Cuts texts.
-        loaders: By suffix.
-        options: Of the loaders.
-        with_context: Whether titles and heading path are part of what is analysed and embedded.
-    """
-
-    chunker: Chunker
-    loaders: Mapping[str, Loader]
-    options: LoadOptions
-    with_context: bool
-
-    def is_outdated(self, known: KnownDocument) -> bool:
-        """Whether a document that was read before would be read or cut in another way today."""
-        file = FileBytes(known.uri, b"", known.content_hash, EPOCH)
-        return known.loader_version is None or is_outdated(known, loader_of(file, self.loaders), self.chunker)
-
-
 def prepare_file(
     file: FoundFile,
     source: Source,
@@ -164,35 +137,33 @@ def prepare_file(
     read = read_file(file)
     if isinstance(read, FileProblem):
         return read
-    loader, chunker = loader_of(read, reading.loaders), reading.chunker
+    chunker = reading.chunker
     if before is not None and is_unchanged(before, read.content_hash, chunker):
-        outdated = is_outdated(before, loader, chunker)
+        outdated = reading.is_outdated(before)
         if not (again and outdated):
             return UnchangedFile(outdated, new_state(key, before, file))
     try:
-        loaded = load(read, loader, reading.options)
+        cut = cut_file(read, reading)
     except LoadError as error:
         return FileProblem(file.uri, error.code, error.message)
-    found, cut = cut_document(loaded, chunker)
-    title = (found or "")[:MAX_TITLE_CHARACTERS]
-    chunks = _chunk_rows(key, file.uri, title, cut, with_context=reading.with_context)
+    chunks = _chunk_rows(key, file.uri, cut.title, cut.chunks, with_context=reading.with_context)
     row = DocumentRow(
         document_id=key,
         source_id=source.source_id,
         uri=file.uri,
-        title=title,
-        format=loaded.format or loader.name,
+        title=cut.title,
+        format=cut.format,
         content_hash=read.content_hash,
         size_bytes=len(read.data),
         modified_at=read.modified_at,
         chunk_count=len(chunks),
-        loader_version=loader.version,
+        loader_version=cut.loader.version,
         chunker_version=chunker.version,
         chunk_tokens=chunker.chunk_tokens,
         overlap_tokens=chunker.overlap_tokens,
-        metadata=dict(loaded.metadata),
+        metadata=dict(cut.loaded.metadata),
         file_state=file.settled_state,
-        encoding=loaded.encoding,
+        encoding=cut.loaded.encoding,
     )
     return PreparedFile(row, chunks)
 
@@ -213,16 +184,6 @@ def is_unchanged(known: KnownDocument, content_hash: bytes, chunker: Chunker) ->
         return known.content_hash == content_hash
     parts = (str(FIRST_VERSION).encode(), chunker.identity_of(FIRST_VERSION).encode(), content_hash)
     return known.content_hash == hashlib.sha256(b"\0".join(parts)).digest()
-
-
-def is_outdated(known: KnownDocument, loader: Loader, chunker: Chunker) -> bool:
-    """Whether a document would be read or cut in another way today."""
-    today = (loader.version, chunker.version)
-    if known.loader_version is None:
-        return today != (FIRST_VERSION, FIRST_VERSION)
-    settings = (chunker.chunk_tokens, chunker.overlap_tokens)
-    stored = (known.loader_version, known.chunker_version, known.chunk_tokens, known.overlap_tokens)
-    return stored != (*today, *settings)
 
 
 def _chunk_rows(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.chunk_rows import chunk_context
 from semlex.ingest.chunking import Chunker
-from semlex.ingest.document_chunks import cut_document
+from semlex.ingest.document_chunks import Reading, cut_file
 from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files
 from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions
-from semlex.ingest.loaders.registry import load, loader_of, loaders
+from semlex.ingest.loaders.registry import loader_named, loaders
 from semlex.models.token_counters import WordCounter
 from semlex.parameters import DEFAULT_CHUNK_TOKENS, default_overlap
 
@@ -97,27 +97,25 @@ def preview_chunks(
         ConfigurationError: A path does not exist, or a number is out of bounds.
     """
     overlap = default_overlap(chunk_tokens) if overlap_tokens is None else overlap_tokens
-    chunker = Chunker(counter or WordCounter(), chunk_tokens, overlap)
     known = loaders()
+    reading = Reading(Chunker(counter or WordCounter(), chunk_tokens, overlap), known, options or LoadOptions())
     selection = Selection(include, exclude, known.keys(), recursive)
     for found in find_files(checked_paths(paths), selection):
         file = found if isinstance(found, FileProblem) else read_file(found)
         if isinstance(file, FileProblem):
             yield PreviewedFile(file.uri, "", "", [], file)
             continue
-        loader = loader_of(file, known)
         try:
-            loaded = load(file, loader, options or LoadOptions())
-            title, cut = cut_document(loaded, chunker)
+            cut = cut_file(file, reading)
         except LoadError as error:
             problem = FileProblem(file.uri, error.code, error.message)
-            yield PreviewedFile(file.uri, loader.name, "", [], problem)
+            yield PreviewedFile(file.uri, loader_named(file.uri, known).name, "", [], problem)
             continue
-        chunks = [_previewed(title, one) for one in cut]
-        yield PreviewedFile(file.uri, loaded.format or loader.name, title or "", chunks)
+        chunks = [_previewed(cut.title, one) for one in cut.chunks]
+        yield PreviewedFile(file.uri, cut.format, cut.title, chunks)
 
 
-def _previewed(title: str | None, one: DocumentChunk) -> PreviewedChunk:
+def _previewed(title: str, one: DocumentChunk) -> PreviewedChunk:
     chunk = one.chunk
     return PreviewedChunk(
         chunk.text,

@@ -10,7 +10,18 @@ import typer
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.options import ChunkTokens, DetectEncoding, IdField, OverlapTokens, TextFields, existing_paths
+from semlex.cli.options import (
+    ChunkTokens,
+    DetectEncoding,
+    Exclude,
+    IdField,
+    Include,
+    NewSource,
+    OverlapTokens,
+    Recursive,
+    TextFields,
+    existing_paths,
+)
 from semlex.cli.output import print_json, print_report
 from semlex.cli.terminal import counted, inform, one_line, output, printable
 from semlex.errors import ConfigurationError
@@ -24,16 +35,10 @@ def index(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
-    source: Annotated[
-        str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
-    ] = None,
-    recursive: Annotated[bool, typer.Option(help="Enter folders below.")] = True,
+    source: NewSource = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    recursive: Recursive = True,
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
     text_field: TextFields = None,
@@ -86,12 +91,8 @@ def chunks(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
-    include: Annotated[
-        list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
-    ] = None,
+    include: Include = None,
+    exclude: Exclude = None,
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,

@@ -10,7 +10,18 @@ import typer
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.options import ChunkTokens, DetectEncoding, IdField, OverlapTokens, TextFields, existing_paths
+from semlex.cli.options import (
+    ChunkTokens,
+    DetectEncoding,
+    Exclude,
+    IdField,
+    Include,
+    NewSource,
+    OverlapTokens,
+    Recursive,
+    TextFields,
+    existing_paths,
+)
 from semlex.cli.sync_output import print_documents, print_sync
 from semlex.cli.terminal import messages
 from semlex.errors import ConfigurationError
@@ -26,16 +37,10 @@ def sync(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
-    source: Annotated[
-        str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")
-    ] = None,
-    recursive: Annotated[bool, typer.Option(help="Enter folders below.")] = True,
+    source: NewSource = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    recursive: Recursive = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")] = False,
     keep_deleted: Annotated[bool, typer.Option("--keep-deleted", help="Keep documents whose file is gone.")] = False,
     allow_empty: Annotated[

@@ -38,7 +38,6 @@ class FoundFile:
         root: The folder of its source; absolute, without links.
         uri: Name relative to the root, with ``/`` between its parts.
         size: Bytes.
-        mtime: Seconds since 1970.
         location: Where it really is, relative to the root: the same as ``uri`` except for a link.
         mtime_ns: Nanoseconds since 1970.
         inode: What the file system calls it, whatever its name is.
@@ -48,7 +47,6 @@ class FoundFile:
     root: Path
     uri: str
     size: int
-    mtime: float
     location: str
     mtime_ns: int = field(default=0, compare=False)
     inode: int = field(default=0, compare=False)
@@ -77,7 +75,7 @@ class FileProblem:
     Attributes:
         uri: Name relative to the root; bytes that are no UTF-8 as ``\xNN``.
         code: ``missing``, ``unreadable``, ``link_out``, ``link_to_folder``, ``not_regular``, ``too_large``,
-            ``too_deep``, ``bad_name``, ``binary``, ``not_utf8``, ``not_utf16`` or ``failed``.
+            ``too_deep``, ``bad_name`` or ``failed``; or that of the `LoadError` of its loader, such as ``not_utf8``.
         message: For people; holds no part of the text.
     """
 
@@ -336,7 +334,7 @@ def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
 
 
 def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen_ns: int) -> FoundFile:
-    return FoundFile(root, uri, found.st_size, found.st_mtime, location, found.st_mtime_ns, found.st_ino, seen_ns)
+    return FoundFile(root, uri, found.st_size, location, found.st_mtime_ns, found.st_ino, seen_ns)
 
 
 def problem(uri: str, error: OSError) -> FileProblem:

@@ -62,7 +62,12 @@ class FileBytes:
     @property
     def suffix(self) -> str:
         """What follows the last dot of the name, in lower case; the whole name where there is none."""
-        return self.uri.rpartition("/")[2].lower().rpartition(".")[2]
+        return suffix_of(self.uri)
+
+
+def suffix_of(uri: str) -> str:
+    """What follows the last dot of a name, in lower case; the whole name where there is none."""
+    return uri.rpartition("/")[2].lower().rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,10 +54,18 @@ def decode(data: bytes, options: LoadOptions) -> Decoded:
                 f"byte {error.start} is not UTF-8; it looks like {encoding}: convert the file (iconv -f {encoding} -t "
                 "UTF-8), or let semlex do so with --detect-encoding (detect_encoding=True)",
             ) from None
-        text = data.decode(encoding, errors="replace")
+        text = _decoded_as(encoding, data)
     if (offset := text.find("\0")) >= 0:
         raise LoadError("binary", f"character {offset} is NUL: no text file")
     return Decoded(text, encoding)
+
+
+def _decoded_as(encoding: str, data: bytes) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:  # the guess was made from the beginning
+        message = f"byte {error.start} is not {encoding}, which the text is most like: convert the file with iconv"
+        raise LoadError("not_utf8", message) from None
 
 
 def _guessed(data: bytes) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from typing import TYPE_CHECKING, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
 from semlex.ingest.loaders.decoding import decode
@@ -68,15 +68,11 @@ def html_to_markdown(html: str) -> MarkdownText:
     Returns:
         The Markdown and the title.
     """
-    return _converted(html, without_surroundings=True) or _converted(html, without_surroundings=False)
+    found = _converted(html, without_surroundings=True)
+    return found if found.text else _converted(html, without_surroundings=False)
 
 
-@overload
-def _converted(html: str, *, without_surroundings: Literal[True]) -> MarkdownText | None: ...
-@overload
-def _converted(html: str, *, without_surroundings: Literal[False]) -> MarkdownText: ...
-def _converted(html: str, *, without_surroundings: bool) -> MarkdownText | None:
-    """What there is; None where nothing is left without what surrounds a text."""
+def _converted(html: str, *, without_surroundings: bool) -> MarkdownText:
     writer = _Writer(without_surroundings=without_surroundings)
     for token in _tokens(html):
         if token.kind == "start":
@@ -86,8 +82,6 @@ def _converted(html: str, *, without_surroundings: bool) -> MarkdownText | None:
         else:
             writer.add(token.text)
     writer.end_block()
-    if not writer.blocks and without_surroundings:
-        return None
     return MarkdownText("\n\n".join(writer.blocks), writer.title or writer.first_heading)
 
 

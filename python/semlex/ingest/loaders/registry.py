@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
-from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadError, LoadOptions
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadError, LoadOptions, suffix_of
 from semlex.ingest.loaders.html import HtmlLoader
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.ingest.loaders.office import EXTRA, MEDIA_TYPES, PACKAGE, MissingOfficeLoader, OfficeLoader
@@ -67,9 +67,15 @@ def loader_of(file: FileBytes, known: Mapping[str, Loader]) -> Loader:
     for mark, suffix in MARKS.items():
         if file.data.startswith(mark) and file.suffix not in WITH_EXTRA:
             return known.get(suffix) or MissingOfficeLoader(suffix)
-    if file.suffix in WITH_EXTRA and file.suffix not in known:
-        return MissingOfficeLoader(file.suffix)
-    return known.get(file.suffix, PLAIN)
+    return loader_named(file.uri, known)
+
+
+def loader_named(uri: str, known: Mapping[str, Loader]) -> Loader:
+    """The loader for a file by its name alone."""
+    suffix = suffix_of(uri)
+    if suffix in WITH_EXTRA and suffix not in known:
+        return MissingOfficeLoader(suffix)
+    return known.get(suffix, PLAIN)
 
 
 def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocument:

@@ -16,7 +16,7 @@ class TextLoader:
     """Reads plain texts, whose headings and lists are often marked as those of reStructuredText."""
 
     name = "text"
-    suffixes = ("txt", "text", "adoc", "asciidoc", "org", "tex", "srt", "vtt", "readme", "changelog")
+    suffixes: tuple[str, ...] = ("txt", "text", "adoc", "asciidoc", "org", "tex", "srt", "vtt", "readme", "changelog")
     version = 1
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
@@ -25,17 +25,11 @@ class TextLoader:
         return LoadedDocument(text, "restructuredtext", encoding=encoding)
 
 
-class RestructuredTextLoader:
+class RestructuredTextLoader(TextLoader):
     """Reads reStructuredText."""
 
     name = "restructuredtext"
     suffixes = ("rst", "rest")
-    version = 1
-
-    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file."""
-        text, encoding = decode(file.data, options)
-        return LoadedDocument(text, "restructuredtext", encoding=encoding)
 
 
 class CodeLoader:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from semlex.ingest.document_chunks import Reading
     from semlex.ingest.files.discovery import FileProblem, FoundFile
     from semlex.ingest.files.roots import Place
-    from semlex.ingest.prepare_file import Reading
     from semlex.ingest.sync.plan import Work
 
 # Another run has made a document of the new name meanwhile; the server lets no row change its key (distributed tables).

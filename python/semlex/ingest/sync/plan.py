@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from threading import Event
     from uuid import UUID
 
+    from semlex.ingest.document_chunks import Reading
     from semlex.ingest.loaders.base import FileBytes
-    from semlex.ingest.prepare_file import Reading
     from semlex.store.write.places import FileState
     from semlex.store.write.sources import KnownDocument
 

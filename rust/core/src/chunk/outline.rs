@@ -218,7 +218,7 @@ impl<'a> OutlineBuilder<'a> {
 
     /// Takes the next block.
     ///
-    /// Args: what it is, its lines, and by how many columns they are indented.
+    /// `lines` are its bytes; `indent` is by how many columns they stand in.
     pub(super) fn block(&mut self, kind: Kind, lines: Range<usize>, indent: usize) {
         let range = trimmed(self.text, lines);
         if range.is_empty() {

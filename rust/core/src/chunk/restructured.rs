@@ -93,8 +93,6 @@ const MARKS: &[&str] = &[
     "tabularcolumns",
     "rst-class",
     "cssclass",
-    "only",
-    "testsetup",
 ];
 /// An underline of so many characters makes a heading even of a longer line.
 const LONG_UNDERLINE: usize = 4;
@@ -150,11 +148,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn read(&mut self, number: usize) -> usize {
         let shown = self.shown(number);
-        let Some((start, end, next)) = self
-            .lines
-            .get(number)
-            .map(|line| (line.start, line.end, line.next))
-        else {
+        let Some((start, end)) = self.lines.get(number).map(|line| (line.start, line.end)) else {
             return number + 1;
         };
         if is_empty(shown) {
@@ -205,7 +199,7 @@ impl<'a> Reader<'a> {
                 self.block = Some(Block {
                     kind,
                     start,
-                    end: next.min(end),
+                    end,
                     indent,
                     lines: 1,
                 });
