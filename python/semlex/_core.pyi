@@ -245,7 +245,7 @@ class Chunks:
 
 def split_text(
     text: str,
-    token_offsets: NDArray[np.int64],
+    token_offsets: NDArray[np.int64] | None,
     *,
     max_tokens: int,
     overlap_tokens: int,
@@ -268,7 +268,8 @@ def split_text(
 
     Args:
         text: The text.
-        token_offsets: (t, 2) start and end of every token in characters, both columns ascending.
+        token_offsets: (t, 2) start and end of every token in characters, both columns ascending; None where the
+            tokens are the words of `word_offsets`.
         max_tokens: Most tokens of a chunk, from 1.
         overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
             character stands in more than two chunks.

@@ -198,9 +198,9 @@ def test_without_a_terminal_a_line_every_ten_seconds() -> None:
         now = float(second)
         show(Progress("embed", second * 100, 4000, "chunks"))
     assert lines == [
-        "embed: 1,000 of 4,000 chunks, about 30 s left",
-        "embed: 2,000 of 4,000 chunks, about 20 s left",
-        "embed: 3,000 of 4,000 chunks, about 10 s left",
+        "embed: 1,000 of 4,000 chunks, 100/s, about 30 s left",
+        "embed: 2,000 of 4,000 chunks, 100/s, about 20 s left",
+        "embed: 3,000 of 4,000 chunks, 100/s, about 10 s left",
     ]
     now = 100.0
     show(Progress("build indexes", 0, None, "rows"))

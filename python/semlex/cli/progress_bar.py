@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from semlex.cli.terminal import is_quiet, messages
+from semlex.cli.terminal import inform, is_quiet, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +29,16 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
 
 
 @contextmanager
+def resumable() -> Iterator[None]:
+    """Says after Ctrl-C what has become of the work, and how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        inform("interrupted: whole batches are stored, the rest is as before; the same command goes on from there")
+        raise
+
+
+@contextmanager
 def _bars() -> Iterator[Callable[[Step], None]]:
     from rich.progress import (
         BarColumn,
@@ -45,6 +55,7 @@ def _bars() -> Iterator[Callable[[Step], None]]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -54,8 +65,10 @@ def _bars() -> Iterator[Callable[[Step], None]]:
 
         def step(progress: Step) -> None:
             if progress.stage not in tasks:
-                tasks[progress.stage] = bar.add_task(f"{progress.stage} ({progress.unit})", total=progress.total)
-            bar.update(tasks[progress.stage], completed=progress.done, total=progress.total)
+                title = f"{progress.stage} ({progress.unit})"
+                tasks[progress.stage] = bar.add_task(title, total=progress.total, rate="")
+            task = tasks[progress.stage]
+            bar.update(task, completed=progress.done, total=progress.total, rate=_rate(bar.tasks[task].speed))
 
         yield step
 
@@ -87,8 +100,15 @@ class ProgressLines:
         line = f"{step.stage}: {step.done:,} of {step.total:,} {step.unit}"
         done = step.done - done_then
         if done > 0 and step.done < step.total:
-            line += f", about {_duration((now - since) / done * (step.total - step.done))} left"
+            each = (now - since) / done
+            line += f", {_rate(1 / each)}, about {_duration(each * (step.total - step.done))} left"
         self._write(line)
+
+
+def _rate(per_second: float | None) -> str:
+    if not per_second:
+        return ""
+    return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"  # noqa: PLR2004 - two digits say enough
 
 
 def _duration(seconds: float) -> str:

@@ -134,7 +134,7 @@ class Chunker:
             raise ValidationError(errors)
         if not text or text.isspace():
             return CutText(None, [])
-        title, chunks = self._split(text, self._counter.token_offsets(text), self.chunk_tokens, structure)
+        title, chunks = self._split(text, self._offsets(text), self.chunk_tokens, structure)
         chunks = self._counted(chunks)
         while any(chunk.token_count > self.chunk_tokens for chunk in chunks):
             shorter = self._shortened(text, chunks)
@@ -182,7 +182,7 @@ class Chunker:
         return shorter
 
     def _cut(self, chunk: Chunk) -> list[Chunk]:
-        offsets = self._counter.token_offsets(chunk.text)
+        offsets = self._offsets(chunk.text)
         # Two thirds leave room for overlap and give two pieces of like size, where a full one would leave a crumb.
         bound = self.chunk_tokens * 2 // 3
         smaller = self._split(chunk.text, offsets, bound, "plain")[1]
@@ -205,8 +205,12 @@ class Chunker:
             for piece in smaller
         ]
 
+    def _offsets(self, text: str) -> NDArray[np.int64] | None:
+        """Where the tokens stand; words are found where the text is cut."""
+        return None if isinstance(self._counter, WordCounter) else self._counter.token_offsets(text)
+
     def _split(
-        self, text: str, offsets: NDArray[np.int64], max_tokens: int, structure: str
+        self, text: str, offsets: NDArray[np.int64] | None, max_tokens: int, structure: str
     ) -> tuple[str | None, list[Chunk]]:
         found = _core.split_text(
             text,

@@ -1,11 +1,10 @@
-"""Files in: found, read, cut, embedded, and written; the next batch is read while one is written."""
+"""Files in: what is read and into which source, what the run reports, and the cutting of documents anew."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import uuid
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,27 +20,24 @@ from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
-from semlex.ingest.progress import IndexReport, Progress
+from semlex.ingest.pipeline import FilePipeline
+from semlex.ingest.progress import IndexReport
 from semlex.store.write import documents
-from semlex.store.write.chunk_batch import ChunkBatch
-from semlex.store.write.chunks import write_chunks
 from semlex.store.write.places import FileState, store_file_states
 from semlex.store.write.sources import read_sources
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from semlex.ingest.files.roots import Place
     from semlex.ingest.indexer import Indexer
+    from semlex.ingest.progress import Progress
     from semlex.parameters import WantedOptions
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.write.chunks import WriteMode
 
-# A batch of files is written as soon as it holds this many chunks, so that progress is visible and little is lost.
-FILE_BATCH_CHUNKS = 1_000
 LOGGED_PROBLEMS = 1_000
 STATES_AT_ONCE = 10_000
 
@@ -182,6 +178,11 @@ class FileRun:
         await self._database.write("store the chunk settings", lambda c: self._settle(c, settings))
         self._indexer.opened.info = self._cut_as(*settings)
 
+    async def _settle_first(self, connection: Connection) -> None:
+        """Stores the settings together with the first files."""
+        if self._unstored is not None:
+            await self._settle(connection, self._unstored)
+
     async def _settle(self, connection: Connection, chunk_settings: tuple[int, int]) -> None:
         """Stores the settings by which the files of this run are cut; the first run that does so decides."""
         settled = await documents.settle_chunk_settings(connection, self._indexer.collection, *chunk_settings)
@@ -254,17 +255,22 @@ class FileRun:
         again: bool = False,
         dry_run: bool = False,
     ) -> None:
-        indexer = self._indexer
-        cut_before = indexer.documents_cut()
-        empty = await self._database.read("look at the collection", lambda c: documents.is_empty(c, indexer.collection))
-        async with aclosing(self._read_ahead(found, sources, reading, again=again)) as batches:
-            async for batch in batches:
-                if dry_run:
-                    await self._count(batch)
-                else:
-                    await self._write(batch, "direct" if empty else "merge")
-        self.report.cut = indexer.documents_cut() - cut_before
+        def prepare(file: FoundFile) -> prepare_file.PreparedFile | None:
+            source, known = sources[str(file.root)]
+            prepared = prepare_file.prepare_file(file, source, known, reading, again=again)
+            if isinstance(prepared, prepare_file.PreparedFile):
+                return prepared
+            if isinstance(prepared, prepare_file.UnchangedFile):
+                self._note_unchanged(prepared)
+            else:
+                self._fail([prepared])
+            return None
+
+        pipeline = FilePipeline(self._indexer, self.report, self._progress, prepare, self._settle_first)
+        await pipeline.run(found, dry_run=dry_run)
         if not dry_run:
+            if self._unstored is not None and (self.report.added or self.report.changed):
+                self._indexer.opened.info, self._unstored = self._cut_as(*self._unstored), None
             await self._store_states()
 
     async def _store_states(self) -> None:
@@ -275,101 +281,6 @@ class FileRun:
                 "store the states of files",
                 partial(store_file_states, collection=self._indexer.collection, states=part),
             )
-
-    async def _read_ahead(
-        self, found: list[FoundFile], sources: OpenSources, reading: Reading, *, again: bool
-    ) -> AsyncGenerator[list[prepare_file.PreparedFile], None]:
-        """Batches of files, read and cut; the next batch is made while the caller writes this one.
-
-        When it is closed, the file that is being read is the last one, and it is waited for.
-        """
-        position = 0
-        ended = False
-
-        def next_batch() -> list[prepare_file.PreparedFile]:
-            nonlocal position
-            batch: list[prepare_file.PreparedFile] = []
-            chunks = 0
-            while position < len(found) and chunks < FILE_BATCH_CHUNKS and not ended:
-                file = found[position]
-                position += 1
-                source, known = sources[str(file.root)]
-                prepared = prepare_file.prepare_file(file, source, known, reading, again=again)
-                if isinstance(prepared, prepare_file.UnchangedFile):
-                    self._note_unchanged(prepared)
-                elif isinstance(prepared, FileProblem):
-                    self._fail([prepared])
-                else:
-                    batch.append(prepared)
-                    chunks += len(prepared.chunks)
-            return batch
-
-        loop = asyncio.get_running_loop()
-        pending = loop.run_in_executor(None, next_batch)
-        try:
-            while True:
-                batch = await asyncio.shield(pending)
-                read = position
-                more = read < len(found)
-                if more:
-                    pending = loop.run_in_executor(None, next_batch)
-                if batch:
-                    yield batch
-                if self._progress is not None:
-                    self._progress(Progress("read", read, len(found), "files"))
-                if not more:
-                    return
-        finally:
-            ended = True
-            await asyncio.gather(pending, return_exceptions=True)
-
-    async def _write(self, batch: list[prepare_file.PreparedFile], mode: WriteMode) -> None:
-        indexer, report = self._indexer, self.report
-        rows = _rows_of(batch)
-        if indexer.embedder is not None and len(rows):
-            wanted = await indexer.changed_rows(rows, "update")
-            before = report.embedded
-
-            def show_progress(count: int) -> None:
-                if self._progress is not None:
-                    self._progress(Progress("embed", before + count, before + len(wanted), "chunks"))
-
-            await indexer.embed_rows(rows, wanted, show_progress)
-            report.embedded += len(wanted)
-        new: set[uuid.UUID] = set()
-
-        async def work(connection: Connection, mode: WriteMode) -> None:
-            if self._unstored is not None:
-                await self._settle(connection, self._unstored)
-            await write_chunks(
-                connection,
-                indexer.collection,
-                rows,
-                mode=mode,
-                documents=[prepared.row for prepared in batch],
-                new_documents=new,
-                bulk=indexer.bulk,
-            )
-
-        await indexer.write_batch("index files", mode, work)
-        if self._unstored is not None:
-            indexer.opened.info, self._unstored = self._cut_as(*self._unstored), None
-        indexer.sample.note_written(len(rows))
-        report.chunks += len(rows)
-        report.added += len(new)
-        report.changed += len(batch) - len(new)
-
-    async def _count(self, batch: list[prepare_file.PreparedFile]) -> None:
-        """What `_write` would do."""
-        rows = _rows_of(batch)
-        self.report.chunks += len(rows)
-        self.report.changed += len(batch)
-        if self._indexer.embedder is not None and len(rows):
-            self.report.embedded += len(await self._indexer.changed_rows(rows, "update"))
-
-
-def _rows_of(batch: Sequence[prepare_file.PreparedFile]) -> ChunkBatch:
-    return ChunkBatch.joined([prepared.chunks for prepared in batch])
 
 
 def is_below(uri: str, parts: Sequence[str]) -> bool:

@@ -38,7 +38,7 @@ from semlex.store.write.sources import remove_source
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -298,7 +298,9 @@ class Indexer:
         """How many texts were longer than the model reads, where the embedder counts them."""
         return getattr(self.embedder, "documents_cut", 0)
 
-    async def embed_rows(self, rows: ChunkBatch, wanted: list[int], done: Callable[[int], None] | None = None) -> None:
+    async def embed_rows(
+        self, rows: ChunkBatch, wanted: Sequence[int], done: Callable[[int], None] | None = None
+    ) -> None:
         """Puts the vectors of the wanted rows into `rows`."""
         texts = [embedded_text(rows.context[n], rows.chunk_text[n]) for n in wanted]
         vectors: list[NDArray[np.float32] | None] = [None] * len(rows)

@@ -14,9 +14,11 @@ class Progress:
     """How far a long piece of work has come.
 
     Attributes:
-        stage: ``read``, ``embed``, ``write``, ``build indexes``, or ``build the index NAME``.
+        stage: ``read``, ``embed``, ``write``, ``build indexes``, or ``build the index NAME``. Those of a run over files
+            overlap: each is told of by itself.
         done: Units done.
-        total: Units in all, or None while unknown.
+        total: Units in all, or None while unknown. Of the chunks of files an estimate until all are read, from what
+            came of the bytes so far.
         unit: ``files``, ``chunks``, ``rows`` or ``blocks`` (of a table).
     """
 

@@ -65,7 +65,7 @@ impl Chunks {
 pub(crate) fn split_text(
     py: Python<'_>,
     text: &Bound<'_, PyString>,
-    token_offsets: &Bound<'_, PyAny>,
+    token_offsets: Option<&Bound<'_, PyAny>>,
     max_tokens: i64,
     overlap_tokens: i64,
     min_tokens: i64,
@@ -85,8 +85,17 @@ pub(crate) fn split_text(
         )));
     }
     let text = utf8(text)?;
-    let offsets = pairs::<i64>(&|| "token_offsets".to_owned(), token_offsets)?;
-    let columns = detached(py, || cut(text, &offsets, &options))??;
+    let offsets = token_offsets
+        .map(|offsets| pairs::<i64>(&|| "token_offsets".to_owned(), offsets))
+        .transpose()?;
+    let columns = detached(py, || {
+        let tokens = match &offsets {
+            None => Tokens::of_words(text),
+            Some(offsets) => Tokens::from_characters(text, offsets)
+                .map_err(|error| PyValueError::new_err(format!("token_offsets: {error}")))?,
+        };
+        cut(text, &tokens, &options)
+    })??;
     columns.wrap(py)
 }
 
@@ -121,10 +130,8 @@ pub(crate) fn word_offsets<'py>(
     PyArray1::from_vec(py, flat).reshape([rows, 2])
 }
 
-fn cut(text: &str, offsets: &[(i64, i64)], options: &Options) -> PyResult<Columns> {
-    let tokens = Tokens::from_characters(text, offsets)
-        .map_err(|error| PyValueError::new_err(format!("token_offsets: {error}")))?;
-    let found = chunk::split_text(text, &tokens, options);
+fn cut(text: &str, tokens: &Tokens, options: &Options) -> PyResult<Columns> {
+    let found = chunk::split_text(text, tokens, options);
     let count = found.chunks.len();
     let mut columns = Columns {
         starts: Vec::with_capacity(count),

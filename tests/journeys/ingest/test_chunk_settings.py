@@ -122,7 +122,7 @@ def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path
 
 
 def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.ingest.file_run.FILE_BATCH_CHUNKS", 1)
+    monkeypatch.setattr("semlex.ingest.pipeline.BATCH_CHUNKS", 1)
     embed = HashEmbedder.embed_documents
     calls = 0
 

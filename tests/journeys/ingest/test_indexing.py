@@ -17,7 +17,7 @@ from semlex.errors import (
     ModelMismatchError,
     StoreError,
 )
-from semlex.ingest import file_run, prepare_file
+from semlex.ingest import pipeline, prepare_file
 from semlex.ingest.indexer import Indexer
 from semlex.testing import HashEmbedder
 
@@ -272,7 +272,7 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
 ) -> None:
     for number in range(20):
         (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
-    monkeypatch.setattr(file_run, "FILE_BATCH_CHUNKS", 10)
+    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 10)
     prepare = prepare_file.prepare_file
     begun: list[str] = []
     ended: list[str] = []

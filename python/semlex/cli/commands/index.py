@@ -23,6 +23,7 @@ from semlex.cli.options import (
     existing_paths,
 )
 from semlex.cli.output import print_json, print_report
+from semlex.cli.progress_bar import resumable
 from semlex.cli.terminal import counted, inform, one_line, output, printable
 from semlex.errors import ConfigurationError
 
@@ -59,7 +60,8 @@ def index(
     except ConfigurationError:  # the folders of a collection that is there may have other names
         if settings.collection not in context.collection_names(settings):
             raise
-    with context.opened(settings, create=True, with_choice=True) as retriever, context.progress() as progress:
+    opened = context.opened(settings, create=True, with_choice=True)
+    with resumable(), opened as retriever, context.progress() as progress:
         report = retriever.index(
             *found,
             source=source,
@@ -81,7 +83,7 @@ def index(
 @with_context("collection", *SERVER, *MODEL)
 def embed(context: Context) -> None:
     """Compute the vectors of chunks that have none, without reading the files again."""
-    with context.opened(with_choice=True) as retriever, context.progress() as progress:
+    with resumable(), context.opened(with_choice=True) as retriever, context.progress() as progress:
         written = retriever.embed_missing(progress=progress)
     context.emit({"embedded": written}, lambda: inform(f"{counted(written, 'chunk')} embedded"))
 

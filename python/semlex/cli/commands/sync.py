@@ -22,6 +22,7 @@ from semlex.cli.options import (
     TextFields,
     existing_paths,
 )
+from semlex.cli.progress_bar import resumable
 from semlex.cli.sync_output import print_documents, print_sync
 from semlex.cli.terminal import messages
 from semlex.errors import ConfigurationError
@@ -86,7 +87,8 @@ def sync(
         if watch:
             _watch(context, retriever.watch(*found, **given, poll=poll))
             return
-        report = retriever.sync(*found, **given, dry_run=dry_run, progress=progress)
+        with resumable():
+            report = retriever.sync(*found, **given, dry_run=dry_run, progress=progress)
     print_sync(report, as_json=context.as_json)
     if report.run.failed:
         raise typer.Exit(SOME_FILES)

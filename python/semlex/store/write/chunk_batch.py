@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -89,7 +90,8 @@ class ChunkBatch:
     @classmethod
     def joined(cls, batches: Sequence[ChunkBatch]) -> ChunkBatch:
         """The rows of several batches, in their order, without vectors."""
-        return cls(**{name: [value for batch in batches for value in batch.values(name)] for name in COLUMN_NAMES})
+        columns = {name: [batch.values(name) for batch in batches] for name in COLUMN_NAMES}
+        return cls(**{name: list(chain.from_iterable(parts)) for name, parts in columns.items()})
 
     def __len__(self) -> int:
         return len(self.chunk_id)

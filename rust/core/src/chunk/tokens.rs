@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::offsets::OffsetConverter;
+use super::words::word_ranges;
 
 /// Tokens as two ascending lists of byte offsets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,6 +45,13 @@ impl fmt::Display for OffsetError {
 }
 
 impl Tokens {
+    /// The words of a text.
+    #[must_use]
+    pub fn of_words(text: &str) -> Self {
+        let (starts, ends) = word_ranges(text).into_iter().unzip();
+        Self { starts, ends }
+    }
+
     /// Reads (start, end) pairs that count characters.
     ///
     /// # Errors

@@ -8,21 +8,38 @@ use super::offsets::OffsetConverter;
 /// Han characters, kana and scripts without spaces count about a word per character.
 #[must_use]
 pub fn word_offsets(text: &str) -> Vec<(usize, usize)> {
-    if text.is_ascii() {
-        return ascii_word_offsets(text.as_bytes());
+    let mut words = word_ranges(text);
+    if !text.is_ascii() {
+        let mut cursor = OffsetConverter::new(text);
+        for (start, end) in &mut words {
+            // Both are boundaries, and ascend.
+            *start = cursor.character(*start).unwrap_or(*start);
+            *end = cursor.character(*end).unwrap_or(*end);
+        }
     }
-    let mut cursor = OffsetConverter::new(text);
-    text.unicode_word_indices()
-        .filter_map(|(start, word)| {
-            let first = cursor.character(start)?;
-            Some((first, cursor.character(start + word.len())?))
-        })
-        .collect()
+    words
+}
+
+/// Start and end, in bytes, of the same words.
+#[must_use]
+pub fn word_ranges(text: &str) -> Vec<(usize, usize)> {
+    let mut words = Vec::with_capacity(text.len() / 6);
+    let mut start = 0;
+    // Every line is a text of its own here: a word boundary stands before and after each line end (WB3a, WB3b).
+    for line in text.split_inclusive('\n') {
+        if line.is_ascii() {
+            ascii_word_ranges(line.as_bytes(), start, &mut words);
+        } else {
+            let found = line.unicode_word_indices();
+            words.extend(found.map(|(at, word)| (start + at, start + at + word.len())));
+        }
+        start += line.len();
+    }
+    words
 }
 
 /// The same rules for ASCII, of which few are left: most texts are mostly that, and need a fifth of the time.
-fn ascii_word_offsets(text: &[u8]) -> Vec<(usize, usize)> {
-    let mut words = Vec::with_capacity(text.len() / 6);
+fn ascii_word_ranges(text: &[u8], offset: usize, words: &mut Vec<(usize, usize)>) {
     let mut place = 0;
     while let Some(first) = text.get(place) {
         let start = place;
@@ -42,10 +59,9 @@ fn ascii_word_offsets(text: &[u8]) -> Vec<(usize, usize)> {
             }
         }
         if counts {
-            words.push((start, place));
+            words.push((offset + start, offset + place));
         }
     }
-    words
 }
 
 fn is_word_byte(byte: u8) -> bool {
@@ -77,13 +93,19 @@ mod tests {
     use proptest::prelude::*;
     use unicode_segmentation::UnicodeSegmentation;
 
-    use super::word_offsets;
+    use super::{word_offsets, word_ranges};
 
     proptest! {
         #[test]
         fn ascii_words_are_those_of_unicode(text in "[ -~\n\t]{0,60}|[a-c1-3_.,:;' \"-]{0,40}") {
             let expected: Vec<_> = text.unicode_word_indices().map(|(start, word)| (start, start + word.len())).collect();
             prop_assert_eq!(word_offsets(&text), expected);
+        }
+
+        #[test]
+        fn words_of_lines_are_those_of_the_text(text in "([a-c.' \n\r\u{301}\u{200d}é日ア🙂\u{85}]|\r\n){0,40}") {
+            let expected: Vec<_> = text.unicode_word_indices().map(|(start, word)| (start, start + word.len())).collect();
+            prop_assert_eq!(word_ranges(&text), expected);
         }
     }
 }

@@ -1,0 +1,101 @@
+"""What is made ahead of the caller: the same items in the same order, one at a time, and nothing after the end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.ingest.pipeline import ahead
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+
+class Source:
+    """Items that are made one after the other, and who is at work."""
+
+    def __init__(self, items: list[int], fails_at: int | None = None) -> None:
+        self.items, self.fails_at = items, fails_at
+        self.made: list[int] = []
+        self.is_closed = False
+
+    async def __call__(self) -> AsyncGenerator[int, None]:
+        try:
+            for number, item in enumerate(self.items):
+                await asyncio.sleep(0)
+                if number == self.fails_at:
+                    raise RuntimeError
+                self.made.append(item)
+                yield item
+        finally:
+            self.is_closed = True
+
+
+@given(st.lists(st.integers(1), max_size=8), st.integers(1, 4))
+def test_the_same_items_however_many_stages(items: list[int], stages: int) -> None:
+    async def run() -> list[int]:
+        source = Source(items)
+        stream = source()
+        for _ in range(stages):
+            stream = ahead(stream)
+        taken = []
+        async with aclosing(stream):
+            async for item in stream:
+                taken.append(item)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                # One is with the caller; every stage holds one more.
+                assert len(source.made) <= len(taken) + stages
+        assert source.is_closed
+        return taken
+
+    assert asyncio.run(run()) == items
+
+
+async def test_the_next_one_is_made_meanwhile() -> None:
+    source = Source([1, 2, 3])
+    stream = ahead(source())
+    assert await anext(stream) == 1
+    await asyncio.sleep(0.01)
+    assert source.made == [1, 2]
+    await stream.aclose()
+    assert source.is_closed
+    assert source.made == [1, 2]
+
+
+@given(st.integers(0, 4), st.integers(1, 3))
+def test_what_was_made_before_an_error_is_given_on(fails_at: int, stages: int) -> None:
+    async def run() -> None:
+        source = Source(list(range(1, 6)), fails_at)
+        stream = source()
+        for _ in range(stages):
+            stream = ahead(stream)
+        assert [await anext(stream) for _ in range(fails_at)] == list(range(1, 1 + fails_at))
+        with pytest.raises(RuntimeError):
+            await anext(stream)
+        assert source.is_closed
+
+    asyncio.run(run())
+
+
+async def test_a_caller_that_is_cancelled_leaves_nobody_at_work() -> None:
+    source = Source(list(range(1, 1000)))
+
+    async def work() -> None:
+        async with aclosing(ahead(ahead(source()))) as stream:
+            async for _ in stream:
+                await asyncio.sleep(60)
+
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert source.is_closed
+    assert asyncio.all_tasks() == before
