@@ -7,7 +7,8 @@ read. So the model does not wait for the database, nor the database for the disk
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+import time
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,7 @@ from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
     from uuid import UUID
 
     from semlex.ingest.files.discovery import FoundFile
@@ -123,7 +124,8 @@ class FilePipeline:
                 if dry_run:
                     report.changed += len(batch.documents)
                 else:
-                    await self._write(batch, "direct" if empty else "merge")
+                    with self._busy("write"):
+                        await self._write(batch, "direct" if empty else "merge")
                 report.chunks += len(batch.rows)
                 report.embedded += len(batch.wanted)
                 self._tell("write", report.chunks, self._estimate(self._read_chunks), "chunks")
@@ -158,12 +160,13 @@ class FilePipeline:
             while self._bytes_ahead > MAX_BYTES_AHEAD:
                 self._written.clear()
                 await self._written.wait()
-            pending = asyncio.get_running_loop().run_in_executor(None, next_batch)
-            try:
-                batch = await asyncio.shield(pending)
-            finally:
-                ended = not pending.done()
-                await asyncio.gather(pending, return_exceptions=True)
+            with self._busy("read"):
+                pending = asyncio.get_running_loop().run_in_executor(None, next_batch)
+                try:
+                    batch = await asyncio.shield(pending)
+                finally:
+                    ended = not pending.done()
+                    await asyncio.gather(pending, return_exceptions=True)
             self._bytes_ahead += batch.size
             self._read_chunks += len(batch.rows)
             if batch.documents:
@@ -175,7 +178,8 @@ class FilePipeline:
         async with aclosing(batches):
             async for batch in batches:
                 every = range(len(batch.rows))
-                batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
+                with self._busy("compare"):
+                    batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
                 self._read_wanted += len(batch.wanted)
                 yield batch
 
@@ -188,7 +192,8 @@ class FilePipeline:
 
         async with aclosing(batches):
             async for batch in batches:
-                await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
+                with self._busy("embed"):
+                    await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
                 done += len(batch.wanted)
                 yield batch
 
@@ -212,6 +217,15 @@ class FilePipeline:
         indexer.sample.note_written(len(batch.rows))
         report.added += len(new)
         report.changed += len(batch.documents) - len(new)
+
+    @contextmanager
+    def _busy(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = self._report.stage_seconds
+            seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
 
     # --- progress ---------------------------------------------------------------------------------------------------
 

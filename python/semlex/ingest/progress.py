@@ -44,6 +44,8 @@ class IndexReport:
         embedded: Vectors computed.
         cut: Chunks of which the model read only the beginning, as far as it reports that.
         seconds: Wall time.
+        stage_seconds: How long each stage was at work: ``read``, ``compare`` (which chunks have a vector already),
+            ``embed``, ``write``. They overlap.
         problems: One per failed file.
         skipped: What was left out of the folders: reason (``format`` where nothing reads such files, ``ignored`` by a
             ``.gitignore`` or ``.semlexignore``, ``generated``) -> suffix, or name and slash of a folder -> number.
@@ -63,6 +65,7 @@ class IndexReport:
     outdated: int = 0
     vanished: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, dict[str, int]] = field(default_factory=dict)
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
