@@ -71,7 +71,7 @@ class CollectionSettingsError(ConfigurationError):
     def __init__(self, collection: str, option: str, asked: object, stored: object) -> None:
         self.collection, self.option, self.asked, self.stored = collection, option, asked, stored
         remedy = "choose another collection"
-        if option in ("chunk_tokens", "overlap_tokens"):
+        if option in ("chunk_tokens", "overlap_tokens", "min_tokens"):
             name = option.replace("_", "-")
             remedy = f"cut its files anew: semlex rechunk --collection {collection} --{name} {asked}"
         super().__init__(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
-from semlex.validation import check_parameters, check_range, number_errors, whole_number_errors, wrong_type
+from semlex.types.chunk_settings import (
+    DEFAULT_CHUNK_TOKENS,
+    DEFAULT_OVERLAP_TOKENS,
+    ChunkSettings,
+    default_min,
+    max_min,
+    max_overlap,
+)
+from semlex.validation import check_parameters, number_errors, whole_number_errors, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,11 +30,6 @@ StorageName = Literal["vector", "halfvec"]
 
 # What counts tokens where no model brings a tokenizer: words as Unicode defines them (Annex 29).
 UNICODE_WORDS = "unicode-words/1"
-DEFAULT_CHUNK_TOKENS = 500
-DEFAULT_OVERLAP_TOKENS = 50
-# 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
-MIN_CHUNK_TOKENS = 16
-MAX_CHUNK_TOKENS = 2000
 # Memory for posting lists.
 DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 MAX_CACHE_BYTES = 2**40
@@ -40,6 +43,7 @@ KINDS: dict[str, type] = {
     "with_context": bool,
     "chunk_tokens": int,
     "overlap_tokens": int,
+    "min_tokens": int,
 }
 """The options that are decided when a collection is made (chunk settings: when its first file is cut)."""
 
@@ -92,8 +96,7 @@ class CollectionSettings:
         token_counter: Name of what counts tokens.
         with_context: Whether titles and heading path are analysed and embedded with the text.
         stop_words: Whether the words that every text has are left out of the keyword index (engine ``bm25``).
-        chunk_tokens: Most tokens of a chunk; None until the first file is cut.
-        overlap_tokens: Most tokens that neighbouring chunks share; None until the first file is cut.
+        chunk_settings: How texts are cut; None until the first file is.
     """
 
     distance: DistanceName = "cosine"
@@ -102,8 +105,7 @@ class CollectionSettings:
     token_counter: str = UNICODE_WORDS
     with_context: bool = True
     stop_words: bool = True
-    chunk_tokens: int | None = None
-    overlap_tokens: int | None = None
+    chunk_settings: ChunkSettings | None = None
 
     def counted_by(self, token_counter: str) -> CollectionSettings:
         """The same settings with another token counter."""
@@ -125,6 +127,8 @@ class CollectionOptions:
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored with the first file.
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored with the first file.
+        min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
+            `chunk_tokens`; 32, or a quarter of `chunk_tokens` where that is less. Stored with the first file.
 
     Raises:
         ConfigurationError: A value has the wrong kind or is out of range.
@@ -138,6 +142,7 @@ class CollectionOptions:
     with_context: bool | None = None
     chunk_tokens: int | None = None
     overlap_tokens: int | None = None
+    min_tokens: int | None = None
 
     def __post_init__(self) -> None:
         WantedOptions.of(self, None)
@@ -207,7 +212,7 @@ class WantedOptions:
         for values in (options.said, options.defaults):
             _check(values)
         if options.wanted("chunk_tokens") is not None:
-            check_bounds(*options.chunk_settings())
+            options.chunk_settings().check()
         return options
 
     def wanted(self, name: str) -> Any:
@@ -229,22 +234,33 @@ class WantedOptions:
             stop_words=self.wanted("stop_words"),
         )
 
-    def chunk_settings(self) -> tuple[int, int]:
-        """`chunk_tokens` and `overlap_tokens` of a collection in which nothing was cut yet."""
+    def chunk_settings(self) -> ChunkSettings:
+        """How the texts of a collection are cut in which nothing was cut yet."""
         chunk_tokens = self.wanted("chunk_tokens")
         if chunk_tokens is None:
             chunk_tokens = DEFAULT_CHUNK_TOKENS
-        if "overlap_tokens" in self.said:
-            return chunk_tokens, self.said["overlap_tokens"]
-        most = default_overlap(chunk_tokens)
-        return chunk_tokens, min(self.defaults.get("overlap_tokens", most), max_overlap(chunk_tokens))
+        return self._cut(
+            chunk_tokens,
+            self.defaults.get("overlap_tokens", DEFAULT_OVERLAP_TOKENS),
+            self.defaults.get("min_tokens", default_min(chunk_tokens)),
+        )
 
-    def rechunk_settings(self, chunk_tokens: int | None, overlap_tokens: int | None) -> tuple[int, int]:
+    def rechunk_settings(self, stored: ChunkSettings | None) -> ChunkSettings:
         """The same for a collection with these settings, of which others may be wanted now."""
-        if chunk_tokens is None or overlap_tokens is None:
+        if stored is None:
             return self.chunk_settings()
-        wanted = self.said.get("chunk_tokens", chunk_tokens)
-        return wanted, self.said.get("overlap_tokens", min(overlap_tokens, max_overlap(wanted)))
+        chunk_tokens = self.said.get("chunk_tokens", stored.chunk_tokens)
+        was_default = stored.min_tokens == default_min(stored.chunk_tokens)
+        min_tokens = default_min(chunk_tokens) if was_default else stored.min_tokens
+        return self._cut(chunk_tokens, stored.overlap_tokens, min_tokens)
+
+    def _cut(self, chunk_tokens: int, overlap_tokens: int, min_tokens: int) -> ChunkSettings:
+        """Settings with what was said; of the others, as much as chunks of this size leave room for."""
+        return ChunkSettings(
+            chunk_tokens,
+            self.said.get("overlap_tokens", min(overlap_tokens, max_overlap(chunk_tokens))),
+            self.said.get("min_tokens", min(min_tokens, max_min(chunk_tokens))),
+        )
 
     def saying(self, **said: int | None) -> WantedOptions:
         """The same options, and those of one call."""
@@ -333,24 +349,3 @@ def _storage_named(name: str) -> StorageName:
             found: StorageName = known
             return found
     raise ConfigurationError(f"vector_storage must be one of {', '.join(get_args(StorageName))}; got {name!r}")
-
-
-def check_bounds(chunk_tokens: int, overlap_tokens: int, min_tokens: int = 0) -> None:
-    """Checks what a `Chunker` is made with.
-
-    Raises:
-        ConfigurationError: A number is out of its range.
-    """
-    check_range("chunk_tokens", chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
-    check_range("overlap_tokens", overlap_tokens, 0, max_overlap(chunk_tokens))
-    check_range("min_tokens", min_tokens, 0, chunk_tokens // 2)
-
-
-def max_overlap(chunk_tokens: int) -> int:
-    """Most tokens that neighbours may share: below half of a chunk."""
-    return max(0, chunk_tokens - 1) // 2
-
-
-def default_overlap(chunk_tokens: int) -> int:
-    """The default overlap of neighbours: 50 tokens, and fewer where the chunks are too short for that."""
-    return min(DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens))

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.chunking import Chunker
 from semlex.models.token_counters import WordCounter
+from semlex.types.chunk_settings import ChunkSettings
 from tests.support.markdown_texts import STRUCTURES, TEXT
 
 
@@ -57,7 +58,8 @@ def counter(request):
 @given(data=st.data(), text=TEXT, chunk_tokens=st.integers(16, 60), structure=st.sampled_from(STRUCTURES))
 def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_tokens, structure):
     overlap = data.draw(st.integers(0, (chunk_tokens - 1) // 2))
-    chunks = Chunker(counter, chunk_tokens, overlap).cut(text, structure).chunks
+    least = data.draw(st.integers(0, chunk_tokens // 2))
+    chunks = Chunker(counter, ChunkSettings(chunk_tokens, overlap, least)).cut(text, structure).chunks
     assert [chunk.chunk_no for chunk in chunks] == list(range(len(chunks)))
     covered = set()
     for chunk in chunks:
@@ -77,12 +79,12 @@ def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_token
 
 def test_the_identity_names_what_decides_the_cuts():
     identities = {
-        Chunker(WordCounter(), tokens, overlap, least).identity
-        for tokens, overlap, least in [(500, 50, 32), (400, 50, 32), (500, 40, 32), (500, 50, 16)]
+        Chunker(WordCounter(), ChunkSettings(*numbers)).identity
+        for numbers in [(500, 50, 32), (400, 50, 32), (500, 40, 32), (500, 50, 16)]
     }
     assert len(identities) == 4
     assert all("unicode-words/1" in identity for identity in identities)
-    assert Chunker(WordCounter()).identity == Chunker(WordCounter(), 500, 50, 32).identity
+    assert Chunker(WordCounter()).identity == Chunker(WordCounter(), ChunkSettings(500, 50, 32)).identity
 
 
 @pytest.mark.parametrize(
@@ -95,11 +97,13 @@ def test_the_identity_names_what_decides_the_cuts():
         ({"overlap_tokens": 250}, "overlap_tokens must be between 0 and 249; got 250"),
         ({"overlap_tokens": -1}, "overlap_tokens"),
         ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 30.0}, "min_tokens"),
     ],
 )
 def test_the_chunker_refuses_what_is_out_of_range(options, message):
     with pytest.raises(ConfigurationError, match=message):
-        Chunker(WordCounter(), **options)
+        Chunker(WordCounter(), ChunkSettings(**options))
 
 
 @pytest.mark.parametrize(("text", "code"), [(b"bytes", "wrong_type"), ("a\udc80", "lone_surrogate")])

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 FOLDER = DATA / "collections"
 DUMPS = sorted(FOLDER.glob("schema-*"), key=lambda folder: int(folder.name.removeprefix("schema-")))
 OLD = [folder for folder in DUMPS if int(folder.name.removeprefix("schema-")) < len(migrations.COLLECTION)]
+# Dumps whose files were read and cut as no later version does.
+OTHER_RULES = DUMPS[:2]
 COLLECTIONS = sorted(collection_dump.COLLECTIONS)
 
 
@@ -169,8 +171,9 @@ def test_the_files_of_an_old_collection_did_not_change(database_url: str, folder
             count = retriever.count()
             report = retriever.index(moved, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
             assert (report.added, report.changed, report.unchanged, report.failed) == (0, 0, 6, 0)
-            # Today they would be cut in another way, which nobody asked for.
-            assert (report.outdated, report.vanished, retriever.count()) == (6, {}, count)
+            # Those of other rules would be cut in another way today, which nobody asked for.
+            outdated = 6 if folder in OTHER_RULES else 0
+            assert (report.outdated, report.vanished, retriever.count()) == (outdated, {}, count)
             (moved / "alarm.md").write_text("Ring the bell of the dome.", encoding="utf-8")
             assert retriever.index(moved).changed == 1
             assert retriever.search("bell", mode="keyword")[0].source_document == "alarm.md"

@@ -105,11 +105,19 @@ def _groups(figures: CollectionStatus) -> Iterable[tuple[str, list[tuple[str, st
                 for name in ("sources", "documents", "chunks")
             ),
             ("tokens", f"{_count(figures.tokens)}, counted by {figures.token_counter}"),
+            *_cutting(figures),
         ],
     )
     yield "Vectors", list(_vectors(figures))
     yield "Words", list(_words(figures))
     yield "Last run", list(_last_run(figures.last_run))
+
+
+def _cutting(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
+    if (cut := figures.chunk_settings) is not None:
+        shared = f"neighbours share at most {cut.overlap_tokens:,}"
+        joined = f"sections below {cut.min_tokens:,} are joined"
+        yield "tokens of a chunk", f"at most {cut.chunk_tokens:,}; {shared}, {joined}"
 
 
 def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:

@@ -249,6 +249,15 @@ OverlapTokens = Annotated[
     int | None,
     typer.Option("--overlap-tokens", parser=whole_number, metavar=INT, help="Maximum tokens that neighbours share."),
 ]
+MinTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--min-tokens",
+        parser=whole_number,
+        metavar=INT,
+        help="Smaller sections are joined with the next one.",
+    ),
+]
 NewSource = Annotated[str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")]
 Include = Annotated[list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.types.chunk_settings import ChunkSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class CollectionStatus:
         keyword: Keyword engine.
         language: Of documents that name none.
         token_counter: What counts the tokens of chunks.
+        chunk_settings: How files are cut, or None until the first one is.
         embedding_model: Its model, or None when it holds no vectors.
         dimensions: Length of the vectors, or None.
         distance: How vectors are compared.
@@ -85,6 +87,7 @@ class CollectionStatus:
     keyword: str
     language: str
     token_counter: str
+    chunk_settings: ChunkSettings | None
     embedding_model: str | None
     dimensions: int | None
     distance: str
@@ -112,6 +115,7 @@ class CollectionStatus:
         """The same as a dict; without the figures of a BM25 index where there is none."""
         found = asdict(self)
         found["query_cache"]["hit_rate"] = self.query_cache.hit_rate
+        found["chunk_settings"] = None if self.chunk_settings is None else self.chunk_settings._asdict()
         of_index = {"chunks_not_indexed", "keyword_cache", *(name for name in found if name.startswith("index_"))}
         return {name: value for name, value in found.items() if self.index_generation or name not in of_index}
 
@@ -178,6 +182,7 @@ async def collection_status(
         keyword=collection.settings.keyword_engine,
         language=collection.settings.language,
         token_counter=collection.settings.token_counter,
+        chunk_settings=collection.settings.chunk_settings,
         embedding_model=embedding.model if embedding else None,
         dimensions=embedding.dimensions if embedding else None,
         distance=collection.settings.distance,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from semlex import _core
 from semlex.errors import ValidationError
 from semlex.models.token_counters import WordCounter
-from semlex.parameters import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, check_bounds
+from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import MAX_CHUNK_BYTES
 from semlex.validation import text_errors
 
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
     from semlex.models.token_counters import TokenCounter
 
-# About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
-DEFAULT_MIN_TOKENS = 32
 # Another rule of cutting needs another number: documents of an older one can be cut anew.
 RULES_VERSION = 2
 UNKNOWN = -1  # tokens of a chunk that is not counted yet
+DEFAULT_SETTINGS = ChunkSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +75,17 @@ class Chunker:
 
     Args:
         counter: Counts the tokens.
-        chunk_tokens: Most tokens of a chunk, 16 to 2,000 (200 to 2,000 are sensible for retrieval).
-        overlap_tokens: Most tokens that neighbours of one section share, below half of `chunk_tokens`.
-        min_tokens: Smaller sections are joined with the next one where both fit; at most half of `chunk_tokens`. By
-            default 32, or a quarter of `chunk_tokens` where that is less.
+        settings: How long chunks are. `chunk_tokens` is 16 to 2,000 (200 to 2,000 are sensible for retrieval),
+            `overlap_tokens` below half of it, `min_tokens` at most half of it.
 
     Raises:
         ConfigurationError: A number is out of its range.
     """
 
-    def __init__(
-        self,
-        counter: TokenCounter,
-        chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
-        overlap_tokens: int = DEFAULT_OVERLAP_TOKENS,
-        min_tokens: int | None = None,
-    ) -> None:
-        check_bounds(chunk_tokens, overlap_tokens, 0 if min_tokens is None else min_tokens)
-        if min_tokens is None:
-            min_tokens = min(DEFAULT_MIN_TOKENS, chunk_tokens // 4)
+    def __init__(self, counter: TokenCounter, settings: ChunkSettings = DEFAULT_SETTINGS) -> None:
+        settings.check()
         self._counter = counter
-        self.chunk_tokens = chunk_tokens
-        self.overlap_tokens = overlap_tokens
-        self.min_tokens = min_tokens
+        self.settings = settings
 
     @property
     def identity(self) -> str:
@@ -112,7 +99,7 @@ class Chunker:
 
     def identity_of(self, version: int) -> str:
         """The same line for other rules with the same settings."""
-        bounds = f"{self.chunk_tokens}/{self.overlap_tokens}/{self.min_tokens}"
+        bounds = "/".join(map(str, self.settings))
         return f"chunks/{version}/{bounds}/{self._counter.counter_name}"
 
     def cut(self, text: str, structure: str = "markdown") -> CutText:
@@ -134,9 +121,9 @@ class Chunker:
             raise ValidationError(errors)
         if not text or text.isspace():
             return CutText(None, [])
-        title, chunks = self._split(text, self._offsets(text), self.chunk_tokens, structure)
+        title, chunks = self._split(text, self._offsets(text), self.settings.chunk_tokens, structure)
         chunks = self._counted(chunks)
-        while any(chunk.token_count > self.chunk_tokens for chunk in chunks):
+        while any(chunk.token_count > self.settings.chunk_tokens for chunk in chunks):
             shorter = self._shortened(text, chunks)
             if shorter == chunks:
                 break
@@ -170,7 +157,7 @@ class Chunker:
         shorter: list[Chunk] = []
         is_cut = False
         for chunk in chunks:
-            too_long = chunk.token_count > self.chunk_tokens
+            too_long = chunk.token_count > self.settings.chunk_tokens
             own_start = shorter[-1].char_end if shorter else 0
             if own_start > chunk.char_start and (too_long or is_cut):
                 shorter.append(_from(text, chunk, own_start))
@@ -184,7 +171,7 @@ class Chunker:
     def _cut(self, chunk: Chunk) -> list[Chunk]:
         offsets = self._offsets(chunk.text)
         # Two thirds leave room for overlap and give two pieces of like size, where a full one would leave a crumb.
-        bound = self.chunk_tokens * 2 // 3
+        bound = self.settings.chunk_tokens * 2 // 3
         smaller = self._split(chunk.text, offsets, bound, "plain")[1]
         # A counter may find fewer tokens in its offsets than it counts.
         while len(smaller) == 1 and bound > 1:
@@ -217,8 +204,8 @@ class Chunker:
             offsets,
             max_tokens=max_tokens,
             # A smaller bound takes its share of the others, which so keep their proportion.
-            overlap_tokens=self.overlap_tokens * max_tokens // self.chunk_tokens,
-            min_tokens=self.min_tokens * max_tokens // self.chunk_tokens,
+            overlap_tokens=self.settings.overlap_tokens * max_tokens // self.settings.chunk_tokens,
+            min_tokens=self.settings.min_tokens * max_tokens // self.settings.chunk_tokens,
             structure=structure,
             max_bytes=MAX_CHUNK_BYTES,
         )

@@ -57,8 +57,8 @@ class Reading:
     def is_outdated(self, known: KnownDocument) -> bool:
         """Whether a document that was read before would be read or cut in another way today."""
         loader, chunker = loader_named(known.uri, self.loaders), self.chunker
-        today = (loader.version, chunker.version, chunker.chunk_tokens, chunker.overlap_tokens)
-        return today != (known.loader_version, known.chunker_version, known.chunk_tokens, known.overlap_tokens)
+        today = (loader.version, chunker.version, chunker.settings)
+        return today != (known.loader_version, known.chunker_version, known.chunk_settings)
 
 
 @dataclass(frozen=True, slots=True)

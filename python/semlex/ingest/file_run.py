@@ -25,6 +25,7 @@ from semlex.ingest.progress import IndexReport
 from semlex.store.write import documents
 from semlex.store.write.places import FileState, store_file_states
 from semlex.store.write.sources import read_sources
+from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class FileRun:
         self._deleted = 0
         self._states: list[FileState] = []
         # Settings by which the files are cut, until they are stored.
-        self._unstored: tuple[int, int] | None = None
+        self._unstored: ChunkSettings | None = None
 
     async def index(
         self,
@@ -102,15 +103,15 @@ class FileRun:
         stored = await self._database.read(
             "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
         )
-        chunk_tokens, overlap_tokens = self._wanted.rechunk_settings(*stored)
-        reading = self._reading(Chunker(counter, chunk_tokens, overlap_tokens), LoadOptions())
+        settings = self._wanted.rechunk_settings(stored)
+        reading = self._reading(Chunker(counter, settings), LoadOptions())
         sources = await known_sources(self._database, self._indexer.collection, source)
         if not dry_run:
             await self._database.write(
                 "store the chunk settings",
-                lambda c: documents.store_chunk_settings(c, self._indexer.collection, chunk_tokens, overlap_tokens),
+                lambda c: documents.store_chunk_settings(c, self._indexer.collection, settings),
             )
-            self._indexer.opened.info = self._cut_as(chunk_tokens, overlap_tokens)
+            self._indexer.opened.info = self._cut_as(*settings)
             await self._indexer.ensure_version(None)
         found: list[FoundFile] = []
         for one, known in sources.values():
@@ -153,22 +154,19 @@ class FileRun:
         stored = await self._database.read(
             "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
         )
+        if stored is None:
+            self._unstored = self._wanted.chunk_settings()
+            return Chunker(counter, self._unstored)
         self._check(self._cut_as(*stored))
-        pairs = zip(stored, self._wanted.chunk_settings(), strict=True)
-        chunk_tokens, overlap_tokens = (wanted if found is None else found for found, wanted in pairs)
-        if None in stored:
-            self._unstored = (chunk_tokens, overlap_tokens)
-        else:
-            self._indexer.opened.info = self._cut_as(*stored)
-        return Chunker(counter, chunk_tokens, overlap_tokens)
+        self._indexer.opened.info = self._cut_as(*stored)
+        return Chunker(counter, stored)
 
     def _check(self, collection: CollectionInfo) -> None:
         self._wanted.check(collection.names.collection, collection.options)
 
-    def _cut_as(self, chunk_tokens: int | None, overlap_tokens: int | None) -> CollectionInfo:
+    def _cut_as(self, *settings: int) -> CollectionInfo:
         collection = self._indexer.collection
-        settings = replace(collection.settings, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
-        return replace(collection, settings=settings)
+        return replace(collection, settings=replace(collection.settings, chunk_settings=ChunkSettings(*settings)))
 
     async def _settle_unchanged(self) -> None:
         """Stores the settings where nothing was written; an older version stored the files, not the settings."""
@@ -183,13 +181,14 @@ class FileRun:
         if self._unstored is not None:
             await self._settle(connection, self._unstored)
 
-    async def _settle(self, connection: Connection, chunk_settings: tuple[int, int]) -> None:
+    async def _settle(self, connection: Connection, wanted: ChunkSettings) -> None:
         """Stores the settings by which the files of this run are cut; the first run that does so decides."""
-        settled = await documents.settle_chunk_settings(connection, self._indexer.collection, *chunk_settings)
-        if settled != chunk_settings:
+        settled = await documents.settle_chunk_settings(connection, self._indexer.collection, wanted)
+        if settled != wanted:
+            numbers = ", ".join(f"{name}={number}" for name, number in settled._asdict().items())
             raise ConfigurationError(
-                f"another run has begun to cut this collection's files with chunk_tokens={settled[0]} and "
-                f"overlap_tokens={settled[1]} in the meantime: leave yours out, or give these, and try again"
+                f"another run has begun to cut this collection's files with {numbers} in the meantime: leave yours "
+                "out, or give these, and try again"
             )
 
     async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: set[tuple[str, str]]) -> None:

@@ -14,7 +14,7 @@ from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.registry import loader_named, loaders
 from semlex.models.token_counters import WordCounter
-from semlex.parameters import DEFAULT_CHUNK_TOKENS, default_overlap
+from semlex.parameters import CollectionOptions, WantedOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,8 +73,9 @@ def preview_chunks(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
     recursive: bool = True,
-    chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
+    chunk_tokens: int | None = None,
     overlap_tokens: int | None = None,
+    min_tokens: int | None = None,
     counter: TokenCounter | None = None,
     options: LoadOptions | None = None,
 ) -> Iterator[PreviewedFile]:
@@ -85,8 +86,10 @@ def preview_chunks(
         include: Glob patterns of files to read; by default all that a loader reads.
         exclude: Glob patterns of files and folders to leave out.
         recursive: Whether to enter folders below.
-        chunk_tokens: Most tokens of a chunk.
+        chunk_tokens: Most tokens of a chunk; None for 500.
         overlap_tokens: Most tokens that neighbours share; None for 50, and fewer where chunks are too short for that.
+        min_tokens: Sections with fewer tokens are joined with the next one where both fit; None for 32, or a quarter of
+            `chunk_tokens` where that is less.
         counter: What counts the tokens, such as an embedder; by default Unicode words.
         options: How files are read.
 
@@ -96,9 +99,10 @@ def preview_chunks(
     Raises:
         ConfigurationError: A path does not exist, or a number is out of bounds.
     """
-    overlap = default_overlap(chunk_tokens) if overlap_tokens is None else overlap_tokens
+    wanted = CollectionOptions(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
+    chunker = Chunker(counter or WordCounter(), WantedOptions.of(wanted, None).chunk_settings())
     known = loaders()
-    reading = Reading(Chunker(counter or WordCounter(), chunk_tokens, overlap), known, options or LoadOptions())
+    reading = Reading(chunker, known, options or LoadOptions())
     selection = Selection(include, exclude, known.keys(), recursive)
     for found in find_files(checked_paths(paths), selection):
         file = found if isinstance(found, FileProblem) else read_file(found)

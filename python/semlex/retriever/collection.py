@@ -143,7 +143,9 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
     async def _open(self, database: Database) -> OpenCollection:
         resources, name = self._resources, self.names.collection
         stored = await registry.find_collection(database, self.names)
-        if stored is not None:
+        if stored is None:
+            self._wanted.chunk_settings().check()
+        else:
             self._wanted.check(name, stored.options)
         models = await resources.models_of(stored.embedding if stored else None)
         settings = self._wanted.settings()
@@ -247,6 +249,7 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
         recursive: bool = True,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
@@ -268,6 +271,7 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
             recursive: Whether to enter folders below.
             chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
             overlap_tokens: Most tokens that neighbours share; None likewise.
+            min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
             text_fields: Of tables and JSON Lines: the fields that are text; the others become metadata. By default all
                 that hold text are.
             id_field: Of tables and JSON Lines: the field that names a record; no two of a file may share a value.
@@ -287,7 +291,7 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
             callable_errors("progress", progress),
         )
         options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
-        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
         run = FileRun(await self._ready(), wanted, progress)
         return await run.index(
             checked_paths(paths),

@@ -46,6 +46,7 @@ class CollectionFolders(ABC):
         detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
@@ -67,6 +68,7 @@ class CollectionFolders(ABC):
             detect_encoding: As for `index`.
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
+            min_tokens: As for `index`.
             progress: Called as the work goes on.
 
         Raises:
@@ -76,7 +78,7 @@ class CollectionFolders(ABC):
         loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("dry_run", dry_run, bool), callable_errors("progress", progress))
-        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
         run = SyncRun(await self._ready(), wanted, progress)
         return await run.sync(checked_paths(paths, must_exist=False), options, dry_run=dry_run)
 
@@ -94,6 +96,7 @@ class CollectionFolders(ABC):
         detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         poll: bool = False,
         progress: Callable[[Progress], None] | None = None,
     ) -> AsyncGenerator[SyncReport, None]:
@@ -114,6 +117,7 @@ class CollectionFolders(ABC):
             detect_encoding: As for `sync`.
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
+            min_tokens: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
                 it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
             progress: Called as the work goes on.
@@ -127,7 +131,7 @@ class CollectionFolders(ABC):
         loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("poll", poll, bool), callable_errors("progress", progress))
-        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
         found = checked_paths(paths)
 
         async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:

@@ -63,8 +63,10 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored when the first file is cut.
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
+        min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
+            `chunk_tokens`; 32, or a quarter of `chunk_tokens` where that is less. Stored when the first file is cut.
         defaults: For new collections only: `embedding_model` (a name), `dimensions`, and the options from `language` to
-            `overlap_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
+            `min_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
             another value; a default is not, and `unused_defaults` tells. The model ``none`` is for all collections.
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
@@ -98,6 +100,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         with_context: bool | None = None,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         defaults: Mapping[str, Any] | None = None,
         pool: AsyncConnectionPool[Any] | None = None,
         connection: Connection | None = None,
@@ -115,7 +118,15 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             embedding_model, reranker_model, use_reranking, device, dimensions, listed, **model_defaults(defaults)
         )
         options = CollectionOptions(
-            language, keyword, stop_words, distance, vector_storage, with_context, chunk_tokens, overlap_tokens
+            language,
+            keyword,
+            stop_words,
+            distance,
+            vector_storage,
+            with_context,
+            chunk_tokens,
+            overlap_tokens,
+            min_tokens,
         )
         super().__init__(
             Resources(server, chosen, cached_queries=cached_queries),

@@ -159,6 +159,7 @@ class SyncCollection:
         recursive: bool = True,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
@@ -180,6 +181,7 @@ class SyncCollection:
             recursive: Whether to enter folders below.
             chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
             overlap_tokens: Most tokens that neighbours share; None likewise.
+            min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
             text_fields: Of tables and JSON Lines: the fields that are text; the others become metadata. By default all
                 that hold text are.
             id_field: Of tables and JSON Lines: the field that names a record; no two of a file may share a value.
@@ -192,7 +194,7 @@ class SyncCollection:
                 or a number is out of bounds.
             CollectionSettingsError: The files of this collection are cut in another way.
         """
-        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, progress=progress)
+        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, progress=progress)
 
     def embed_missing(
         self,
@@ -477,6 +479,7 @@ class SyncCollection:
         detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
@@ -498,13 +501,14 @@ class SyncCollection:
             detect_encoding: As for `index`.
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
+            min_tokens: As for `index`.
             progress: Called as the work goes on.
 
         Raises:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
-        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, progress=progress)
+        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, progress=progress)
 
     def watch(
         self,
@@ -520,6 +524,7 @@ class SyncCollection:
         detect_encoding: bool = False,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         poll: bool = False,
         progress: Callable[[Progress], None] | None = None,
     ) -> Generator[SyncReport, None, None]:
@@ -540,6 +545,7 @@ class SyncCollection:
             detect_encoding: As for `sync`.
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
+            min_tokens: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
                 it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
             progress: Called as the work goes on.
@@ -550,7 +556,7 @@ class SyncCollection:
         Raises:
             ConfigurationError: As for `sync`.
         """
-        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, poll=poll, progress=progress)
+        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, poll=poll, progress=progress)
 
     def documents(
         self,
@@ -623,6 +629,7 @@ class SyncCollection:
         *,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         source: str | None = None,
         dry_run: bool = False,
         progress: Callable[[Progress], None] | None = None,
@@ -635,6 +642,7 @@ class SyncCollection:
         Args:
             chunk_tokens: Most tokens of a chunk; None is what the collection has.
             overlap_tokens: Most tokens that neighbours share; None likewise.
+            min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
             source: Name of the only source to work on.
             dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
             progress: Called as the work goes on.
@@ -642,7 +650,7 @@ class SyncCollection:
         Raises:
             ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
         """
-        return self._runner.run(self._collection.rechunk, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, source=source, dry_run=dry_run, progress=progress)
+        return self._runner.run(self._collection.rechunk, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, source=source, dry_run=dry_run, progress=progress)
 
     def create_index(
         self,
@@ -895,8 +903,10 @@ class SyncRetriever(SyncCollection):
         with_context: Whether titles and heading path are analysed and embedded with the text; True.
         chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored when the first file is cut.
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
+        min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
+            `chunk_tokens`; 32, or a quarter of `chunk_tokens` where that is less. Stored when the first file is cut.
         defaults: For new collections only: `embedding_model` (a name), `dimensions`, and the options from `language` to
-            `overlap_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
+            `min_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
             another value; a default is not, and `unused_defaults` tells. The model ``none`` is for all collections.
         data_folder: Folder of the embedded Postgres: a path, or its text.
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
@@ -928,6 +938,7 @@ class SyncRetriever(SyncCollection):
         with_context: bool | None = None,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         defaults: Mapping[str, Any] | None = None,
         data_folder: str | PathLike[str] | None = None,
         keep_alive: float = 0,
@@ -936,7 +947,7 @@ class SyncRetriever(SyncCollection):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property

@@ -132,6 +132,7 @@ class CollectionUpkeep(ABC):
         *,
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
         source: str | None = None,
         dry_run: bool = False,
         progress: Callable[[Progress], None] | None = None,
@@ -144,6 +145,7 @@ class CollectionUpkeep(ABC):
         Args:
             chunk_tokens: Most tokens of a chunk; None is what the collection has.
             overlap_tokens: Most tokens that neighbours share; None likewise.
+            min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
             source: Name of the only source to work on.
             dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
             progress: Called as the work goes on.
@@ -156,7 +158,7 @@ class CollectionUpkeep(ABC):
             kind_errors("dry_run", dry_run, bool),
             callable_errors("progress", progress),
         )
-        given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens}
+        given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens, "min_tokens": min_tokens}
         if source is not None and any(value is not None for value in given.values()):
             raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
         run = FileRun(await self._ready(), self._wanted.saying(**given), progress)

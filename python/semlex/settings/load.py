@@ -59,6 +59,7 @@ class Settings:
         stop_words: Whether new collections leave out of their keyword index the words that every text has.
         chunk_tokens: Most tokens of a chunk.
         overlap_tokens: Most tokens that neighbouring chunks share.
+        min_tokens: Sections with fewer tokens are joined with the next one.
         origins: Where each setting comes from, by its name.
     """
 
@@ -79,6 +80,7 @@ class Settings:
     stop_words: bool = True
     chunk_tokens: int = 500
     overlap_tokens: int = 50
+    min_tokens: int = 32
     origins: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -369,5 +371,6 @@ SETTINGS = (
     Setting("stop_words", _switch, "whether new collections leave out stop words", of_collection=True),
     Setting("chunk_tokens", _whole, "most tokens of a chunk, in new collections", of_collection=True),
     Setting("overlap_tokens", _whole, "most tokens that neighbours share, in new collections", of_collection=True),
+    Setting("min_tokens", _whole, "smaller sections are joined with the next, in new collections", of_collection=True),
 )
 _NAMED = {setting.name: setting for setting in SETTINGS}

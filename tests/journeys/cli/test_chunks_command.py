@@ -37,6 +37,20 @@ def test_it_shows_what_files_become(shell: Shell) -> None:
     shell("chunks", "docs", "--chunk-tokens", "5", code=2)
 
 
+def test_it_cuts_as_the_settings_say(shell: Shell) -> None:
+    page = "\n\n".join(f"## Part {number}\n\n{'word ' * 48}" for number in range(4))
+    (shell.folder / "docs" / "parts.md").write_text(page)
+
+    def counts(*options: str) -> list[int]:
+        told = json.loads(shell("chunks", "docs/parts.md", "--json", *options).stdout)
+        return [chunk["tokens"] for chunk in told["chunks"]]
+
+    assert counts() == [50] * 4
+    assert counts("--min-tokens", "100") == [100] * 2
+    (shell.folder / "semlex.toml").write_text("min_tokens = 200\noverlap_tokens = 100\n")
+    assert counts("--chunk-tokens", "120") == [100] * 2  # as much of them as fits
+
+
 def test_it_shows_what_is_stored(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# One\n\n" + "word " * 100 + "\n\n## Two\n\n" + "- item\n" * 50)
     (tmp_path / "store.py").write_text(CODE)

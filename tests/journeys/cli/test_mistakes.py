@@ -84,6 +84,10 @@ TYPED = {
         "index docs -c second --chunk-tokens 64 --overlap-tokens 64", 2, ("overlap_tokens", "64"),
         "index docs -c second --chunk-tokens 64 --overlap-tokens 8",
     ),
+    "sections to join that are as large as the chunk": Typed(
+        "index docs -c second --chunk-tokens 64 --min-tokens 64", 2, ("min_tokens", "between 0 and 32", "got 64"),
+        "index docs -c second --chunk-tokens 64 --min-tokens 32",
+    ),
     "another language than the collection's": Typed(
         "index docs --language german", 2, ("language", "german", "english"), "index docs --language english"
     ),

@@ -121,6 +121,18 @@ def test_rechunk(semlex: Callable[..., Run], docs: Path) -> None:
     assert "0 documents would be cut" in semlex("rechunk", "--dry-run").stderr
 
 
+def test_sections_are_joined_on_request(semlex: Callable[..., Run], docs: Path) -> None:
+    semlex("sync", docs, "--chunk-tokens", "600", "--min-tokens", "200")
+    status = semlex("status").stdout
+    assert "at most 600; neighbours share at most 50, sections below 200 are joined" in status
+    told = {"chunk_tokens": 600, "overlap_tokens": 50, "min_tokens": 200}
+    assert json.loads(semlex("status", "--json").stdout)["chunk_settings"] == told
+    refused = semlex("index", docs, "--min-tokens", "100", code=2)
+    assert "min_tokens=200" in refused.stderr
+    followed(semlex, refused.stderr, "rechunk")
+    assert "3 unchanged" in semlex("index", docs, "--min-tokens", "100", SEMLEX_MIN_TOKENS="7").stderr
+
+
 def test_settings_of_the_environment_are_not_refused(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs, "--chunk-tokens", "200")
     assert "3 unchanged" in semlex("index", docs, SEMLEX_CHUNK_TOKENS="50", SEMLEX_LANGUAGE="german").stderr

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from semlex import SyncRetriever
-from semlex.errors import ConfigurationError, ModelError
+from semlex import SyncRetriever, preview_chunks
+from semlex.errors import CollectionSettingsError, ConfigurationError, ModelError
 from semlex.ingest import chunking, prepare_file
 from semlex.ingest.loaders.html import HtmlLoader
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.testing import HashEmbedder
+from semlex.types.chunk_settings import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -180,3 +181,74 @@ def test_html_that_did_not_change_is_not_converted(
     assert store.index(docs).added == 1
     monkeypatch.setattr(HtmlLoader, "load", refuse)
     assert store.index(docs).unchanged == 4
+
+
+# --- sections that are joined ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sections(tmp_path: Path) -> Path:
+    """Twelve sections of 101 words with a heading each, and one of a thousand."""
+    root = tmp_path / "sections"
+    root.mkdir()
+    small = [f"## Section {number}\n\n" + "word " * 99 for number in range(12)]
+    (root / "page.md").write_text("\n\n".join([*small, "## Long\n\n" + "word " * 1000]), encoding="utf-8")
+    return root
+
+
+def tokens(store: SyncRetriever) -> list[int]:
+    """Tokens of the chunks of the page, in its order."""
+    with psycopg.connect(store.retriever._resources.server.db_url or "") as connection:
+        rows = connection.execute("SELECT token_count FROM semlex.default_collection_chunk ORDER BY chunk_no")
+        return [count for (count,) in rows.fetchall()]
+
+
+def opened(url: str, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+
+
+def test_small_sections_are_joined_and_long_ones_split(database_url: str, sections: Path) -> None:
+    with opened(database_url) as retriever:
+        assert retriever.index(sections, min_tokens=200, chunk_tokens=600).added == 1
+        joined = tokens(retriever)
+        assert joined[:6] == [202] * 6
+        assert len(joined) == 8
+        assert all(200 <= count <= 600 for count in joined)
+        previewed = next(preview_chunks(sections, min_tokens=200, chunk_tokens=600)).chunks
+        assert [chunk.tokens for chunk in previewed] == joined
+        assert retriever.status().chunk_settings == ChunkSettings(600, 50, 200)
+    with opened(database_url) as retriever:  # without saying so again
+        assert retriever.index(sections).unchanged == 1
+        (sections / "page.md").write_text((sections / "page.md").read_text().replace("Long", "Longer"))
+        assert retriever.index(sections).changed == 1
+        assert tokens(retriever) == joined
+    with opened(database_url) as retriever:
+        with pytest.raises(CollectionSettingsError, match=r"min_tokens=200, and 100 .*rechunk .*--min-tokens 100"):
+            retriever.index(sections, min_tokens=100)
+        with pytest.raises(CollectionSettingsError, match="min_tokens=200"):
+            retriever.sync(sections, min_tokens=100)
+        assert retriever.rechunk(dry_run=True).unchanged == 1
+        assert retriever.rechunk(min_tokens=0, dry_run=True).changed == 1
+        assert tokens(retriever) == joined
+        report = retriever.rechunk(min_tokens=0)
+        assert (report.changed, tokens(retriever)[:12]) == (1, [101] * 12)
+        assert retriever.index(sections, min_tokens=0).unchanged == 1
+        assert retriever.rechunk(dry_run=True).unchanged == 1
+
+
+def test_a_collection_from_before_joins_by_default(database_url: str, sections: Path) -> None:
+    with opened(database_url) as retriever:
+        retriever.index(sections)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE semlex.collection SET min_tokens = NULL")
+        connection.execute("UPDATE semlex.default_collection_document SET min_tokens = NULL")
+    with opened(database_url, defaults={"min_tokens": 200}) as retriever:
+        report = retriever.index(sections)
+        assert (report.unchanged, report.outdated) == (1, 0)
+        assert retriever.retriever.unused_defaults == {"min_tokens": (200, 32)}
+        assert retriever.index(sections, min_tokens=32).unchanged == 1
+        with pytest.raises(CollectionSettingsError, match="min_tokens=32, and 200 was asked for"):
+            retriever.index(sections, min_tokens=200)
+        assert retriever.rechunk().changed == 0
+        assert retriever.rechunk(chunk_tokens=600, min_tokens=200).changed == 1
+        assert tokens(retriever)[:6] == [202] * 6

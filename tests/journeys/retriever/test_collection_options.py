@@ -12,6 +12,7 @@ from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import CollectionSettingsError, ConfigurationError
 from semlex.parameters import BUILT_IN, KINDS
 from semlex.testing import HashEmbedder
+from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import Document
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ MADE: dict[str, Any] = {
     "with_context": False,
     "chunk_tokens": 100,
     "overlap_tokens": 10,
+    "min_tokens": 20,
 }
 OTHERS: dict[str, Any] = {
     "language": "english",
@@ -36,6 +38,7 @@ OTHERS: dict[str, Any] = {
     "with_context": True,
     "chunk_tokens": 101,
     "overlap_tokens": 11,
+    "min_tokens": 21,
 }
 
 
@@ -99,7 +102,7 @@ def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_ur
         settings = retriever.retriever.info.settings
         embedding = retriever.retriever.info.embedding
     assert (settings.language, settings.stop_words, settings.distance) == ("french", False, "l2")
-    assert (settings.with_context, settings.chunk_tokens, settings.overlap_tokens) == (False, 100, 10)
+    assert (settings.with_context, settings.chunk_settings) == (False, ChunkSettings(100, 10, 20))
     assert embedding is not None
     assert embedding.storage == "halfvec"
 
@@ -107,14 +110,13 @@ def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_ur
 def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Path) -> None:
     with opened(database_url) as retriever:
         retriever.add_documents([Document("not cut", id="a")])
-        assert retriever.retriever.info.settings.chunk_tokens is None
+        assert retriever.retriever.info.settings.chunk_settings is None
         retriever.index(page, chunk_tokens=60)
         assert retriever.index(page).unchanged == 1
         with pytest.raises(CollectionSettingsError, match="semlex rechunk --collection default_collection"):
             retriever.index(page, chunk_tokens=61)
     with opened(database_url) as retriever:
-        settings = retriever.retriever.info.settings
-        assert (settings.chunk_tokens, settings.overlap_tokens) == (60, 29)
+        assert retriever.retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)
         assert retriever.index(page).unchanged == 1
 
 
@@ -133,6 +135,9 @@ def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
         ({"chunk_tokens": True}, "chunk_tokens must be an int; got a bool"),
         ({"chunk_tokens": 5}, "chunk_tokens must be between 16 and 2,000; got 5"),
         ({"chunk_tokens": 100, "overlap_tokens": 50}, "overlap_tokens must be between 0 and 49; got 50"),
+        ({"chunk_tokens": 100, "min_tokens": 51}, "min_tokens must be between 0 and 50; got 51"),
+        ({"min_tokens": 251}, "min_tokens must be between 0 and 250; got 251"),
+        ({"min_tokens": "32"}, "min_tokens must be an int; got a str"),
         ({"distance": "cosin"}, "distance must be one of cosine"),
         ({"vector_storage": "bit"}, "vector_storage must be one of vector"),
         ({"keyword": "bm52"}, "keyword must be one of bm25"),
@@ -148,7 +153,8 @@ def test_what_is_refused_makes_nothing(database_url: str, options: dict[str, Any
         assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
 
 
-def test_a_default_overlap_never_refuses_what_is_said(database_url: str, page: Path) -> None:
-    with opened(database_url, chunk_tokens=20, defaults={"chunk_tokens": 500, "overlap_tokens": 100}) as retriever:
+def test_defaults_of_cutting_never_refuse_what_is_said(database_url: str, page: Path) -> None:
+    defaults = {"chunk_tokens": 500, "overlap_tokens": 100, "min_tokens": 200}
+    with opened(database_url, chunk_tokens=20, defaults=defaults) as retriever:
         retriever.index(page)
-        assert retriever.retriever.info.settings.overlap_tokens == 9
+        assert retriever.retriever.info.settings.chunk_settings == ChunkSettings(20, 9, 10)

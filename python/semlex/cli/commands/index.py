@@ -16,6 +16,7 @@ from semlex.cli.options import (
     Exclude,
     IdField,
     Include,
+    MinTokens,
     NewSource,
     OverlapTokens,
     Recursive,
@@ -42,6 +43,7 @@ def index(
     recursive: Recursive = True,
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
+    min_tokens: MinTokens = None,
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
@@ -53,7 +55,7 @@ def index(
     """
     from semlex.ingest.files.roots import plan_places
 
-    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
     found = existing_paths(paths)
     try:
         plan_places(found, {}, source)
@@ -70,6 +72,7 @@ def index(
             recursive=recursive,
             chunk_tokens=chunk_tokens,
             overlap_tokens=overlap_tokens,
+            min_tokens=min_tokens,
             text_fields=text_field or (),
             id_field=id_field,
             detect_encoding=detect_encoding,
@@ -100,6 +103,7 @@ def chunks(
     detect_encoding: DetectEncoding = False,
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
+    min_tokens: MinTokens = None,
 ) -> None:
     """Show what files become when they are indexed; nothing is written, and no server is asked.
 
@@ -108,8 +112,12 @@ def chunks(
     from semlex.embedding.registry import choose_embedder
     from semlex.ingest.loaders.base import LoadOptions
     from semlex.ingest.preview import preview_chunks
+    from semlex.parameters import KINDS, WantedOptions
 
-    found, settings = existing_paths(paths), context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+    found = existing_paths(paths)
+    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
+    options = settings.retriever_options
+    wanted = WantedOptions.checked({name: options.get(name) for name in KINDS}, options["defaults"])
     model = settings.embedding_model or "none"
     embedder = choose_embedder(model, device=settings.device, dimensions=settings.dimensions).model
     failed = 0
@@ -117,8 +125,7 @@ def chunks(
         *found,
         include=include or None,
         exclude=exclude or (),
-        chunk_tokens=settings.chunk_tokens,
-        overlap_tokens=settings.overlap_tokens if settings.is_set("overlap_tokens") else None,
+        **wanted.chunk_settings()._asdict(),
         counter=embedder,
         options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding),
     ):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, Filter, filter_of, whole_number
+from semlex.cli.options import INT, Filter, MinTokens, filter_of, whole_number
 from semlex.cli.output import print_report
 from semlex.cli.terminal import counted, inform, messages
 from semlex.errors import ConfigurationError
@@ -56,6 +56,7 @@ def rechunk(
             help="Maximum tokens that neighbours share from now on.",
         ),
     ] = None,
+    min_tokens: MinTokens = None,
     source: Source = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
 ) -> None:
@@ -64,6 +65,7 @@ def rechunk(
         report = retriever.rechunk(
             chunk_tokens=chunk_tokens,
             overlap_tokens=overlap_tokens,
+            min_tokens=min_tokens,
             source=source,
             dry_run=dry_run,
             progress=progress,

@@ -16,6 +16,7 @@ from semlex.cli.options import (
     Exclude,
     IdField,
     Include,
+    MinTokens,
     NewSource,
     OverlapTokens,
     Recursive,
@@ -52,6 +53,7 @@ def sync(
     detect_encoding: DetectEncoding = False,
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
+    min_tokens: MinTokens = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on, whenever something changes, until Ctrl-C.")] = False,
     poll: Annotated[
         bool, typer.Option("--poll", help="With --watch: look again and again, as for network drives.")
@@ -66,7 +68,7 @@ def sync(
         raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
     if poll and not watch:
         raise ConfigurationError("--poll says how folders are watched: give --watch, too")
-    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
+    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
     given: dict[str, Any] = {
         "source": source,
         "include": include or None,
@@ -79,6 +81,7 @@ def sync(
         "detect_encoding": detect_encoding,
         "chunk_tokens": chunk_tokens,
         "overlap_tokens": overlap_tokens,
+        "min_tokens": min_tokens,
     }
     found = [path.expanduser() for path in paths]
     if not all(map(os.path.lexists, found)) and settings.collection not in context.collection_names(settings):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelMismatchError
 from semlex.store.schema.distance import Distance, distance_named
+from semlex.types.chunk_settings import ChunkSettings
 
 if TYPE_CHECKING:
     import uuid
@@ -88,9 +89,13 @@ class CollectionInfo:
     @property
     def options(self) -> dict[str, Any]:
         """The options that it was made with, by the names of `WantedOptions`; None for one not decided yet."""
-        stored = asdict(self.settings)
+        cut = self.settings.chunk_settings
         storage = None if self.embedding is None else self.embedding.storage
-        return stored | {"keyword": self.settings.keyword_engine, "vector_storage": storage}
+        return (
+            asdict(self.settings)
+            | {"keyword": self.settings.keyword_engine, "vector_storage": storage}
+            | (dict.fromkeys(ChunkSettings._fields) if cut is None else cut._asdict())
+        )
 
 
 def check_same_model(collection: CollectionInfo, wanted: EmbeddingVersion) -> None:

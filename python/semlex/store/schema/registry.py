@@ -33,6 +33,7 @@ from semlex.store.schema import migrations
 from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, ListedCollection, check_same_model
 from semlex.store.schema.distance import MAX_DIMENSIONS, distance_named
 from semlex.store.schema.presence import gone, no_such_collection
+from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
         token_counter=stored["token_counter"],
         with_context=stored["with_context"],
         stop_words=stored.get("stop_words", True),
-        chunk_tokens=stored.get("chunk_tokens"),
-        overlap_tokens=stored.get("overlap_tokens"),
+        chunk_settings=ChunkSettings.stored(*map(stored.get, ChunkSettings._fields)),
     )
     embedding = None
     if vectors is not None:

@@ -14,6 +14,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.presence import gone, hold_collection
+from semlex.types.chunk_settings import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,7 @@ class DocumentRow:
     chunker_version: int
     chunk_tokens: int
     overlap_tokens: int
+    min_tokens: int
     metadata: dict[str, Any] = field(default_factory=dict)
     file_state: str | None = None
     encoding: str | None = None
@@ -113,6 +115,7 @@ _DOCUMENT_COLUMNS = {
     "chunker_version": "int",
     "chunk_tokens": "int",
     "overlap_tokens": "int",
+    "min_tokens": "int",
     "metadata": "jsonb",
     "file_state": "text",
     "encoding": "text",
@@ -184,50 +187,51 @@ async def share_documents(connection: Connection, collection: CollectionInfo, do
     )
 
 
-async def stored_chunk_settings(connection: Connection, collection: CollectionInfo) -> tuple[int | None, int | None]:
+async def stored_chunk_settings(connection: Connection, collection: CollectionInfo) -> ChunkSettings | None:
     """How the files of a collection are cut; None where that is not decided yet.
 
     Raises:
         CollectionNotFoundError: The collection was dropped.
     """
     names = collection.names
-    statement = sql.SQL("SELECT chunk_tokens, overlap_tokens FROM {} WHERE name = %s AND collection_id = %s")
+    statement = sql.SQL(
+        "SELECT chunk_tokens, overlap_tokens, min_tokens FROM {} WHERE name = %s AND collection_id = %s"
+    )
     cursor = await connection.execute(statement.format(names.registry), [names.collection, collection.collection_id])
     row = await cursor.fetchone()
     if row is None:
         raise gone(collection)
-    return row[0], row[1]
+    return ChunkSettings.stored(*row)
 
 
 async def settle_chunk_settings(
-    connection: Connection, collection: CollectionInfo, chunk_tokens: int, overlap_tokens: int
-) -> tuple[int, int]:
+    connection: Connection, collection: CollectionInfo, settings: ChunkSettings
+) -> ChunkSettings:
     """How the files of a collection are cut: as stored, else as given, which is stored then.
 
     Raises:
         CollectionNotFoundError: The collection was dropped.
     """
-    stored_tokens, stored_overlap = await stored_chunk_settings(connection, collection)
-    if stored_tokens is not None and stored_overlap is not None:
-        return stored_tokens, stored_overlap
+    stored = await stored_chunk_settings(connection, collection)
+    if stored is not None:
+        return stored
     names = collection.names
     # Of two first runs one waits here, and then finds what the other has stored.
     cursor = await connection.execute(
         sql.SQL(
-            "UPDATE {} SET chunk_tokens = coalesce(chunk_tokens, %s), overlap_tokens = coalesce(overlap_tokens, %s) "
-            "WHERE name = %s AND collection_id = %s RETURNING chunk_tokens, overlap_tokens"
+            "UPDATE {} SET chunk_tokens = coalesce(chunk_tokens, %s), overlap_tokens = coalesce(overlap_tokens, %s), "
+            "min_tokens = coalesce(min_tokens, %s) WHERE name = %s AND collection_id = %s "
+            "RETURNING chunk_tokens, overlap_tokens, min_tokens"
         ).format(names.registry),
-        [chunk_tokens, overlap_tokens, names.collection, collection.collection_id],
+        [*settings, names.collection, collection.collection_id],
     )
     row = await cursor.fetchone()
     if row is None:
         raise gone(collection)
-    return row[0], row[1]
+    return ChunkSettings(*row)
 
 
-async def store_chunk_settings(
-    connection: Connection, collection: CollectionInfo, chunk_tokens: int, overlap_tokens: int
-) -> None:
+async def store_chunk_settings(connection: Connection, collection: CollectionInfo, settings: ChunkSettings) -> None:
     """Changes how the files of a collection are cut from now on.
 
     Raises:
@@ -235,10 +239,11 @@ async def store_chunk_settings(
     """
     names = collection.names
     cursor = await connection.execute(
-        sql.SQL("UPDATE {} SET chunk_tokens = %s, overlap_tokens = %s WHERE name = %s AND collection_id = %s").format(
-            names.registry
-        ),
-        [chunk_tokens, overlap_tokens, names.collection, collection.collection_id],
+        sql.SQL(
+            "UPDATE {} SET chunk_tokens = %s, overlap_tokens = %s, min_tokens = %s "
+            "WHERE name = %s AND collection_id = %s"
+        ).format(names.registry),
+        [*settings, names.collection, collection.collection_id],
     )
     if cursor.rowcount == 0:
         raise gone(collection)

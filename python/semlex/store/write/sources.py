@@ -12,6 +12,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.presence import hold_collection
+from semlex.types.chunk_settings import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,23 +65,21 @@ class KnownDocument:
 
     Attributes:
         uri: Path below the source's root.
+        chunk_settings: How it was cut, or None.
         content_hash: SHA-256 of the file's bytes; where the versions are None, the first version's hash of them, of
             the settings and of the versions.
         loader_version: What made text of its bytes, or None.
         chunker_version: What cut the text, or None.
-        chunk_tokens: Most tokens of its chunks, or None.
-        overlap_tokens: Most tokens that they share, or None.
         format: Name of the loader.
         size_bytes: Size of the file.
         file_state: State of the file when it was read, where that says that it has not changed since; or None.
     """
 
     uri: str
+    chunk_settings: ChunkSettings | None
     content_hash: bytes
     loader_version: int | None
     chunker_version: int | None
-    chunk_tokens: int | None
-    overlap_tokens: int | None
     format: str
     size_bytes: int
     file_state: str | None
@@ -179,14 +178,14 @@ async def known_documents(
     cursor = connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL(
-            "SELECT source_id, document_id, uri, content_hash, loader_version, chunker_version, chunk_tokens, "
-            "overlap_tokens, format, size_bytes, file_state FROM {} WHERE source_id = ANY(%s)"
+            "SELECT source_id, document_id, uri, chunk_tokens, overlap_tokens, min_tokens, content_hash, "
+            "loader_version, chunker_version, format, size_bytes, file_state FROM {} WHERE source_id = ANY(%s)"
         ).format(collection.names.document),
         [list(sources)],
     )
     known: dict[UUID, dict[UUID, KnownDocument]] = {source: {} for source in sources}
-    for source, document, *rest in await cursor.fetchall():
-        known[source][document] = KnownDocument(*rest)
+    for source, document, uri, most, overlap, least, *rest in await cursor.fetchall():
+        known[source][document] = KnownDocument(uri, ChunkSettings.stored(most, overlap, least), *rest)
     return known
 
 

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.store.schema.migrations import m0001_initial, m0002_keyword_index, m0003_sources_and_settings, m0004_pages
+from semlex.store.schema.migrations import (
+    m0001_initial,
+    m0002_keyword_index,
+    m0003_sources_and_settings,
+    m0004_pages,
+    m0005_min_tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +29,12 @@ REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (
     m0001_initial.registry,
     m0002_keyword_index.registry,
     m0003_sources_and_settings.registry,
+    m0005_min_tokens.registry,
 )
 COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0001_initial.collection,
     m0002_keyword_index.collection,
     m0003_sources_and_settings.collection,
     m0004_pages.collection,
+    m0005_min_tokens.collection,
 )

@@ -1,0 +1,65 @@
+"""How texts are to be cut, of what users say: always within bounds, and nothing is changed unasked."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.parameters import WantedOptions
+from semlex.types.chunk_settings import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, ChunkSettings, default_min
+
+SIZES = st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> ChunkSettings:
+    most = draw(SIZES)
+    return ChunkSettings(most, draw(st.integers(0, (most - 1) // 2)), draw(st.integers(0, most // 2)))
+
+
+SETTINGS = settings()
+NAMES = st.sets(st.sampled_from(ChunkSettings._fields))
+
+
+def some(of: ChunkSettings, names: set[str]) -> dict[str, int]:
+    return {name: number for name, number in of._asdict().items() if name in names}
+
+
+@given(said=SETTINGS, defaults=SETTINGS, names=NAMES)
+def test_defaults_fit_what_is_said(said: ChunkSettings, defaults: ChunkSettings, names: set[str]) -> None:
+    given_defaults = some(defaults, names)
+    cut = WantedOptions.checked({"chunk_tokens": said.chunk_tokens}, given_defaults).chunk_settings()
+    cut.check()
+    assert cut.chunk_tokens == said.chunk_tokens
+    assert cut.overlap_tokens <= given_defaults.get("overlap_tokens", 50)
+    assert cut.min_tokens <= given_defaults.get("min_tokens", 32)
+
+
+@given(said=SETTINGS)
+def test_what_is_said_is_taken(said: ChunkSettings) -> None:
+    assert WantedOptions.checked(said._asdict(), {}).chunk_settings() == said
+
+
+@given(stored=SETTINGS, said=SETTINGS, names=NAMES)
+def test_what_is_stored_stays_where_it_fits(stored: ChunkSettings, said: ChunkSettings, names: set[str]) -> None:
+    # What is said of one alone may contradict the stored size, which is refused elsewhere.
+    wanted = WantedOptions.checked(some(said, names | {"chunk_tokens"}), {}).rechunk_settings(stored)
+    wanted.check()
+    assert some(wanted, names) == some(said, names)
+    assert "overlap_tokens" in names or wanted.overlap_tokens <= stored.overlap_tokens
+    if "min_tokens" not in names:
+        was_default = stored.min_tokens == default_min(stored.chunk_tokens)
+        expected = default_min(said.chunk_tokens) if was_default else min(stored.min_tokens, said.chunk_tokens // 2)
+        assert wanted.min_tokens == expected
+
+
+@given(stored=SETTINGS)
+def test_saying_nothing_changes_nothing(stored: ChunkSettings) -> None:
+    assert WantedOptions.checked({}, {}).rechunk_settings(stored) == stored
+
+
+def test_settings_of_an_older_version_join_by_default() -> None:
+    assert ChunkSettings.stored(None, None, None) is None
+    assert ChunkSettings.stored(500, 50, None) == ChunkSettings(500, 50, 32)
+    assert ChunkSettings.stored(60, 29, None) == ChunkSettings(60, 29, 15)
+    assert ChunkSettings.stored(60, 29, 0) == ChunkSettings(60, 29, 0)
