@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +21,14 @@ TEXTS = {
     "gb18030": "这是一个普通的中文文本，用来检查编码。" * 2,
 }
 GUESSING = LoadOptions(detect_encoding=True)
+REPAIRING = LoadOptions(on_bad_text="repair")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff")))
 def test_utf_8_and_utf_16_need_no_guess(text: str) -> None:
     for data in (text.encode(), text.encode("utf-8-sig"), text.encode("utf-16")):
-        assert decode(data, LoadOptions()) == (text, None)
+        assert decode(data, LoadOptions()) == (text, None, 0)
+        assert decode(data, REPAIRING) == (text, None, 0)
 
 
 @pytest.mark.parametrize("encoding", TEXTS)
@@ -33,8 +37,8 @@ def test_another_encoding_is_told_and_read_on_request(encoding: str) -> None:
     with pytest.raises(LoadError, match=r"it looks like \S+: convert the file .*--detect-encoding") as refused:
         decode(data, LoadOptions())
     assert refused.value.code == "not_utf8"
-    text, guessed = decode(data, GUESSING)
-    assert text == TEXTS[encoding]
+    text, guessed, repaired = decode(data, GUESSING)
+    assert (text, repaired) == (TEXTS[encoding], 0)
     assert guessed is not None
     assert guessed in str(refused.value)
 
@@ -44,3 +48,76 @@ def test_what_is_like_nothing_is_refused() -> None:
         decode(b"caf\xe9", GUESSING)  # too short to tell
     with pytest.raises(LoadError, match="NUL"):
         decode(b"\0" + bytes(range(256)) * 4, GUESSING)
+
+
+# --- repairs ----------------------------------------------------------------------------------------------------------
+
+
+def repaired_slowly(data: bytes, encoding: str) -> tuple[str, int]:
+    """The text, and how often something had to be put, as the decoder itself tells."""
+    count = 0
+
+    def put(error: UnicodeError) -> tuple[str, int]:
+        nonlocal count
+        assert isinstance(error, UnicodeDecodeError)
+        count += 1
+        return "\ufffd", error.end
+
+    codecs.register_error("semlex-test", put)
+    text = data.decode(encoding, "semlex-test").removeprefix("\ufeff")
+    return text.replace("\0", "\ufffd"), count + text.count("\0")
+
+
+@given(
+    pieces=st.lists(
+        st.one_of(st.sampled_from(["", "a", "\ufffd", "é", "\0", "😀"]).map(str.encode), st.binary(max_size=3))
+    ),
+    encoding=st.sampled_from(["utf-8", "utf-16"]),
+)
+def test_a_repaired_text_has_a_mark_for_each_fault_and_all_the_rest(pieces: list[bytes], encoding: str) -> None:
+    data = (codecs.BOM_UTF16_LE if encoding == "utf-16" else b"") + b"".join(pieces)
+    if encoding == "utf-8" and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return
+    text, count = repaired_slowly(data, encoding)
+    if count > len(text) / 3:
+        with pytest.raises(LoadError):
+            decode(data, REPAIRING)
+    else:
+        assert decode(data, REPAIRING) == (text, None, count)
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "repaired"),
+    [
+        (b"caf\xe9 au lait", "caf\ufffd au lait", 1),
+        (b"one\0two", "one\ufffdtwo", 1),
+        (codecs.BOM_UTF8 + b"ab\xffcd", "ab\ufffdcd", 1),
+        (codecs.BOM_UTF16_LE + b"a\0b\0\0\xd8c\0d\0", "ab\ufffdcd", 1),
+        (codecs.BOM_UTF16_LE + b"a\0b\0c", "ab\ufffd", 1),
+    ],
+)
+def test_faults_become_marks(data: bytes, text: str, repaired: int) -> None:
+    assert decode(data, REPAIRING) == (text, None, repaired)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), "binary"),
+        ("wide".encode("utf-16-le"), "binary"),
+        (TEXTS["cp1251"].encode("cp1251"), "not_utf8"),
+    ],
+)
+def test_what_is_mostly_no_text_is_not_repaired(data: bytes, code: str) -> None:
+    with pytest.raises(LoadError) as refused:
+        decode(data, REPAIRING)
+    assert refused.value.code == code
+
+
+def test_a_guess_comes_before_a_repair() -> None:
+    both = LoadOptions(detect_encoding=True, on_bad_text="repair")
+    data = TEXTS["windows-1252"].encode("cp1252")
+    assert decode(data, both) == (TEXTS["windows-1252"], "windows-1252", 0)
+    beginning = TEXTS["cp1251"].encode("cp1251") * 6_000  # the guess is made from it
+    text, encoding, repaired = decode(beginning + b"\x98" * 3, both)  # which has no such letter
+    assert (text.count("\ufffd"), encoding, repaired) == (3, "cp1251", 3)

@@ -355,7 +355,7 @@ def test_other_json_is_source_code(content: str) -> None:
         (json.dumps([chunk(1), chunk(2, token_count=0)]), "bad_chunk", "chunk 2: token_count"),
         (json.dumps([chunk(1), {"chunk_id": "x"}]), "bad_chunk", "chunk 2: "),
         (json.dumps([chunk(1, other=1)]), "bad_chunk", "chunk 1: other"),
-        (json.dumps([chunk(1, chunk_text="\ud800")]), "bad_chunk", "chunk 1: chunk_text"),
+        (json.dumps([chunk(1, chunk_text="\ud800")]), "bad_text", "chunk 1: a text"),
         (json.dumps([chunk(1), 2]), "bad_chunk", "chunk 2 "),
         (json.dumps([chunk(1), chunk(2), chunk(1)]), "repeated_id", "chunks 1 and 3"),
         (json.dumps({"chunks": [chunk(1)], "by": "\0"}), "bad_text", "beside the chunks"),

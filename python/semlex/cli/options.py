@@ -6,7 +6,7 @@ import math
 import sys
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -269,5 +269,14 @@ TextFields = Annotated[
 IdField = Annotated[str | None, typer.Option("--id-field", help="Field of tables and JSON Lines that names a record.")]
 DetectEncoding = Annotated[
     bool, typer.Option("--detect-encoding", help="Read texts that are not UTF-8 in their most probable encoding.")
+]
+OnBadText = Annotated[
+    Literal["error", "repair", "skip"],
+    typer.Option(
+        "--on-bad-text",
+        parser=str,  # the values are checked where they are used
+        metavar="error|repair|skip",
+        help="Files with bytes that are no text: report them, put U+FFFD for those, or leave the files out.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]

@@ -200,6 +200,9 @@ def print_notes(report: IndexReport) -> None:
         from semlex.cli.skipped import skipped_line
 
         inform(escape(one_line(skipped_line(report.skipped))))
+    if report.repaired:
+        characters = counted(report.repaired_characters, "character")
+        print_note(f"{characters} of {counted(report.repaired, 'file')} could not be read, and became U+FFFD")
     if report.cut:
         print_note(
             f"of {counted(report.cut, 'chunk')} the model read only the beginning; fewer tokens a chunk "

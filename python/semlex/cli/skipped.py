@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 # Kinds of files, and names of generated ones, that are named; of the others only the number is told.
 SHOWN_KINDS = 6
+_SAID = {"ignored": "by .gitignore", "bad_text": "with bad text"}
 
 
 def skipped_line(skipped: Mapping[str, Mapping[str, int]]) -> str:
@@ -29,7 +30,7 @@ def skipped_line(skipped: Mapping[str, Mapping[str, int]]) -> str:
         parts.append(_counts(counts) + reads)
     for reason in sorted(skipped.keys() - {"format"}, key=lambda one: (one != "ignored", one)):
         left_out = skipped[reason]
-        said = "by .gitignore" if reason == "ignored" else reason
+        said = _SAID.get(reason, reason)
         names = f" ({_names(left_out)})" if reason == "generated" else ""
         parts.append(f"{sum(left_out.values()):,} {said}{names}")
     return f"skipped: {', '.join(parts)}"

@@ -16,7 +16,7 @@ from semlex.ingest.chunking import Chunker
 from semlex.ingest.document_chunks import Reading
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document
 from semlex.ingest.files.roots import plan_places, vanished
-from semlex.ingest.files.selection import Selection
+from semlex.ingest.files.selection import Selection, kind_of
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
@@ -233,11 +233,22 @@ class FileRun:
         await self._log(command, where, utc_now())
         return self.report
 
-    def _note_unchanged(self, file: prepare_file.UnchangedFile) -> None:
-        self.report.unchanged += 1
-        self.report.outdated += file.is_outdated
-        if file.state is not None:
-            self._states.append(file.state)
+    def _note_unread(self, file: prepare_file.UnchangedFile | prepare_file.SkippedFile | FileProblem) -> None:
+        if isinstance(file, FileProblem):
+            self._fail([file])
+        elif isinstance(file, prepare_file.SkippedFile):
+            kinds = self.report.skipped.setdefault("bad_text", {})
+            kind = kind_of(file.uri.rpartition("/")[2])
+            kinds[kind] = kinds.get(kind, 0) + 1
+        else:
+            self.report.unchanged += 1
+            self.report.outdated += file.is_outdated
+            if file.state is not None:
+                self._states.append(file.state)
+
+    def _note_repaired(self, file: prepare_file.PreparedFile) -> None:
+        self.report.repaired += file.repaired > 0
+        self.report.repaired_characters += file.repaired
 
     def _fail(self, problems: Sequence[FileProblem]) -> None:
         self.report.problems += problems
@@ -258,11 +269,9 @@ class FileRun:
             source, known = sources[str(file.root)]
             prepared = prepare_file.prepare_file(file, source, known, reading, again=again)
             if isinstance(prepared, prepare_file.PreparedFile):
+                self._note_repaired(prepared)
                 return prepared
-            if isinstance(prepared, prepare_file.UnchangedFile):
-                self._note_unchanged(prepared)
-            else:
-                self._fail([prepared])
+            self._note_unread(prepared)
             return None
 
         pipeline = FilePipeline(self._indexer, self.report, self._progress, prepare, self._settle_first)

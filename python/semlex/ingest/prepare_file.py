@@ -91,10 +91,12 @@ class PreparedFile:
     Attributes:
         row: Its document.
         chunks: Its chunks, without vectors.
+        repaired: How many characters were put for what was no text.
     """
 
     row: DocumentRow
     chunks: ChunkBatch
+    repaired: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,17 @@ class UnchangedFile:
     state: FileState | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A file that is left out because of its text, as was asked for.
+
+    Attributes:
+        uri: Its path below the root of its source.
+    """
+
+    uri: str
+
+
 def prepare_file(
     file: FoundFile,
     source: Source,
@@ -117,7 +130,7 @@ def prepare_file(
     reading: Reading,
     *,
     again: bool = False,
-) -> PreparedFile | UnchangedFile | FileProblem:
+) -> PreparedFile | UnchangedFile | SkippedFile | FileProblem:
     """Reads and cuts a file; one that has the state in which it was read before is not read.
 
     Args:
@@ -128,7 +141,7 @@ def prepare_file(
         again: Whether a file that did not change is cut as well, if it would be cut in another way today.
 
     Returns:
-        The rows; or that there is nothing to do; or why it cannot be read.
+        The rows; or that there is nothing to do, or that it is left out; or why it cannot be read.
     """
     key = indexed_document_id(source.key, file.uri)
     before = known.get(key)
@@ -145,6 +158,8 @@ def prepare_file(
     try:
         cut = cut_file(read, reading)
     except LoadError as error:
+        if reading.options.leaves_out(error):
+            return SkippedFile(file.uri)
         return FileProblem(file.uri, error.code, error.message)
     chunks = _chunk_rows(key, file.uri, cut.title, cut.chunks, with_context=reading.with_context)
     row = DocumentRow(
@@ -164,7 +179,7 @@ def prepare_file(
         file_state=file.settled_state,
         encoding=cut.loaded.encoding,
     )
-    return PreparedFile(row, chunks)
+    return PreparedFile(row, chunks, cut.loaded.repaired)
 
 
 def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | None:

@@ -59,6 +59,8 @@ class PreviewedFile:
         title: Its title; "" where it has none.
         chunks: In the order of the text.
         problem: Why it cannot be read, or None.
+        is_skipped: Whether it would be left out because of that, as `LoadOptions.on_bad_text` asks for.
+        repaired: How many characters were put for what was no text.
     """
 
     uri: str
@@ -66,6 +68,8 @@ class PreviewedFile:
     title: str
     chunks: list[PreviewedChunk]
     problem: FileProblem | None = None
+    is_skipped: bool = False
+    repaired: int = 0
 
 
 def preview_chunks(
@@ -102,7 +106,8 @@ def preview_chunks(
     wanted = CollectionOptions(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
     chunker = Chunker(counter or WordCounter(), WantedOptions.of(wanted, None).chunk_settings())
     known = loaders()
-    reading = Reading(chunker, known, options or LoadOptions())
+    options = options or LoadOptions()
+    reading = Reading(chunker, known, options)
     selection = Selection(include, exclude, known.keys(), recursive)
     for found in find_files(checked_paths(paths), selection):
         file = found if isinstance(found, FileProblem) else read_file(found)
@@ -113,10 +118,11 @@ def preview_chunks(
             cut = cut_file(file, reading)
         except LoadError as error:
             problem = FileProblem(file.uri, error.code, error.message)
-            yield PreviewedFile(file.uri, loader_named(file.uri, known).name, "", [], problem)
+            name = loader_named(file.uri, known).name
+            yield PreviewedFile(file.uri, name, "", [], problem, is_skipped=options.leaves_out(error))
             continue
         chunks = [_previewed(cut.title, one) for one in cut.chunks]
-        yield PreviewedFile(file.uri, cut.format, cut.title, chunks)
+        yield PreviewedFile(file.uri, cut.format, cut.title, chunks, repaired=cut.loaded.repaired)
 
 
 def _previewed(title: str, one: DocumentChunk) -> PreviewedChunk:

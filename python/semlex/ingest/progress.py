@@ -48,7 +48,10 @@ class IndexReport:
             ``embed``, ``write``. They overlap.
         problems: One per failed file.
         skipped: What was left out of the folders: reason (``format`` where nothing reads such files, ``ignored`` by a
-            ``.gitignore`` or ``.semlexignore``, ``generated``) -> suffix, or name and slash of a folder -> number.
+            ``.gitignore`` or ``.semlexignore``, ``generated``, ``bad_text`` as `LoadOptions.on_bad_text` asks for) ->
+            suffix, or name and slash of a folder -> number.
+        repaired: Files in which something was no text, and was repaired.
+        repaired_characters: Characters that were put for it.
         warnings: What else did not go as asked, for example an index that could not be built.
     """
 
@@ -66,6 +69,8 @@ class IndexReport:
     vanished: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, dict[str, int]] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    repaired: int = 0
+    repaired_characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

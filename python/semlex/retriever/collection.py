@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from semlex.ingest.given_documents import Given
+    from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.progress import IndexReport, Progress
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
@@ -253,6 +254,7 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
@@ -277,6 +279,9 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
             id_field: Of tables and JSON Lines: the field that names a record; no two of a file may share a value.
             detect_encoding: Whether a text that is not UTF-8 is read in the encoding that it most probably has; it is
                 reported as a problem otherwise.
+            on_bad_text: What becomes of a file with bytes that are no text, or with characters that cannot be stored
+                (NUL, half of a surrogate pair): ``error`` reports it as a problem, ``repair`` puts U+FFFD for each of
+                them, ``skip`` leaves the file out. The report counts them.
             progress: Called as the work goes on.
 
         Raises:
@@ -290,7 +295,7 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
             strings_errors("exclude", exclude),
             callable_errors("progress", progress),
         )
-        options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
+        options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
         run = FileRun(await self._ready(), wanted, progress)
         return await run.index(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.ingest.indexer import Indexer
+    from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.progress import Progress
     from semlex.ingest.sync.report import SyncReport
     from semlex.parameters import WantedOptions
@@ -44,6 +45,7 @@ class CollectionFolders(ABC):
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
@@ -66,6 +68,7 @@ class CollectionFolders(ABC):
             text_fields: As for `index`.
             id_field: As for `index`.
             detect_encoding: As for `index`.
+            on_bad_text: As for `index`.
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
             min_tokens: As for `index`.
@@ -75,7 +78,7 @@ class CollectionFolders(ABC):
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
-        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
+        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("dry_run", dry_run, bool), callable_errors("progress", progress))
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
@@ -94,6 +97,7 @@ class CollectionFolders(ABC):
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
@@ -115,6 +119,7 @@ class CollectionFolders(ABC):
             text_fields: As for `sync`.
             id_field: As for `sync`.
             detect_encoding: As for `sync`.
+            on_bad_text: As for `sync`.
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
             min_tokens: As for `sync`.
@@ -128,7 +133,7 @@ class CollectionFolders(ABC):
         Raises:
             ConfigurationError: As for `sync`.
         """
-        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding)
+        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("poll", poll, bool), callable_errors("progress", progress))
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
@@ -156,18 +161,20 @@ class CollectionFolders(ABC):
         return await documents_with_states(indexer.database, indexer.collection, source)
 
 
-def checked_load_options(text_fields: Sequence[str], id_field: str | None, *, detect_encoding: bool) -> LoadOptions:
+def checked_load_options(
+    text_fields: Sequence[str], id_field: str | None, *, detect_encoding: bool, on_bad_text: OnBadText
+) -> LoadOptions:
     """How files are to be read.
 
     Raises:
-        ConfigurationError: A value has another kind.
+        ConfigurationError: A value has another kind, or is none of those that there are.
     """
     check_parameters(
         strings_errors("text_fields", text_fields),
         text_parameter("id_field", id_field),
         kind_errors("detect_encoding", detect_encoding, bool),
     )
-    return LoadOptions(tuple(text_fields), id_field, detect_encoding)
+    return LoadOptions(tuple(text_fields), id_field, detect_encoding, on_bad_text)
 
 
 def _checked(options: SyncOptions) -> SyncOptions:

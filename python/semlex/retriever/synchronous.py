@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Filters
     from semlex.ingest.document_states import Documents
     from semlex.ingest.given_documents import Given
+    from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.progress import DeleteReport
     from semlex.ingest.progress import IndexReport
     from semlex.ingest.progress import Progress
@@ -163,6 +164,7 @@ class SyncCollection:
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
@@ -187,6 +189,9 @@ class SyncCollection:
             id_field: Of tables and JSON Lines: the field that names a record; no two of a file may share a value.
             detect_encoding: Whether a text that is not UTF-8 is read in the encoding that it most probably has; it is
                 reported as a problem otherwise.
+            on_bad_text: What becomes of a file with bytes that are no text, or with characters that cannot be stored
+                (NUL, half of a surrogate pair): ``error`` reports it as a problem, ``repair`` puts U+FFFD for each of
+                them, ``skip`` leaves the file out. The report counts them.
             progress: Called as the work goes on.
 
         Raises:
@@ -194,7 +199,7 @@ class SyncCollection:
                 or a number is out of bounds.
             CollectionSettingsError: The files of this collection are cut in another way.
         """
-        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, progress=progress)
+        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, progress=progress)
 
     def embed_missing(
         self,
@@ -477,6 +482,7 @@ class SyncCollection:
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
@@ -499,6 +505,7 @@ class SyncCollection:
             text_fields: As for `index`.
             id_field: As for `index`.
             detect_encoding: As for `index`.
+            on_bad_text: As for `index`.
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
             min_tokens: As for `index`.
@@ -508,7 +515,7 @@ class SyncCollection:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
-        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, progress=progress)
+        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, progress=progress)
 
     def watch(
         self,
@@ -522,6 +529,7 @@ class SyncCollection:
         text_fields: Sequence[str] = (),
         id_field: str | None = None,
         detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
@@ -543,6 +551,7 @@ class SyncCollection:
             text_fields: As for `sync`.
             id_field: As for `sync`.
             detect_encoding: As for `sync`.
+            on_bad_text: As for `sync`.
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
             min_tokens: As for `sync`.
@@ -556,7 +565,7 @@ class SyncCollection:
         Raises:
             ConfigurationError: As for `sync`.
         """
-        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, poll=poll, progress=progress)
+        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, poll=poll, progress=progress)
 
     def documents(
         self,

@@ -18,6 +18,7 @@ from semlex.cli.options import (
     Include,
     MinTokens,
     NewSource,
+    OnBadText,
     OverlapTokens,
     Recursive,
     TextFields,
@@ -47,6 +48,7 @@ def index(
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
+    on_bad_text: OnBadText = "error",
 ) -> None:
     """Read files and folders, cut them, and store their chunks.
 
@@ -76,6 +78,7 @@ def index(
             text_fields=text_field or (),
             id_field=id_field,
             detect_encoding=detect_encoding,
+            on_bad_text=on_bad_text,
             progress=progress,
         )
     print_report(report, as_json=context.as_json)
@@ -101,6 +104,7 @@ def chunks(
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
+    on_bad_text: OnBadText = "error",
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
     min_tokens: MinTokens = None,
@@ -127,9 +131,9 @@ def chunks(
         exclude=exclude or (),
         **wanted.chunk_settings()._asdict(),
         counter=embedder,
-        options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding),
+        options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding, on_bad_text),
     ):
-        failed += file.problem is not None
+        failed += file.problem is not None and not file.is_skipped
         if context.as_json:
             print_json(asdict(file))
         else:
@@ -140,10 +144,14 @@ def chunks(
 
 def _print_file(file: PreviewedFile) -> None:
     if file.problem is not None:
-        inform(f"{one_line(file.uri)}: {file.problem.message}")
+        left_out = "left out: " if file.is_skipped else ""
+        inform(f"{one_line(file.uri)}: {left_out}{file.problem.message}")
         return
     title = f", {one_line(file.title)!r}" if file.title else ""
-    output.print(f"{one_line(file.uri)}: {file.format}{title}, {counted(len(file.chunks), 'chunk')}", markup=False)
+    repaired = f", {counted(file.repaired, 'character')} repaired" if file.repaired else ""
+    output.print(
+        f"{one_line(file.uri)}: {file.format}{title}, {counted(len(file.chunks), 'chunk')}{repaired}", markup=False
+    )
     for number, chunk in enumerate(file.chunks, start=1):
         page = f", page {chunk.page}" if chunk.page else ""
         output.print(

@@ -19,6 +19,7 @@ from semlex.cli.options import (
     DetectEncoding,
     Filter,
     IdField,
+    OnBadText,
     TextFields,
     boosts_of,
     existing_paths,
@@ -58,6 +59,7 @@ def try_folder(
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
+    on_bad_text: OnBadText = "error",
 ) -> None:
     """Index a folder into a collection of its own and ask it a question.
 
@@ -74,6 +76,7 @@ def try_folder(
                 text_fields=text_field or (),
                 id_field=id_field,
                 detect_encoding=detect_encoding,
+                on_bad_text=on_bad_text,
                 progress=progress,
             )
         if not context.as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-SkipReason = Literal["format", "hidden", "ignored", "generated", "excluded"]
+SkipReason = Literal["format", "hidden", "ignored", "generated", "excluded", "bad_text"]
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "_build", "_static"})
 """Folders of other people's files and of what is generated."""
@@ -31,8 +31,7 @@ class Skipped:
 
     def note(self, reason: SkipReason, name: str, *, is_folder: bool = False) -> None:
         """Counts one."""
-        stem, dot, suffix = name.rpartition(".")
-        self.files[reason, f"{name}/" if is_folder else f".{suffix.lower()}" if dot and stem else name] += 1
+        self.files[reason, f"{name}/" if is_folder else kind_of(name)] += 1
 
     def by_reason(self) -> dict[str, dict[str, int]]:
         """Reason -> suffix -> number of files."""
@@ -40,6 +39,12 @@ class Skipped:
         for (reason, suffix), count in self.files.most_common():
             found.setdefault(reason, {})[suffix] = count
         return found
+
+
+def kind_of(name: str) -> str:
+    """By what a file is counted: its suffix with the dot, or its name where it has none."""
+    stem, dot, suffix = name.rpartition(".")
+    return f".{suffix.lower()}" if dot and stem else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,17 @@ A loader of your own is registered with `semlex.register_loader`, or by a packag
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+
+from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+OnBadText = Literal["error", "repair", "skip"]
+# What a loader says of a text that cannot be decoded, or cannot be stored.
+BAD_TEXT_CODES = frozenset({"bad_text", "binary", "not_utf8", "not_utf16"})
 
 
 class LoadError(Exception):
@@ -36,11 +42,26 @@ class LoadOptions:
         text_fields: Of tables and JSON Lines: the fields that are text, joined by blank lines; empty for all texts.
         id_field: Of tables and JSON Lines: the field that names a record, or None.
         detect_encoding: Whether a text that is no UTF-8 is read in the encoding that it most probably has.
+        on_bad_text: What becomes of a file with bytes that are no text, or with characters that cannot be stored (NUL,
+            half of a surrogate pair): ``error`` reports it, ``repair`` puts U+FFFD for each of them, ``skip`` leaves
+            the file out.
+
+    Raises:
+        ConfigurationError: `on_bad_text` is none of these.
     """
 
     text_fields: Sequence[str] = ()
     id_field: str | None = None
     detect_encoding: bool = False
+    on_bad_text: OnBadText = "error"
+
+    def __post_init__(self) -> None:
+        if self.on_bad_text not in get_args(OnBadText):
+            raise ConfigurationError(f"on_bad_text must be error, repair or skip; got {self.on_bad_text!r}")
+
+    def leaves_out(self, error: LoadError) -> bool:
+        """Whether a file with this error is left out, and is no failure."""
+        return self.on_bad_text == "skip" and error.code in BAD_TEXT_CODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +129,7 @@ class LoadedDocument:
             is left out.
         encoding: The encoding that was guessed; None where nothing was.
         format: Name of the format, where it is another than the loader's.
+        repaired: How many characters of it were put for what was no text.
     """
 
     text: str
@@ -118,6 +140,7 @@ class LoadedDocument:
     records: Sequence[Record] = ()
     encoding: str | None = None
     format: str | None = None
+    repaired: int = 0
 
 
 @runtime_checkable

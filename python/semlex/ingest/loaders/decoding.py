@@ -17,13 +17,23 @@ WESTERN = frozenset(
     "àâäáãåæçéèêëíìîïñóòôöõøœúùûüýÿßÀÂÄÁÃÅÆÇÉÈÊËÍÎÏÑÓÔÖØŒÚÛÜ«»…·°€£§©®ªº¿¡\xa0\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e"
 )
 MIN_GUESSED = 32  # bytes; less than that fits many encodings equally well
+# Where more of the characters would have to be repaired it is no text with faults: of a program it is about a half, of
+# an alphabet in an encoding of its own four fifths.
+MAX_REPAIRED = 1 / 3
 
 
 class Decoded(NamedTuple):
-    """A text, and the encoding that was guessed for it; None where nothing was."""
+    """A text.
+
+    Attributes:
+        text: All of it.
+        encoding: The encoding that was guessed; None where nothing was.
+        repaired: How many of its characters were put for what is none.
+    """
 
     text: str
     encoding: str | None
+    repaired: int = 0
 
 
 def decode(data: bytes, options: LoadOptions) -> Decoded:
@@ -32,9 +42,34 @@ def decode(data: bytes, options: LoadOptions) -> Decoded:
     Nothing else is guessed unless that is asked for, since a guess that fails is stored as nonsense that no one finds.
 
     Raises:
-        LoadError: They are none.
+        LoadError: They are none, and are not to be repaired, or are too far from one.
     """
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return _decoded(data, options)
+    except LoadError:
+        repaired = _repaired(data, options) if options.on_bad_text == "repair" else None
+        if repaired is None:
+            raise
+        return repaired
+
+
+def _is_wide(data: bytes) -> bool:
+    return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
+def _repaired(data: bytes, options: LoadOptions) -> Decoded | None:
+    """The text with U+FFFD for whatever is none; None where that is too much of it."""
+    guess = _guessed(data) if options.detect_encoding and not _is_wide(data) and b"\0" not in data else None
+    encoding = "utf-16" if _is_wide(data) else guess or "utf-8"
+    text = data.decode(encoding, "replace").removeprefix("\ufeff")
+    # The character may stand in the file as well: it is what stays where all that is no text is left out.
+    undecodable = text.count("\ufffd") - data.decode(encoding, "ignore").count("\ufffd")
+    count = undecodable + text.count("\0")
+    return Decoded(text.replace("\0", "\ufffd"), guess, count) if count <= len(text) * MAX_REPAIRED else None
+
+
+def _decoded(data: bytes, options: LoadOptions) -> Decoded:
+    wide = _is_wide(data)
     if not wide and (offset := data.find(b"\0")) >= 0:
         raise LoadError("binary", f"byte {offset} is NUL: no text file")
     encoding = None

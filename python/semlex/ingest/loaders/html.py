@@ -265,6 +265,6 @@ class HtmlLoader:
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file."""
-        page, encoding = decode(file.data, options)
+        page, encoding, repaired = decode(file.data, options)
         text, title = html_to_markdown(page)
-        return LoadedDocument(text, "markdown", title, encoding=encoding)
+        return LoadedDocument(text, "markdown", title, encoding=encoding, repaired=repaired)

@@ -21,10 +21,10 @@ class MarkdownLoader:
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file: the whole file. Simple values of its front matter become metadata."""
-        text, encoding = decode(file.data, options)
+        text, encoding, repaired = decode(file.data, options)
         front = read_front_matter(text[:TITLE_WITHIN])
         title = _title(text[:TITLE_WITHIN], front)
-        return LoadedDocument(text, "markdown", title, front.metadata, encoding=encoding)
+        return LoadedDocument(text, "markdown", title, front.metadata, encoding=encoding, repaired=repaired)
 
 
 class Heading(NamedTuple):

@@ -15,6 +15,7 @@ from semlex.ingest.loaders.records.json_lines import JsonLinesLoader
 from semlex.ingest.loaders.records.notebook import NotebookLoader
 from semlex.ingest.loaders.records.prechunked import PrechunkedLoader
 from semlex.ingest.loaders.records.table import TableLoader
+from semlex.ingest.loaders.storable import storable_document
 from semlex.ingest.loaders.text import CodeLoader, RestructuredTextLoader, TextLoader
 
 if TYPE_CHECKING:
@@ -79,20 +80,20 @@ def loader_named(uri: str, known: Mapping[str, Loader]) -> Loader:
 
 
 def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocument:
-    """The text of a file.
+    """The text of a file, as it can be stored.
 
     Raises:
         LoadError: It cannot be read, whatever the loader has raised.
     """
     try:
         loaded = loader.load(file, options)
+        if isinstance(loaded, LoadedDocument):
+            return storable_document(loaded, options)
     except LoadError:
         raise
     except Exception as error:
         raise LoadError("loader_failed", f"the loader {loader.name!r} failed: {type(error).__name__}") from error
-    if not isinstance(loaded, LoadedDocument):
-        raise LoadError("loader_failed", f"the loader {loader.name!r} returned {type(loaded).__name__}")
-    return loaded
+    raise LoadError("loader_failed", f"the loader {loader.name!r} returned {type(loaded).__name__}")
 
 
 def _from_packages() -> list[Loader]:

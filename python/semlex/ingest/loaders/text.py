@@ -21,8 +21,8 @@ class TextLoader:
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file."""
-        text, encoding = decode(file.data, options)
-        return LoadedDocument(text, "restructuredtext", encoding=encoding)
+        text, encoding, repaired = decode(file.data, options)
+        return LoadedDocument(text, "restructuredtext", encoding=encoding, repaired=repaired)
 
 
 class RestructuredTextLoader(TextLoader):
@@ -41,5 +41,5 @@ class CodeLoader:
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file; its path stands above every chunk of it."""
-        text, encoding = decode(file.data, options)
-        return LoadedDocument(text, f"code:{file.suffix}", file.uri, encoding=encoding)
+        text, encoding, repaired = decode(file.data, options)
+        return LoadedDocument(text, f"code:{file.suffix}", file.uri, encoding=encoding, repaired=repaired)

@@ -6,8 +6,9 @@ import io
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.records.json_text import check_storable, parse_json
+from semlex.ingest.loaders.records.json_text import parse_json
 from semlex.ingest.loaders.records.rows import Rows
+from semlex.ingest.loaders.storable import storable
 
 
 class JsonLinesLoader:
@@ -26,7 +27,7 @@ class JsonLinesLoader:
         Raises:
             LoadError: A line is no object, or not within the bounds.
         """
-        text, encoding = decode(file.data, options)
+        text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
         known: dict[str, None] = {}
         # Lines end with \n alone: other marks of an end may stand in a JSON text as they are.
@@ -37,9 +38,10 @@ class JsonLinesLoader:
             if not isinstance(value, dict):
                 raise LoadError("bad_row", f"line {number} is no JSON object: write one a line")
             if "\\u" in line:  # only escapes make what the file's own encoding cannot
-                check_storable(value, f"line {number}")
+                value, count = storable(value, f"line {number}", options)
+                repaired += count
             known.update(dict.fromkeys(value))
             rows.add(value, number)
         if known:
             rows.check_fields(known)
-        return rows.document(encoding)
+        return rows.document(encoding, repaired)

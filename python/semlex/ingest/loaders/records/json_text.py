@@ -11,7 +11,7 @@ from semlex.ingest.loaders.base import LoadError
 from semlex.types.documents import MAX_METADATA_BYTES, MAX_METADATA_DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 # A value takes up to 150 bytes in memory, whatever it takes in the file.
 MAX_VALUES = 2_000_000
@@ -47,22 +47,6 @@ def parse_json(text: str, *, line: int | None = None, max_depth: int = MAX_METAD
         raise LoadError("bad_json", f"{_where(line)}a number has too many digits: make it a text") from None
     except RecursionError:  # the caller's stack is nearly full
         raise LoadError("bad_json", f"{_where(line)}the values are nested too deeply: make them flat") from None
-
-
-def check_storable(value: object, where: str) -> None:
-    """Refuses texts that cannot be stored, anywhere in a JSON value.
-
-    Args:
-        value: The value.
-        where: Beginning of the message.
-
-    Raises:
-        LoadError: A text holds NUL or half of a surrogate pair.
-    """
-    for text in _strings(value):
-        if "\0" in text or not _is_utf8(text):
-            message = r"a text holds \u0000 or half of a surrogate pair, which cannot be stored: remove it"
-            raise LoadError("bad_text", f"{where}: {message}")
 
 
 def check_metadata(metadata: Mapping[str, Any], where: str) -> None:
@@ -115,27 +99,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         raise _RefusedError("an object has one name twice: keep one of them")
     return made
-
-
-def _strings(value: object) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        at = waiting.pop()
-        if isinstance(at, str):
-            yield at
-        elif isinstance(at, list):
-            waiting += at
-        elif isinstance(at, dict):
-            yield from at
-            waiting += at.values()
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # Made once: to make one takes longer than to read a line.

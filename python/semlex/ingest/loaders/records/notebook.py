@@ -10,6 +10,7 @@ from semlex.ingest.loaders.decoding import decode
 from semlex.ingest.loaders.markdown import Heading, headings
 from semlex.ingest.loaders.records.json_text import parse_json
 from semlex.ingest.loaders.records.rows import BLANK_LINE, RecordText
+from semlex.ingest.loaders.storable import repaired_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,7 +62,7 @@ class NotebookLoader:
         Raises:
             LoadError: It is no notebook.
         """
-        text, encoding = decode(file.data, options)
+        text, encoding, repaired = decode(file.data, options)
         notebook = parse_json(text, max_depth=MAX_DEPTH)
         code = f"code:{_suffix(notebook)}"
         made = RecordText()
@@ -83,7 +84,9 @@ class NotebookLoader:
                 titles = [heading.title for heading in above]
                 structure = code if kind == "code" else "plain"
                 made.add(BLANK_LINE.join(texts), structure=structure, titles=titles, metadata=metadata)
-        return LoadedDocument(made.text, "markdown", title, records=made.records, encoding=encoding)
+        return repaired_document(
+            LoadedDocument(made.text, "markdown", title, records=made.records, encoding=encoding, repaired=repaired)
+        )
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
@@ -128,10 +131,9 @@ def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _joined(text: object, limit: int | None = None) -> str:
-    """A text, or a list of its lines, as one that can be stored."""
+    """A text, or a list of its lines, as one."""
     lines = text if isinstance(text, list) else [text]
-    whole = "".join(line for line in lines if isinstance(line, str))[:limit]
-    return whole.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return "".join(line for line in lines if isinstance(line, str))[:limit]
 
 
 def _parts(source: str, above: list[Heading]) -> Iterator[tuple[str, list[Heading]]]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from semlex.errors import ValidationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.records.json_text import check_metadata, check_storable, parse_json
+from semlex.ingest.loaders.records.json_text import check_metadata, parse_json
 from semlex.ingest.loaders.records.rows import RecordText
+from semlex.ingest.loaders.storable import storable
 from semlex.ingest.loaders.text import CodeLoader
 from semlex.types.chunks import ChunkMetadata
 
@@ -47,16 +48,19 @@ class PrechunkedLoader:
         Raises:
             LoadError: The first object is a chunk, and one is none, or has the id of another.
         """
-        text, encoding = decode(file.data, options)
+        text, encoding, repaired = decode(file.data, options)
         found = _chunks_of(text)
         if found is None:
             return replace(self._code.load(file, options), format=self._code.name)
-        check_storable(found.metadata, "beside the chunks")
-        check_metadata(found.metadata, "beside the chunks")
+        beside, count = storable(found.metadata, "beside the chunks", options)
+        repaired += count
+        check_metadata(beside, "beside the chunks")
         made = RecordText()
         numbers: dict[str, int] = {}
         for number, item in enumerate(found.items, 1):
-            chunk = _chunk(item, number)
+            stored, count = storable(item, f"chunk {number}", options)
+            repaired += count
+            chunk = _chunk(stored, number)
             first = numbers.setdefault(chunk.chunk_id, number)
             if first != number:
                 message = f"chunks {first} and {number} have the same chunk_id: give each its own"
@@ -66,7 +70,9 @@ class PrechunkedLoader:
             made.add(
                 chunk.chunk_text, titles=chunk.heading_path, summary=chunk.summary, metadata=metadata, is_chunk=True
             )
-        return LoadedDocument(made.text, "plain", metadata=found.metadata, records=made.records, encoding=encoding)
+        return LoadedDocument(
+            made.text, "plain", metadata=beside, records=made.records, encoding=encoding, repaired=repaired
+        )
 
 
 @dataclass(frozen=True, slots=True)

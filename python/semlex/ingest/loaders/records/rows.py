@@ -109,9 +109,10 @@ class Rows:
         if texts:
             self._made.add(joint.join(texts), metadata=metadata)
 
-    def document(self, encoding: str | None) -> LoadedDocument:
+    def document(self, encoding: str | None, repaired: int) -> LoadedDocument:
         """All rows as a document."""
-        return LoadedDocument(self._made.text, "plain", records=self._made.records, encoding=encoding)
+        records = self._made.records
+        return LoadedDocument(self._made.text, "plain", records=records, encoding=encoding, repaired=repaired)
 
     def _check_id(self, value: object, line: int) -> None:
         shown = _shown(self._id_field or "")

@@ -40,14 +40,14 @@ class TableLoader:
         Raises:
             LoadError: A row does not fit its header, a quote is wrong, or a field is too large.
         """
-        text, encoding = decode(file.data, options)
+        text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
         with _field_limit():
             delimiter = "\t" if file.suffix == "tsv" else _delimiter(text)
             read = _rows(text, delimiter)
             header = next(read, None)
             if header is None:
-                return rows.document(encoding)
+                return rows.document(encoding, repaired)
             names = _checked_header(header)
             rows.check_fields(names)
             for row in read:
@@ -56,7 +56,7 @@ class TableLoader:
                     message = f"line {row.line} has {counts}: quote values that hold {delimiter!r} or a line break"
                     raise LoadError("bad_row", message)
                 rows.add(dict(zip(names, row.fields, strict=True)), row.line)
-        return rows.document(encoding)
+        return rows.document(encoding, repaired)
 
 
 class _Row(NamedTuple):

@@ -1,0 +1,184 @@
+"""Texts that cannot be decoded or stored, from the file to the report: told, repaired, or left out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import LoadedDocument, LoadOptions, PostgreSQLRetriever, preview_chunks, register_loader
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.ingest.loaders import registry
+from semlex.types.documents import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from semlex.ingest.loaders.base import FileBytes
+    from tests.support.shell import Shell
+
+CHUNK = {"chunk_id": "c1", "source_document": "book", "chunk_text": "A bad\0 pear.", "token_count": 3}
+# Name -> bytes, the code of its problem, and how many characters of it are repaired.
+BAD: dict[str, tuple[bytes, str, int]] = {
+    "a nul.md": (b"# A bad\0apple\n", "binary", 1),
+    "bytes.txt": (b"A bad \xff\xfe plum.\n", "not_utf8", 2),
+    "half.txt": (b"\xff\xfe" + "A bad plum".encode("utf-16-le") + b"\0\xd8", "not_utf16", 1),
+    "code.py": (b"bad = 'caf\xe9 plum'\n", "not_utf8", 1),
+    "page.html": (b"<h1>A bad\0 plum</h1><p>x", "binary", 1),
+    "rows.csv": (b"id,text\n1,A bad \xe9 plum\n2,good\n", "not_utf8", 1),
+    "lines.jsonl": (b'{"text": "A bad plum", "note": ["\\u0000\\ud800"]}\n{"text": "good"}\n', "bad_text", 2),
+    "chunks.json": (json.dumps([CHUNK]).encode(), "bad_text", 1),
+    "own.plums": (b"x", "bad_text", 3),
+}
+
+
+class Plums:
+    """Makes what cannot be stored."""
+
+    name = "plums"
+    suffixes = ("plums",)
+    version = 1
+
+    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+        return LoadedDocument("A bad plum\0 \ud800", metadata={"note": "\0"})
+
+
+@pytest.fixture(autouse=True)
+def own_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", [])
+    register_loader(Plums())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, (data, *_) in BAD.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "good.md").write_text("A good apple.\n")
+    return tmp_path
+
+
+def retriever(url: str) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", collection="texts", use_reranking=False)
+
+
+async def test_each_is_a_line_of_the_report(database_url: str, folder: Path) -> None:
+    async with retriever(database_url) as opened:
+        for report in (await opened.index(folder), (await opened.sync(folder)).run):
+            assert {one.uri: one.code for one in report.problems} == {name: code for name, (_, code, _) in BAD.items()}
+            assert (report.failed, report.repaired, report.skipped) == (len(BAD), 0, {})
+        assert [hit.source_document for hit in await opened.search("apple plum pear bad")] == ["good.md"]
+
+
+@pytest.mark.parametrize("way", ["index", "sync"])
+async def test_repaired_texts_are_found_and_counted(database_url: str, folder: Path, way: str) -> None:
+    async with retriever(database_url) as opened:
+        if way == "index":
+            report = await opened.index(folder, on_bad_text="repair")
+        else:
+            done = await opened.sync(folder, on_bad_text="repair")
+            report = done.run
+            assert not done.differs
+        assert (report.added, report.failed, report.problems) == (len(BAD) + 1, 0, [])
+        assert (report.repaired, report.repaired_characters) == (len(BAD), sum(count for *_, count in BAD.values()))
+        hits = await opened.search("bad plum pear apple", top_k=50)
+        assert {hit.source_document for hit in hits} == {*BAD, "good.md"}
+        by_name = {hit.source_document: hit for hit in hits}
+        assert by_name["bytes.txt"].content == "A bad \ufffd\ufffd plum."
+        assert by_name["lines.jsonl"].metadata["note"] == ["\ufffd\ufffd"]
+        assert by_name["chunks.json"].content == "A bad\ufffd pear."
+        assert by_name["own.plums"].metadata["note"] == "\ufffd"
+        again = await opened.index(folder, on_bad_text="repair")
+        assert (again.unchanged, again.repaired) == (len(BAD) + 1, 0)
+
+
+@pytest.mark.parametrize("way", ["index", "sync"])
+async def test_what_is_left_out_is_no_failure(database_url: str, folder: Path, way: str) -> None:
+    (folder / "broken.csv").write_bytes(b'a,b\n1,"x\n')
+    async with retriever(database_url) as opened:
+        if way == "index":
+            report = await opened.index(folder, on_bad_text="skip")
+        else:
+            report = (await opened.sync(folder, on_bad_text="skip")).run
+        assert [one.uri for one in report.problems] == ["broken.csv"]  # another fault is one
+        assert (report.added, report.failed) == (1, 1)
+        assert report.skipped == {
+            "bad_text": {".md": 1, ".txt": 2, ".py": 1, ".html": 1, ".csv": 1, ".jsonl": 1, ".json": 1, ".plums": 1}
+        }
+        assert [hit.source_document for hit in await opened.search("bad apple")] == ["good.md"]
+
+
+async def test_a_document_stays_while_its_file_is_bad(database_url: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("An old apple.\n")
+    async with retriever(database_url) as opened:
+        await opened.index(page)
+        page.write_bytes(b"A new apple\xff.\n")
+        for way in ("error", "skip"):
+            report = await opened.sync(tmp_path, on_bad_text=way)  # type: ignore[arg-type]
+            assert report.run.failed == (way == "error")
+            assert [hit.content for hit in await opened.search("apple")] == ["An old apple."]
+        report = await opened.sync(tmp_path, on_bad_text="repair")
+        assert report.done.changed == 1
+        assert [hit.content for hit in await opened.search("apple")] == ["A new apple\ufffd."]
+
+
+async def test_what_is_no_text_at_all_is_not_repaired(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "picture.md").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
+    async with retriever(database_url) as opened:
+        report = await opened.index(tmp_path, on_bad_text="repair")
+        assert [(one.uri, one.code) for one in report.problems] == [("picture.md", "binary")]
+
+
+@pytest.mark.parametrize("value", ["drop", None, 1])
+async def test_another_choice_is_refused(database_url: str, tmp_path: Path, value: Any) -> None:
+    async with retriever(database_url) as opened:
+        for call in (opened.index, opened.sync):
+            with pytest.raises(ConfigurationError, match="on_bad_text"):
+                await call(tmp_path, on_bad_text=value)
+
+
+async def test_added_documents_are_refused_as_ever(database_url: str) -> None:
+    async with retriever(database_url) as opened:
+        with pytest.raises(ValidationError, match="NUL"):
+            await opened.add_documents([Document("A bad\0apple", id="one")])
+        assert await opened.count() == 0
+
+
+def test_a_preview_says_the_same(folder: Path) -> None:
+    def previewed(way: Any) -> Iterator[tuple[str, str | None, bool, int]]:
+        for file in preview_chunks(folder, options=LoadOptions(on_bad_text=way)):
+            assert bool(file.chunks) == (file.problem is None)
+            yield file.uri, file.problem and file.problem.code, file.is_skipped, file.repaired
+
+    assert set(previewed("error")) - {("good.md", None, False, 0)} == {
+        (name, code, False, 0) for name, (_, code, _) in BAD.items()
+    }
+    assert set(previewed("skip")) - {("good.md", None, False, 0)} == {
+        (name, code, True, 0) for name, (_, code, _) in BAD.items()
+    }
+    assert set(previewed("repair")) - {("good.md", None, False, 0)} == {
+        (name, None, False, count) for name, (_, _, count) in BAD.items()
+    }
+
+
+def test_the_command_line_says_what_it_did(shell: Shell) -> None:
+    (shell.folder / "docs" / "bad.md").write_bytes(b"A bad \xff apple.\n")
+    options = ("docs", "--model", "none", "--on-bad-text")
+    done = shell("index", *options, "error", code=5)
+    assert "not read: bad.md: byte 6 is not UTF-8" in done.stderr
+    done = shell("sync", *options, "skip")
+    assert "skipped: 1 with bad text" in done.stderr
+    assert "0 failed" in done.stderr
+    done = shell("chunks", *options, "skip")
+    assert "bad.md: left out: byte 6 is not UTF-8" in done.stderr
+    (report,) = shell.objects("index", *options, "repair")
+    assert (report["repaired"], report["repaired_characters"], report["failed"]) == (1, 1, 0)
+    (shell.folder / "docs" / "bad.md").write_bytes(b"A worse \xff\xff apple.\n")
+    done = shell("index", *options, "repair")
+    assert "note: 2 characters of 1 file could not be read, and became U+FFFD" in done.stderr
+    assert "2 characters repaired" in shell("chunks", *options, "repair").stdout
+    for command in ("index", "sync", "chunks"):
+        done = shell(command, *options, "drop", code=2)
+        assert "on_bad_text must be error, repair or skip; got 'drop'" in done.stderr
