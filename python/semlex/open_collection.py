@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from semlex.errors import ModelMismatchError
+from semlex.models.token_counters import counter_of_words
+from semlex.models.tokenizer import FILE_COUNTER
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedShares
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.errors import ModelError
     from semlex.models.executor import ModelExecutor
+    from semlex.models.token_counters import TokenCounter
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
@@ -28,6 +32,7 @@ class OpenModels:
         embedder: The model that embeds, or None.
         embedding_choice: One line: which and why.
         counter_name: Its way of counting tokens, or None.
+        names_tokenizer: Whether the user has named its tokenizer, which then must be the collection's.
         version: What its vectors are, or None.
         missing: Why the collection's own model cannot be used here, or None. Words can be searched then; vectors
             cannot be made.
@@ -37,6 +42,7 @@ class OpenModels:
     embedder: Embedder | None = None
     embedding_choice: str = ""
     counter_name: str | None = None
+    names_tokenizer: bool = False
     version: EmbeddingVersion | None = None
     missing: ModelError | None = None
     owned: tuple[Embedder, ...] = ()
@@ -45,6 +51,33 @@ class OpenModels:
         """Raises what stands in the way of the collection's own model, if anything does."""
         if self.missing is not None:
             raise self.missing.with_traceback(None)
+
+    def token_counter(self, collection: str, stored: str) -> TokenCounter:
+        """What counts the tokens of a collection's chunks.
+
+        Args:
+            collection: Its name.
+            stored: Name of the way in which they are counted.
+
+        Raises:
+            ModelMismatchError: Another model or tokenizer than the open one counts so.
+        """
+        words = counter_of_words(stored)
+        if words is not None and not self.names_tokenizer:
+            return words
+        if self.embedder is not None and self.counter_name == stored:
+            return self.embedder
+        remedy = "choose the model that brings it" if words is None else "leave the tokenizer out"
+        if stored.startswith(FILE_COUNTER):
+            remedy += (
+                ", or behind a server name the tokenizer.json whose SHA-256 begins with "
+                f"{stored.removeprefix(FILE_COUNTER)} (--tokenizer PATH, tokenizer= in Python)"
+            )
+        here = "no model is open" if self.counter_name is None else f"the open model counts with {self.counter_name}"
+        raise ModelMismatchError(
+            f"the tokens of collection {collection!r} are counted with {stored}, and {here}: {remedy}; or index into "
+            "another collection"
+        )
 
     def close(self) -> None:
         """Closes the model, if it was made here."""

@@ -47,7 +47,7 @@ KINDS: dict[str, type] = {
 }
 """The options that are decided when a collection is made (chunk settings: when its first file is cut)."""
 
-MODEL_KINDS: dict[str, type] = {"embedding_model": str, "dimensions": int}
+MODEL_KINDS: dict[str, type] = {"embedding_model": str, "dimensions": int, "tokenizer": str}
 """Options that are decided when the first vectors are stored; they have defaults, too."""
 
 BUILT_IN: dict[str, Any] = {
@@ -324,7 +324,8 @@ def model_defaults(defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     for name, value in given.items():
         if value is not None and (not isinstance(value, MODEL_KINDS[name]) or isinstance(value, bool)):
             check_parameters(wrong_type(f"defaults: {name}", MODEL_KINDS[name].__name__, value))
-    return {"default_model": given["embedding_model"], "default_dimensions": given["dimensions"]}
+    names = {"embedding_model": "default_model", "dimensions": "default_dimensions", "tokenizer": "default_tokenizer"}
+    return {names[name]: value for name, value in given.items()}
 
 
 def _check(values: dict[str, Any]) -> None:

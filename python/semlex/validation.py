@@ -145,8 +145,8 @@ def kind_errors(field: str, value: object, *kinds: type) -> Errors:
     return [] if isinstance(value, kinds) else wrong_type(field, limit, value)
 
 
-def folder_errors(field: str, value: object) -> Errors:
-    """What is wrong with a folder's path, which may be None."""
+def path_errors(field: str, value: object) -> Errors:
+    """What is wrong with the path of a file or folder, which may be None."""
     if value == "":  # `Path` would take it for the working directory
         return refuse(field, "blank", "1 character", "0")
     return kind_errors(field, value, str, PathLike, NoneType)

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.chunking import Chunker
-from semlex.models.token_counters import WordCounter
+from semlex.models.token_counters import TokenEstimate, WordCounter
 from semlex.types.chunk_settings import ChunkSettings
 from tests.support.markdown_texts import STRUCTURES, TEXT
 
@@ -50,9 +50,27 @@ class HonestOnlyAlone:
         return np.array([len(text) for text in texts], dtype=np.int64)
 
 
-@pytest.fixture(scope="module", params=["words", "trained", "alone"])
+class WordsButTwo(WordCounter):
+    """A user's counter that has something of words: the start of each is a token of its own, if it stands alone."""
+
+    counter_name = "but-two/test"
+
+    def count_tokens(self, texts):
+        return super().count_tokens(texts) + 2
+
+
+COUNTERS = {
+    "words": WordCounter,
+    "estimate": TokenEstimate,
+    "trained": TrainedCounter,
+    "alone": HonestOnlyAlone,
+    "derived": WordsButTwo,
+}
+
+
+@pytest.fixture(scope="module", params=COUNTERS)
 def counter(request):
-    return {"words": WordCounter, "trained": TrainedCounter, "alone": HonestOnlyAlone}[request.param]()
+    return COUNTERS[request.param]()
 
 
 @given(data=st.data(), text=TEXT, chunk_tokens=st.integers(16, 60), structure=st.sampled_from(STRUCTURES))

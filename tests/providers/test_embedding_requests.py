@@ -15,6 +15,7 @@ from semlex.embedding.gemini import GeminiEmbedder
 from semlex.embedding.openai import OpenAIEmbedder
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError, WorkAbandonedError
 from semlex.models import cancellation, token_counters
+from semlex.models.files import find_model
 from semlex.models.token_counters import WordCounter
 from tests.support import tokenizers_on_disk
 from tests.support.embedding_servers import DIMENSIONS, TEXTS, all_expected, gemini, openai
@@ -290,25 +291,12 @@ def test_nothing_is_sent_when_nobody_waits(double):
 @given(rows=TEXTS)
 def test_words_are_counted_where_there_is_no_tokenizer(rows):
     embedder = OpenAIEmbedder("m", "http://localhost/v1")
-    words = WordCounter()
-    assert embedder.counter_name == words.counter_name
-    assert_array_equal(embedder.count_tokens(rows), words.count_tokens(rows))
+    assert embedder.counter_name == "2*unicode-words/1"
+    assert_array_equal(embedder.count_tokens(rows), 2 * WordCounter().count_tokens(rows))
     for text in rows:
-        assert_array_equal(embedder.token_offsets(text), _core.word_offsets(text))
-
-
-@pytest.mark.torch
-def test_a_tokenizer_that_is_given(tmp_path):
-    from tests.support import tiny_qwen3  # torch comes with it
-
-    tokenizer = tiny_qwen3.write_tokenizer(tmp_path / "tokenizer")
-    embedder = OpenAIEmbedder("m", "http://localhost/v1", tokenizer=str(tmp_path / "tokenizer"))
-    assert embedder.counter_name.startswith("tokenizer/")
-    rows = ["The quick brown fox", "", "数据库"]
-    assert embedder.count_tokens(rows).tolist() == [
-        len(tokenizer.encode(text, add_special_tokens=False).ids) for text in rows
-    ]
-    assert embedder.token_offsets(rows[0])[-1].tolist() == [15, 19]  # with its blank
+        assert embedder.token_offsets(text).tolist() == [
+            word for word in _core.word_offsets(text).tolist() for _ in range(2)
+        ]
 
 
 @pytest.mark.torch
@@ -320,11 +308,11 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
 
     def find_cached(name):
         asked.append(name)
-        return token_counters.find_model(str(tmp_path))
+        return find_model(str(tmp_path))
 
     monkeypatch.setattr(token_counters, "find_cached", find_cached)
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
-    assert OpenAIEmbedder("model:8b", "http://localhost/v1").counter_name == "unicode-words/1"
+    assert OpenAIEmbedder("model:8b", "http://localhost/v1").counter_name == "2*unicode-words/1"
     assert asked == ["org/model"]
     # Without the package tokenizers the Rust core still reads a file of Qwen's kind; of another kind words are counted.
     with monkeypatch.context() as without:
@@ -332,5 +320,5 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
         assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
         file = tmp_path / "tokenizer.json"
         file.write_bytes(tokenizers_on_disk.edited({"normalizer": {"type": "Lowercase"}}, file.read_bytes()))
-        assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name == "unicode-words/1"
+        assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name == "2*unicode-words/1"
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")

@@ -22,6 +22,7 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Language,
     Model,
     Reranker,
+    Tokenizer,
 )
 from semlex.cli.output import print_json
 from semlex.cli.progress_bar import progress_bar
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 # Names of shared options that often go together.
 SERVER = ("database_url", "data_dir", "keep_alive")
-MODEL = ("embedding_model", "device", "dimensions")
+MODEL = ("embedding_model", "device", "dimensions", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,7 @@ class Context:
     embedding_model: Model = None
     device: Device = None
     dimensions: Dimensions = None
+    tokenizer: Tokenizer = None
     language: Language = None
     keyword: Keyword = None
     reranker_model: Reranker = None

@@ -227,6 +227,9 @@ Dimensions = Annotated[
         help="Length of the vectors: they are cut to it; for static ones a check.",
     ),
 ]
+Tokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", help="tokenizer.json of a model behind a server, to measure chunks by.")
+]
 Reranker = Annotated[
     str | None,
     typer.Option("--reranker", help="Name or folder of a reranker, term-overlap, none or auto; see the docs."),

@@ -20,7 +20,7 @@ class BaseEmbedder(WordCounter, ABC):
     """An `Embedder` that lacks two things: what its vectors depend on, and the vectors of texts.
 
     All else has a default: queries are embedded as documents are, tokens are Unicode words, there is nothing to
-    release. Override what your model does better.
+    release. Override what your model does better; what counts tokens in another way has a `counter_name` of its own.
 
     Attributes:
         fusion_weight: How much its vectors weigh against the words in completed fusion when a search says nothing,

@@ -16,6 +16,8 @@ from semlex.embedding.remote import RemoteEmbedder, read_vector
 from semlex.models.model_names import ACCOUNTS
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -36,7 +38,7 @@ class GeminiEmbedder(RemoteEmbedder):
         api_key: Key of the account; None for ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY`` of the environment.
         base_url: Address in front of ``/v1beta``.
         batch_size: Most texts in a request, 1 to 100.
-        tokenizer: Folder of a tokenizer on this machine; None to count Unicode words.
+        tokenizer: A ``tokenizer.json`` on this machine, or a folder that holds it; None to count two tokens a word.
         timeout: Most seconds of one attempt.
         concurrency: Most requests at the same time in one call, 1 to 64.
 
@@ -55,7 +57,7 @@ class GeminiEmbedder(RemoteEmbedder):
         api_key: str | None = None,
         base_url: str = ACCOUNTS["gemini"].url,
         batch_size: int = 32,
-        tokenizer: str | None = None,
+        tokenizer: str | PathLike[str] | None = None,
         timeout: float = 60.0,
         concurrency: int = 4,
     ) -> None:

@@ -19,6 +19,8 @@ from semlex.models.model_names import ACCOUNTS
 from semlex.validation import shown_rows
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from numpy.typing import NDArray
 
 PATH = "/embeddings"
@@ -47,8 +49,8 @@ class OpenAIEmbedder(RemoteEmbedder):
         instruction: Task of a model of the form ``Instruct: …``, in place of ``query_prompt``. Models whose name holds
             ``qwen3-embedding`` get the model card's when nothing is said.
         batch_size: Most texts in a request, 1 to 2048.
-        tokenizer: Hub id or folder of the model's tokenizer, on this machine. None for that of the model in the local
-            cache, or else Unicode words.
+        tokenizer: The model's ``tokenizer.json`` on this machine, a folder that holds it, or a hub id in the local
+            cache. None for that of the model in the local cache, or else two tokens a word.
         timeout: Most seconds of one attempt.
         concurrency: Most requests at the same time in one call, 1 to 64.
         send_dimensions: Whether the server is asked to cut (``dimensions``), which saves traffic; not all can.
@@ -71,7 +73,7 @@ class OpenAIEmbedder(RemoteEmbedder):
         document_prompt: str | None = None,
         instruction: str | None = None,
         batch_size: int = 32,
-        tokenizer: str | None = None,
+        tokenizer: str | PathLike[str] | None = None,
         timeout: float = 60.0,
         concurrency: int = 4,
         send_dimensions: bool = False,

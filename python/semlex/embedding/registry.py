@@ -7,6 +7,7 @@ machine only when a name says so.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
@@ -25,6 +26,7 @@ from semlex.models.model_names import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
 
     from semlex.embedding.base import Embedder
     from semlex.embedding.remote import RemoteEmbedder
@@ -46,6 +48,7 @@ def choose_embedder(
     allow_download: bool = False,
     why: str = AS_CONFIGURED,
     send_key: bool = True,
+    tokenizer: str | PathLike[str] | None = None,
 ) -> ModelChoice[Embedder]:
     """Chooses an embedder: the configured one, else Qwen3 from the cache on a GPU, else static, else none.
 
@@ -62,26 +65,34 @@ def choose_embedder(
         allow_download: Whether the hub may be asked for a configured model.
         why: Why this model, for the line that says so.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
+        tokenizer: Of a model behind a server; see `semlex.models.token_counters.given_tokenizer`.
 
     Returns:
         The embedder, if any, and the line that says so.
 
     Raises:
-        ConfigurationError: The name is not of one of these forms, or the server's key is missing.
+        ConfigurationError: The name is not of one of these forms, the server's key is missing, or a tokenizer is named
+            for a model that is not behind a server.
         ModelMismatchError: The embedder makes vectors of another length than ``dimensions``.
         ModelNotFoundError: The configured model is not on this machine.
         ModelError: The configured model is of a kind that is not supported.
         MissingExtraError: The configured model needs a package that is not installed.
     """
+    if tokenizer is not None:
+        _check_takes_tokenizer(configured)
     if configured is None:
         choice = _automatic_embedder(device, dimensions)
     elif not isinstance(configured, str):
         reason = f"hybrid search with the embedder that was passed, {configured.identity.model}"
         choice = ModelChoice(configured, reason)
     else:
-        choice = _named_embedder(
-            configured, device, dimensions, revision, allow_download=allow_download, why=why, send_key=send_key
-        )
+        server = _at_server(configured, dimensions, tokenizer, send_key=send_key)
+        if server is None:
+            choice = _on_this_machine(configured, device, dimensions, revision, allow_download=allow_download, why=why)
+        elif revision is not None:
+            raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
+        else:
+            choice = ModelChoice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
     if dimensions is not None and choice.model is not None and choice.model.dimensions != dimensions:
         raise ModelMismatchError(
             f"dimensions={dimensions} was configured, but {choice.model.identity.model} makes vectors of "
@@ -90,7 +101,7 @@ def choose_embedder(
     return choice
 
 
-def _named_embedder(
+def _on_this_machine(
     configured: str,
     device: str | None,
     dimensions: int | None,
@@ -98,17 +109,11 @@ def _named_embedder(
     *,
     allow_download: bool,
     why: str,
-    send_key: bool,
 ) -> ModelChoice[Embedder]:
     if configured == KEYWORDS_ONLY:
         return ModelChoice(None, f"keyword search only, {why}")
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
         return ModelChoice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
-    server = _at_server(configured, dimensions, send_key=send_key)
-    if server is not None:
-        if revision is not None:
-            raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
-        return ModelChoice(server, f"hybrid search with {configured}, {why}; texts are sent to {server.host}")
     from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - only the chosen kind is loaded
         PREFIX,
         SentenceTransformersEmbedder,
@@ -144,7 +149,21 @@ def _named_embedder(
     return ModelChoice(chosen, f"hybrid search with {folder.name}, {why}")
 
 
-def _at_server(name: str, dimensions: int | None, *, send_key: bool) -> RemoteEmbedder | None:
+def _check_takes_tokenizer(configured: str | Embedder | None) -> None:
+    if isinstance(configured, str) and leads_to(configured) == "server":
+        return
+    if configured is None or configured == KEYWORDS_ONLY:
+        reason = "and none was named: name one, or"
+    elif isinstance(configured, str):
+        reason = f"and {configured} has its own:"
+    else:
+        reason = "and an embedder that is passed takes it itself, as OpenAIEmbedder(…, tokenizer=…):"
+    raise ConfigurationError(f"a tokenizer is named for a model behind a server, {reason} leave the tokenizer out")
+
+
+def _at_server(
+    name: str, dimensions: int | None, tokenizer: str | PathLike[str] | None, *, send_key: bool
+) -> RemoteEmbedder | None:
     """The embedder of a name that leads to a server; nothing is sent to it yet."""
     if leads_to(name) != "server":
         return None
@@ -153,18 +172,19 @@ def _at_server(name: str, dimensions: int | None, *, send_key: bool) -> RemoteEm
 
     key = None if send_key else ""
     scheme, _, model = name.partition(":")
+    openai = partial(OpenAIEmbedder, dimensions=dimensions, tokenizer=tokenizer)
 
     def at_account() -> RemoteEmbedder:
-        return OpenAIEmbedder(model, ACCOUNTS[scheme].url, dimensions=dimensions)
+        return openai(model, ACCOUNTS[scheme].url)
 
     def at_address() -> RemoteEmbedder:
-        return OpenAIEmbedder(*model_and_address(name), api_key=key, dimensions=dimensions)
+        return openai(*model_and_address(name), api_key=key)
 
     factories: dict[str, Callable[[], RemoteEmbedder]] = {
         "openai": at_account,
         "openrouter": at_account,
-        "gemini": lambda: GeminiEmbedder(model, dimensions=dimensions),
-        "ollama": lambda: OpenAIEmbedder(model, ollama_address(), api_key=key, name=name, dimensions=dimensions),
+        "gemini": lambda: GeminiEmbedder(model, dimensions=dimensions, tokenizer=tokenizer),
+        "ollama": lambda: openai(model, ollama_address(), api_key=key, name=name),
         "http": at_address,
         "https": at_address,
     }

@@ -20,6 +20,8 @@ from semlex.models.token_counters import find_tokenizer
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from numpy.typing import NDArray
 
     from semlex.models.token_counters import TokenCounter
@@ -41,7 +43,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
         query_prompt: Put in front of every query.
         document_prompt: Put in front of every document.
         task: What the prompts stand for in the identity, or None when there is no prompt for queries.
-        tokenizer: Hub id or folder of the model's tokenizer; see `semlex.models.token_counters.find_tokenizer`.
+        tokenizer: The model's tokenizer; see `semlex.models.token_counters.find_tokenizer`.
         **options: As for `RemoteModel`; its name must be one that `semlex.embedding.registry.choose_embedder` knows.
 
     Raises:
@@ -61,7 +63,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
         query_prompt: str,
         document_prompt: str,
         task: str | None,
-        tokenizer: str | None,
+        tokenizer: str | PathLike[str] | None,
         **options: Any,
     ) -> None:
         super().__init__(model, base_url, **options)

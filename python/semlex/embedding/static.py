@@ -28,7 +28,7 @@ from semlex.forks import new_lock
 from semlex.models.files import ModelFolder, find_model
 from semlex.models.local.fair_lock import FairLock
 from semlex.models.quiet_bars import import_bars
-from semlex.models.tokenizer import TextTokenizer, open_tokenizer
+from semlex.models.tokenizer import FILE_COUNTER, TextTokenizer, open_tokenizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,7 +142,7 @@ class _Wheel:
 
         self._rows = _matrix(_pinned(folder, *WHEEL_WEIGHTS))
         content = _pinned(folder, *WHEEL_TOKENIZER)
-        self.tokenizer = TextTokenizer(Tokenizer.from_buffer(content), f"tokenizer/{WHEEL_TOKENIZER[1][:16]}")
+        self.tokenizer = TextTokenizer(Tokenizer.from_buffer(content), f"{FILE_COUNTER}{WHEEL_TOKENIZER[1][:16]}")
         self._unknown = self.tokenizer.token_id(WHEEL_UNKNOWN)
         self.dimensions: int = self._rows.shape[1]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from semlex import _core
 from semlex.errors import ValidationError
-from semlex.models.token_counters import WordCounter
+from semlex.models.token_counters import counter_of_words
+from semlex.parameters import UNICODE_WORDS
 from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import MAX_CHUNK_BYTES
 from semlex.validation import text_errors
@@ -85,6 +86,7 @@ class Chunker:
     def __init__(self, counter: TokenCounter, settings: ChunkSettings = DEFAULT_SETTINGS) -> None:
         settings.check()
         self._counter = counter
+        self._counts_words = counter_of_words(counter.counter_name) is not None
         self.settings = settings
 
     @property
@@ -194,7 +196,7 @@ class Chunker:
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
         """Where the tokens stand; words are found where the text is cut."""
-        return None if isinstance(self._counter, WordCounter) else self._counter.token_offsets(text)
+        return None if self._counter.counter_name == UNICODE_WORDS else self._counter.token_offsets(text)
 
     def _split(
         self, text: str, offsets: NDArray[np.int64] | None, max_tokens: int, structure: str
@@ -211,7 +213,7 @@ class Chunker:
         )
         starts, ends = found.starts.tolist(), found.ends.tolist()
         # A model may make other tokens of a text by itself than inside another; of words that is known.
-        counts = found.token_counts.tolist() if isinstance(self._counter, WordCounter) else None
+        counts = found.token_counts.tolist() if self._counts_words else None
         rows = zip(
             starts, ends, found.lines.tolist(), found.code.tolist(), found.headings, found.introductions, strict=True
         )

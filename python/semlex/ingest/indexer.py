@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
-    ModelMismatchError,
     ReadOnlyError,
     StoreError,
 )
@@ -26,7 +25,6 @@ from semlex.ingest.chunk_rows import DocumentRows, embedded_text, last_of_each
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
-from semlex.models.token_counters import TokenCounter, WordCounter
 from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, build_where_wanted
 from semlex.store.query.chunks import cut_contexts
 from semlex.store.write import documents as ingestion
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.deletion import Deletion
+    from semlex.models.token_counters import TokenCounter
     from semlex.open_collection import OpenCollection
     from semlex.parameters import StorageName
     from semlex.store.indexes.build_watch import TellBuild
@@ -276,17 +275,9 @@ class Indexer:
         """What counts the tokens of this collection's chunks.
 
         Raises:
-            ModelMismatchError: Another model than the open one brings it.
+            ModelMismatchError: Another model or tokenizer than the open one brings it.
         """
-        stored = self.collection.settings.token_counter
-        words = WordCounter()
-        if stored == words.counter_name:
-            return words
-        if self.embedder is not None and self._models.counter_name == stored:
-            return self.embedder
-        raise ModelMismatchError(
-            f"the collection's chunks are counted with {stored}; choose the model that brings it, or a new collection"
-        )
+        return self._models.token_counter(self.collection.names.collection, self.collection.settings.token_counter)
 
     async def ensure_version(self, given: EmbeddingVersion | None) -> None:
         """Makes sure that the collection can hold the given vectors, or those of the open model."""

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from semlex import _core
-from semlex.errors import MissingExtraError, ModelError
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TOKENIZER_FILE = "tokenizer.json"
+# How the names of counters begin that are named by the hash of a file.
+FILE_COUNTER = "tokenizer/"
+# Of a file that the user names, and may have mistaken for another. The largest vocabularies take 40 MB.
+MAX_BYTES = 256 * 1024 * 1024
 # Texts in one call of the tokenizers library: its encodings take many times the memory of the ids that are kept.
 TEXTS_PER_CALL = 256
 
@@ -261,25 +267,62 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
         ModelError: The folder has no ``tokenizer.json``, or it cannot be read.
         MissingExtraError: The file is of a kind that the Rust core does not read, and tokenizers is not installed.
     """
-    path = folder.path / "tokenizer.json"
+    path = folder.path / TOKENIZER_FILE
     if not path.is_file():
-        raise ModelError(f"{folder.name} has no tokenizer.json in {folder.path}; fetch the model again")
-    content = path.read_bytes()
-    name = f"tokenizer/{hashlib.sha256(content).hexdigest()[:16]}"
-    unreadable = f"{path} cannot be read as a tokenizer; fetch the model again"
+        raise ModelError(f"{folder.name} has no {TOKENIZER_FILE} in {folder.path}; fetch the model again")
+    try:
+        return _read(path.read_bytes(), folder.name)
+    except ValueError as error:
+        raise ModelError(f"{path} cannot be read as a tokenizer; fetch the model again") from error
+
+
+def open_tokenizer_file(path: Path) -> TextTokenizer:
+    """Reads a tokenizer that the user has named.
+
+    Args:
+        path: The file, in the form of ``tokenizer.json``.
+
+    Returns:
+        As `open_tokenizer`.
+
+    Raises:
+        ConfigurationError: It is not there or cannot be read; the message names the file and says what helps.
+        MissingExtraError: As `open_tokenizer`.
+    """
+    remedy = f"name the {TOKENIZER_FILE} that came with the model, or leave it out to count words"
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # the second where a name holds a zero byte
+        reason = getattr(error, "strerror", "no path")
+        raise ConfigurationError(f"the tokenizer {str(path)!r} cannot be read ({reason}): {remedy}") from error
+    if len(content) > MAX_BYTES:
+        raise ConfigurationError(f"{path} is larger than {MAX_BYTES >> 20} MiB, which no tokenizer is: {remedy}")
+    try:
+        return _read(content, str(path))
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is not in the form of a {TOKENIZER_FILE}: {remedy}") from error
+
+
+def _read(content: bytes, what: str) -> TextTokenizer:
+    """The tokenizer of a file's content.
+
+    Raises:
+        ValueError: The content is no tokenizer.
+        MissingExtraError: As `open_tokenizer`.
+    """
+    name = f"{FILE_COUNTER}{hashlib.sha256(content).hexdigest()[:16]}"
     try:
         return TextTokenizer(_core.BpeTokenizer(content), name)
     except NotImplementedError as error:
         reason = str(error)
-    except ValueError as error:
-        raise ModelError(unreadable) from error
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 (not in the base install)
     except ImportError as error:
-        raise MissingExtraError("tokenizers", "torch", f"the tokenizer of {folder.name} ({reason})") from error
-    logger.info("texts for %s are encoded by the tokenizers library, several times slower: %s", folder.name, reason)
+        raise MissingExtraError("tokenizers", "local", f"the tokenizer of {what} ({reason})") from error
+    logger.info("texts for %s are encoded by the tokenizers library, several times slower: %s", what, reason)
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises a bare Exception
-        raise ModelError(unreadable) from error
+        raise ValueError(str(error)) from error
     return TextTokenizer(tokenizer, name, reason=reason)

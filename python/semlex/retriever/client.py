@@ -57,6 +57,7 @@ class Client:
         use_reranking: As for `PostgreSQLRetriever`.
         device: As for `PostgreSQLRetriever`.
         dimensions: As for `PostgreSQLRetriever`.
+        tokenizer: As for `PostgreSQLRetriever`.
         models: As for `PostgreSQLRetriever`.
         schema: Schema that holds semlex's tables.
         defaults: As for `PostgreSQLRetriever`.
@@ -78,6 +79,7 @@ class Client:
         *,
         device: str | None = None,
         dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
         schema: str = "semlex",
         defaults: Mapping[str, Any] | None = None,
@@ -94,7 +96,14 @@ class Client:
         server = ServerOptions(db_url, schema, pool, None, data_folder, keep_alive, max_connections, timeout)
         listed = model_names(models)
         chosen = ModelOptions(
-            embedding_model, reranker_model, use_reranking, device, dimensions, listed, **model_defaults(defaults)
+            embedding_model,
+            reranker_model,
+            use_reranking,
+            device,
+            dimensions,
+            listed,
+            tokenizer,
+            **model_defaults(defaults),
         )
         self._resources = Resources(
             server, chosen, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes

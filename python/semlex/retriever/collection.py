@@ -181,7 +181,13 @@ class Collection(CollectionReads, CollectionFields, CollectionFolders, Collectio
 
         Name -> (default, what the collection has).
         """
-        return self._resources.models.unused(self.info.embedding) | self._wanted.unused(self.info.options)
+        models = self._resources.models
+        counters = (self._opened.models.counter_name, self.info.settings.token_counter)
+        return (
+            models.unused(self.info.embedding)
+            | models.unused_tokenizer(*counters)
+            | self._wanted.unused(self.info.options)
+        )
 
     @property
     def embedding_choice(self) -> str:

@@ -28,6 +28,7 @@ from semlex.settings.files import named_models, own_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from os import PathLike
 
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
@@ -50,8 +51,10 @@ class ModelOptions:
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
         models: Names that a collection may bring although they lead to a server or a folder.
+        tokenizer: Of a model behind a server; see `semlex.models.token_counters.given_tokenizer`.
         default_model: `embedding_model` of collections without vectors, or None.
         default_dimensions: `dimensions` of collections without vectors, or None.
+        default_tokenizer: `tokenizer` of collections that count with it, or None.
     """
 
     embedding_model: str | Embedder | None = None
@@ -60,8 +63,10 @@ class ModelOptions:
     device: str | None = None
     dimensions: int | None = None
     models: Sequence[str] = ()
+    tokenizer: str | PathLike[str] | None = None
     default_model: str | None = None
     default_dimensions: int | None = None
+    default_tokenizer: str | None = None
 
     def unused(self, stored: EmbeddingVersion | None) -> dict[str, tuple[Any, Any]]:
         """The defaults that a collection with these vectors does not follow: name -> (default, stored)."""
@@ -75,6 +80,11 @@ class ModelOptions:
             found["dimensions"] = (dimensions, stored.dimensions)
         return found
 
+    def unused_tokenizer(self, counter: str | None, stored: str) -> dict[str, tuple[Any, Any]]:
+        """The same of the tokenizer, where the model counts in one way and the collection in another."""
+        is_unused = self.default_tokenizer is not None and self.tokenizer is None and counter not in (None, stored)
+        return {"tokenizer": (self.default_tokenizer, stored)} if is_unused else {}
+
     def chosen_for(self, stored: EmbeddingVersion | None) -> ModelOptions:
         """The same options, with the defaults that a collection with these vectors follows made explicit."""
         unused = self.unused(stored)
@@ -84,6 +94,11 @@ class ModelOptions:
         if dimensions is None and "dimensions" not in unused:
             dimensions = self.default_dimensions
         return replace(self, embedding_model=model, dimensions=dimensions)
+
+    def tokenizer_of(self, model: str | Embedder | None) -> str | PathLike[str] | None:
+        """The tokenizer for a model; a default one is for models behind servers alone."""
+        at_server = isinstance(model, str) and leads_to(model) == "server"
+        return self.tokenizer if self.tokenizer is not None or not at_server else self.default_tokenizer
 
 
 def runs_on_torch(model: Embedder | Reranker | None) -> bool:
@@ -152,7 +167,12 @@ def _open(choice: ModelChoice[Embedder], options: ModelOptions) -> OpenModels:
         return OpenModels(embedding_choice=choice.reason)
     opened = OpenModels(embedder, choice.reason, owned=() if embedder is options.embedding_model else (embedder,))
     try:
-        return replace(opened, counter_name=embedder.counter_name, version=embedder_version(embedder))
+        return replace(
+            opened,
+            counter_name=embedder.counter_name,
+            names_tokenizer=options.tokenizer is not None,
+            version=embedder_version(embedder),
+        )
     except BaseException:
         opened.close()
         raise
@@ -162,7 +182,8 @@ def _configured(options: ModelOptions, stored: EmbeddingVersion | None) -> Model
     configured, dimensions = options.embedding_model, options.dimensions
     if dimensions is None and stored is not None and configured == stored.model:
         dimensions = stored.dimensions
-    return choose_embedder(configured, device=options.device, dimensions=dimensions)
+    tokenizer = options.tokenizer_of(configured)
+    return choose_embedder(configured, device=options.device, dimensions=dimensions, tokenizer=tokenizer)
 
 
 def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embedder]:
@@ -185,7 +206,14 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embe
     # The environment has one key and does not say for which of several hosts it is: then none of them gets it.
     known = [*listed, options.default_model or ""]
     hosts = {host_of(entry) or entry for entry in known if leads_to(entry) == "server"}
-    return choose_embedder(name, device=options.device, dimensions=dimensions, why=STORED, send_key=len(hosts) == 1)
+    return choose_embedder(
+        name,
+        device=options.device,
+        dimensions=dimensions,
+        why=STORED,
+        send_key=len(hosts) == 1,
+        tokenizer=options.tokenizer_of(name),
+    )
 
 
 def _same_name(listed: str, stored: str) -> bool:

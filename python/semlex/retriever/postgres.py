@@ -47,6 +47,8 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
         device: Where local models run: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         dimensions: Length of the vectors: they are cut to it; for static models and your own embedder it is a check.
+        tokenizer: The ``tokenizer.json`` of a model behind a server, whose tokens then measure chunks: its path, that
+            of its folder, or a hub id in the local cache. Without one a word counts as two tokens.
         models: Models behind servers or in folders that a collection may name, beside those of ``SEMLEX_MODELS`` and of
             your own settings file. Other such names are not followed: words answer then, with a warning.
         collection: Name: lower-case letters, digits and underscores, at most 48.
@@ -65,9 +67,10 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
         min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
             `chunk_tokens`; 32, or a quarter of `chunk_tokens` where that is less. Stored when the first file is cut.
-        defaults: For new collections only: `embedding_model` (a name), `dimensions`, and the options from `language` to
-            `min_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
-            another value; a default is not, and `unused_defaults` tells. The model ``none`` is for all collections.
+        defaults: For new collections only: `embedding_model` (a name), `dimensions`, `tokenizer` (a path), and the
+            options from `language` to `min_tokens` (without `bm25`). An argument of its own is refused where an
+            existing collection has another value; a default is not, and `unused_defaults` tells. The model ``none`` is
+            for all collections.
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is added joins its transaction.
         data_folder: Folder of the embedded Postgres: a path, or its text.
@@ -87,6 +90,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         *,
         device: str | None = None,
         dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
         collection: str = "default_collection",
         schema: str = "semlex",
@@ -115,7 +119,14 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         server = ServerOptions(db_url, schema, pool, connection, data_folder, keep_alive, max_connections, timeout)
         listed = model_names(models)
         chosen = ModelOptions(
-            embedding_model, reranker_model, use_reranking, device, dimensions, listed, **model_defaults(defaults)
+            embedding_model,
+            reranker_model,
+            use_reranking,
+            device,
+            dimensions,
+            listed,
+            tokenizer,
+            **model_defaults(defaults),
         )
         options = CollectionOptions(
             language,

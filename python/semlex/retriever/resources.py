@@ -19,7 +19,7 @@ from semlex.parameters import MAX_CACHE_BYTES
 from semlex.retriever.model_selection import open_embedder, open_reranker, runs_on_torch
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.validation import check_parameters, folder_errors, kind_errors, model_errors, whole_number_errors
+from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from semlex.open_collection import OpenModels, OpenReranker
@@ -59,11 +59,12 @@ class Resources:
         if sum(given is not None for given in ways) > 1:
             raise ConfigurationError("give at most one of db_url, pool, connection and data_folder")
         check_parameters(
-            folder_errors("data_folder", server.data_folder),
+            path_errors("data_folder", server.data_folder),
             model_errors("embedding_model", models.embedding_model, "identity", "embed_documents", "embed_query"),
             model_errors("reranker_model", models.reranker_model, "identity"),
             kind_errors("use_reranking", models.use_reranking, bool, str),
             kind_errors("device", models.device, str, NoneType),
+            path_errors("tokenizer", models.tokenizer),
             []
             if keyword_cache_bytes is None
             else whole_number_errors("keyword_cache_bytes", keyword_cache_bytes, 0, MAX_CACHE_BYTES),

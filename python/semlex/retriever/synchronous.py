@@ -757,6 +757,7 @@ class SyncClient:
         use_reranking: As for `PostgreSQLRetriever`.
         device: As for `PostgreSQLRetriever`.
         dimensions: As for `PostgreSQLRetriever`.
+        tokenizer: As for `PostgreSQLRetriever`.
         models: As for `PostgreSQLRetriever`.
         schema: Schema that holds semlex's tables.
         defaults: As for `PostgreSQLRetriever`.
@@ -777,6 +778,7 @@ class SyncClient:
         *,
         device: str | None = None,
         dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
         schema: str = "semlex",
         defaults: Mapping[str, Any] | None = None,
@@ -787,7 +789,7 @@ class SyncClient:
         cached_queries: int = DEFAULT_QUERIES,
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
-        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
+        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
         self._runner = LoopRunner(self._client)
 
     @property
@@ -896,6 +898,8 @@ class SyncRetriever(SyncCollection):
         use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
         device: Where local models run: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         dimensions: Length of the vectors: they are cut to it; for static models and your own embedder it is a check.
+        tokenizer: The ``tokenizer.json`` of a model behind a server, whose tokens then measure chunks: its path, that
+            of its folder, or a hub id in the local cache. Without one a word counts as two tokens.
         models: Models behind servers or in folders that a collection may name, beside those of ``SEMLEX_MODELS`` and of
             your own settings file. Other such names are not followed: words answer then, with a warning.
         collection: Name: lower-case letters, digits and underscores, at most 48.
@@ -914,9 +918,10 @@ class SyncRetriever(SyncCollection):
         overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
         min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
             `chunk_tokens`; 32, or a quarter of `chunk_tokens` where that is less. Stored when the first file is cut.
-        defaults: For new collections only: `embedding_model` (a name), `dimensions`, and the options from `language` to
-            `min_tokens` (without `bm25`). An argument of its own is refused where an existing collection has
-            another value; a default is not, and `unused_defaults` tells. The model ``none`` is for all collections.
+        defaults: For new collections only: `embedding_model` (a name), `dimensions`, `tokenizer` (a path), and the
+            options from `language` to `min_tokens` (without `bm25`). An argument of its own is refused where an
+            existing collection has another value; a default is not, and `unused_defaults` tells. The model ``none`` is
+            for all collections.
         data_folder: Folder of the embedded Postgres: a path, or its text.
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
@@ -934,6 +939,7 @@ class SyncRetriever(SyncCollection):
         *,
         device: str | None = None,
         dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
         collection: str = "default_collection",
         schema: str = "semlex",
@@ -956,7 +962,7 @@ class SyncRetriever(SyncCollection):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property
@@ -1024,6 +1030,7 @@ def connect_sync(
     *,
     device: str | None = None,
     dimensions: int | None = None,
+    tokenizer: str | PathLike[str] | None = None,
     models: Sequence[str] = (),
     schema: str = "semlex",
     defaults: Mapping[str, Any] | None = None,
@@ -1035,4 +1042,4 @@ def connect_sync(
     keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
 ) -> SyncClient:
     """A `SyncClient`, to be opened with ``with``; the arguments are its own."""
-    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
+    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)

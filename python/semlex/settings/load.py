@@ -53,6 +53,7 @@ class Settings:
         use_reranking: Whether to rerank.
         device: Where local models run: ``mps``, ``cuda`` or ``cpu``.
         dimensions: Length of the vectors.
+        tokenizer: Path of the tokenizer of a model behind a server.
         vector_storage: ``vector`` or ``halfvec``, of new collections.
         language: Language of new collections.
         keyword: Keyword engine of new collections.
@@ -74,6 +75,7 @@ class Settings:
     use_reranking: bool | Literal["auto"] = "auto"
     device: str | None = None
     dimensions: int | None = None
+    tokenizer: str | None = None
     vector_storage: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
     keyword: str = "bm25"
@@ -365,6 +367,13 @@ SETTINGS = (
     Setting("use_reranking", _reranking, "whether to rerank"),
     Setting("device", _text, "where local models run: mps, cuda or cpu"),
     Setting("dimensions", _whole, "length of the vectors, of new collections", of_collection=True),
+    Setting(
+        "tokenizer",
+        _text,
+        "tokenizer.json of a model behind a server, of new collections",
+        of_collection=True,
+        leads_away=_always,
+    ),
     Setting("vector_storage", _storage, "vector or halfvec, of new collections", of_collection=True),
     Setting("language", _text, "language of new collections", of_collection=True),
     Setting("keyword", _text, "keyword engine of new collections", of_collection=True),

@@ -28,6 +28,7 @@ LEADING_AWAY = [
     'embedding_model = "./model"',
     'embedding_model = "../model"',
     'models = ["openai:x"]',
+    'tokenizer = "model/tokenizer.json"',
     'reranker_model = "cohere"',
     'reranker_model = "auto"',
     'reranker_model = "tei+http://models.example"',

@@ -31,6 +31,8 @@ from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from semlex.ingest.preview import PreviewedFile
+    from semlex.models.token_counters import TokenCounter
+    from semlex.settings.load import Settings
 
 
 @with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
@@ -111,9 +113,8 @@ def chunks(
 ) -> None:
     """Show what files become when they are indexed; nothing is written, and no server is asked.
 
-    Tokens are counted by the model that `--model` names, else as Unicode words.
+    Tokens are counted by `--tokenizer`, or by the model that `--model` names, else as Unicode words.
     """
-    from semlex.embedding.registry import choose_embedder
     from semlex.ingest.loaders.base import LoadOptions
     from semlex.ingest.preview import preview_chunks
     from semlex.parameters import KINDS, WantedOptions
@@ -122,15 +123,13 @@ def chunks(
     settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
     options = settings.retriever_options
     wanted = WantedOptions.checked({name: options.get(name) for name in KINDS}, options["defaults"])
-    model = settings.embedding_model or "none"
-    embedder = choose_embedder(model, device=settings.device, dimensions=settings.dimensions).model
     failed = 0
     for file in preview_chunks(
         *found,
         include=include or None,
         exclude=exclude or (),
         **wanted.chunk_settings()._asdict(),
-        counter=embedder,
+        counter=_token_counter(settings),
         options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding, on_bad_text),
     ):
         failed += file.problem is not None and not file.is_skipped
@@ -140,6 +139,19 @@ def chunks(
             _print_file(file)
     if failed:
         raise typer.Exit(SOME_FILES)
+
+
+def _token_counter(settings: Settings) -> TokenCounter | None:
+    """The named tokenizer, where it stands for a model behind a server or for none; else the named model."""
+    from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
+    from semlex.models.model_names import leads_to
+    from semlex.models.token_counters import given_tokenizer
+
+    model = settings.embedding_model or KEYWORDS_ONLY
+    if settings.tokenizer is not None and (model == KEYWORDS_ONLY or leads_to(model) == "server"):
+        return given_tokenizer(settings.tokenizer)
+    said = settings.retriever_options.get("tokenizer")
+    return choose_embedder(model, device=settings.device, dimensions=settings.dimensions, tokenizer=said).model
 
 
 def _print_file(file: PreviewedFile) -> None:

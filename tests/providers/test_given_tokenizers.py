@@ -1,0 +1,288 @@
+"""Tokenizers that a user names for a model behind a server: what is counted, and what a collection remembers of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from numpy.testing import assert_array_equal
+from tokenizers import Tokenizer
+
+from semlex import SyncRetriever
+from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.registry import choose_embedder
+from semlex.errors import ConfigurationError, MissingExtraError, ModelMismatchError
+from semlex.models.token_counters import given_tokenizer
+from semlex.testing import HashEmbedder
+from tests.support import tokenizers_on_disk
+from tests.support.embedding_servers import DIMENSIONS, TEXTS
+from tests.support.model_servers import ModelServerDouble, openai_embeddings
+from tests.support.shell import Shell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
+
+ADDRESS = "http://localhost/v1"
+# The Rust core reads the first kind, the tokenizers library the second.
+KINDS = {
+    "rust": tokenizers_on_disk.content(),
+    "tokenizers": tokenizers_on_disk.edited({"normalizer": {"type": "Lowercase"}}),
+}
+WORDS = "Rotation of zymurgical keys befalls the quixotic gatekeeper, unwillingly. "
+LEAVE_OUT = "name the tokenizer.json that came with the model, or leave it out"
+
+
+def digits(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model" / "tokenizer.json"
+    path.parent.mkdir()
+    path.write_bytes(KINDS["rust"])
+    return path
+
+
+# --- what counts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(rows=TEXTS)
+def test_it_counts_as_the_tokenizers_library_does(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, rows: list[str]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"{kind}.json"
+    path.write_bytes(KINDS[kind])
+    twin = Tokenizer.from_buffer(KINDS[kind])
+    embedder = OpenAIEmbedder("m", ADDRESS, tokenizer=path)
+    assert embedder.counter_name == f"tokenizer/{digits(KINDS[kind])}"
+    assert embedder.count_tokens(rows).tolist() == [len(twin.encode(row, add_special_tokens=False)) for row in rows]
+    for row in rows:
+        assert len(embedder.token_offsets(row)) == embedder.count_tokens([row])[0]
+
+
+def test_a_file_its_folder_and_another_place_are_one_tokenizer(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = file.with_name("copied.json")
+    copy.write_bytes(file.read_bytes())
+    monkeypatch.chdir(file.parent)
+    monkeypatch.setenv("HOME", str(file.parent))
+    ways = (file, str(file), file.parent, copy, "tokenizer.json", "copied.json", "~/copied.json", ".")
+    assert {given_tokenizer(way).counter_name for way in ways} == {f"tokenizer/{digits(file.read_bytes())}"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"\x00\xff", KINDS["rust"][:-100], KINDS["tokenizers"][:-100], b'{"model": {"type": "BPE"}}'],
+    ids=range(7),
+)
+def test_a_broken_file_is_named(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=LEAVE_OUT) as refused:
+        OpenAIEmbedder("m", ADDRESS, tokenizer=file).count_tokens(["a"])
+    assert f"{file} is not in the form of a tokenizer.json" in str(refused.value)
+
+
+def test_a_missing_file_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.unlink()
+    for given_path, named in (
+        (file, file),
+        (file.parent, file),
+        (file / "below", file / "below"),
+        ("org/model", "org/model"),
+        ("x\0y", "x\\x00y"),
+    ):
+        with pytest.raises(ConfigurationError, match=LEAVE_OUT) as refused:
+            given_tokenizer(given_path)
+        assert f"the tokenizer '{named}' cannot be read" in str(refused.value)
+    file.write_bytes(b"weights")
+    monkeypatch.setattr("semlex.models.tokenizer.MAX_BYTES", 3)
+    with pytest.raises(ConfigurationError, match=r"tokenizer.json is larger than"):
+        given_tokenizer(file)
+
+
+def test_a_kind_that_needs_a_package_says_so(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert given_tokenizer(file).engine == "rust"
+    file.write_bytes(KINDS["tokenizers"])
+    with pytest.raises(MissingExtraError, match=r"tokenizers.*semlex\[local\]"):
+        given_tokenizer(file)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (None, "none was named: name one"),
+        ("none", "none was named: name one"),
+        ("static", "static has its own"),
+        ("org/model", "org/model has its own"),
+        (HashEmbedder(8), "takes it itself"),
+    ],
+)
+def test_a_model_that_is_behind_no_server_has_its_own(model: Any, message: str, file: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"{message}.* leave the tokenizer out"):
+        choose_embedder(model, tokenizer=file)
+
+
+def test_every_name_of_a_server_takes_one(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(variable, "x")
+    names = ("openai:m", "openrouter:m", "gemini:m", "ollama:m", f"{ADDRESS}#m")
+    counters = {choose_embedder(name, tokenizer=file).model.counter_name for name in names}  # type: ignore[union-attr]
+    assert counters == {f"tokenizer/{digits(file.read_bytes())}"}
+
+
+# --- a collection that counts with one --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def double() -> Iterator[ModelServerDouble]:
+    with ModelServerDouble(openai_embeddings(DIMENSIONS)) as running:
+        yield running
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    root = tmp_path / "docs"
+    root.mkdir()
+    (root / "a.md").write_text(f"# Keys\n\n{WORDS * 60}\n\n# Fruit\n\n{WORDS * 3}", encoding="utf-8")
+    return root
+
+
+def stored(url: str) -> tuple[str, list[tuple[str, int]]]:
+    """What counts the tokens of the collection, and its chunks with their tokens."""
+    with psycopg.connect(url) as connection:
+        counters = connection.execute("SELECT token_counter FROM semlex.collection").fetchall()
+        chunks = connection.execute("SELECT chunk_text, token_count FROM semlex.default_collection_chunk").fetchall()
+    return counters[0][0], chunks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_are_bounded_by_its_tokens(
+    database_url: str, double: ModelServerDouble, docs: Path, file: Path, kind: str
+) -> None:
+    file.write_bytes(KINDS[kind])
+    twin = Tokenizer.from_buffer(KINDS[kind])
+    model = f"{double.url}/v1#m"
+    with SyncRetriever(database_url, model, tokenizer=file) as retriever:
+        retriever.index(docs, chunk_tokens=100)
+        counter, chunks = stored(database_url)
+        assert retriever.status().token_counter == counter == f"tokenizer/{digits(KINDS[kind])}"
+    assert len(chunks) > 5
+    assert [count for _, count in chunks] == [len(twin.encode(text, add_special_tokens=False)) for text, _ in chunks]
+    assert 50 < max(count for _, count in chunks) <= 100
+    with psycopg.connect(database_url) as connection:  # nothing that is stored says where the file lies
+        rows = connection.execute("SELECT to_jsonb(c)::text FROM semlex.collection AS c").fetchall()
+    assert not any(file.parent.name in row or "tokenizer.json" in row for (row,) in rows)
+    file.rename(file.with_name("elsewhere.json"))
+    with SyncRetriever(database_url, model, tokenizer=str(file.with_name("elsewhere.json"))) as retriever:
+        assert retriever.index(docs).unchanged == 1
+
+
+@pytest.fixture
+def made(database_url: str, double: ModelServerDouble, docs: Path, file: Path) -> dict[str, Any]:
+    """What opens a collection whose chunks were counted by the file, without the file."""
+    options = {"db_url": database_url, "models": [f"{double.url}/v1#m"]}
+    with SyncRetriever(database_url, f"{double.url}/v1#m", tokenizer=file) as retriever:
+        retriever.index(docs, chunk_tokens=100)
+    return options
+
+
+def test_without_it_the_collection_is_searched_and_not_written(made: dict[str, Any], docs: Path, file: Path) -> None:
+    known = f"tokenizer/{digits(file.read_bytes())}"
+    other = file.with_name("other.json")
+    other.write_bytes(KINDS["tokenizers"])
+    for tokenizer, here in ((None, "2*unicode-words/1"), (other, f"tokenizer/{digits(KINDS['tokenizers'])}")):
+        with SyncRetriever(**made, tokenizer=tokenizer) as retriever:
+            assert retriever.search("a quixotic gatekeeper").mode == "hybrid"
+            for write in (retriever.index, retriever.sync):
+                with pytest.raises(ModelMismatchError) as refused:
+                    write(docs)
+                for part in (known, here, "'default_collection'", digits(file.read_bytes()), "--tokenizer PATH"):
+                    assert part in str(refused.value)
+            with pytest.raises(ModelMismatchError):
+                retriever.rechunk(dry_run=True)
+    for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}}):  # the remedy, in both ways
+        with SyncRetriever(**made, **options) as retriever:
+            assert retriever.index(docs).unchanged == 1
+            assert retriever.retriever.unused_defaults == {}
+
+
+@pytest.mark.parametrize("counter", ["unicode-words/1", "2*unicode-words/1"])
+def test_a_collection_that_counts_words_goes_on(made: dict[str, Any], docs: Path, file: Path, counter: str) -> None:
+    with psycopg.connect(made["db_url"]) as connection:
+        connection.execute("UPDATE semlex.collection SET token_counter = %s", [counter])
+    with SyncRetriever(**made) as retriever:
+        retriever.delete(source="docs")
+        retriever.index(docs)
+        words, chunks = stored(made["db_url"])
+        assert words == counter
+        assert 90 <= max(count for _, count in chunks) <= 100
+        factor = 2 if counter.startswith("2*") else 1
+        assert all(abs(count - factor * len(text.replace("# ", "").split())) <= factor for text, count in chunks)
+    # A default is for new collections; what is said is refused, and leaving it out is the remedy above.
+    with SyncRetriever(**made, defaults={"tokenizer": str(file)}) as retriever:
+        assert retriever.index(docs).unchanged == 1
+        assert retriever.retriever.unused_defaults == {"tokenizer": (str(file), counter)}
+    with (
+        SyncRetriever(**made, tokenizer=file) as retriever,
+        pytest.raises(ModelMismatchError, match="leave the tokenizer out; or index into another collection"),
+    ):
+        retriever.index(docs)
+
+
+def test_a_default_is_for_models_behind_servers_alone(database_url: str, docs: Path, file: Path) -> None:
+    defaults = {"tokenizer": str(file)}
+    for collection, model in (("words", "none"), ("static", "static"), ("own", HashEmbedder(8))):
+        with SyncRetriever(database_url, model, collection=collection, defaults=defaults) as retriever:
+            assert retriever.index(docs).added == 1
+            assert retriever.status().token_counter != f"tokenizer/{digits(file.read_bytes())}"
+
+
+def test_a_broken_one_makes_no_collection(database_url: str, double: ModelServerDouble, file: Path) -> None:
+    file.write_bytes(b"{")
+    for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}}):
+        with pytest.raises(ConfigurationError, match="is not in the form"):
+            SyncRetriever(database_url, f"{double.url}/v1#m", **options).initialize()
+    for wrong in (5, b"tokenizer.json", ""):
+        with pytest.raises(ConfigurationError, match="tokenizer"):
+            SyncRetriever(database_url, f"{double.url}/v1#m", tokenizer=wrong).initialize()  # type: ignore[arg-type]
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line(database_url: str, double: ModelServerDouble, docs: Path, file: Path) -> None:
+    shell = Shell(database_url, docs.parent)
+    shell.environment |= {"SEMLEX_MODELS": f"{double.url}/v1#m", "SEMLEX_KEEP_ALIVE": "0"}
+    model = ("--model", f"{double.url}/v1#m", "--tokenizer", str(file))
+    shown = json.loads(shell("chunks", "docs", "--tokenizer", str(file), "--chunk-tokens", "100", "--json").stdout)
+    shell("index", "docs", *model, "--chunk-tokens", "100")
+    assert [chunk["tokens"] for chunk in shown["chunks"]] == [count for _, count in stored(database_url)[1]]
+    assert f"counted by tokenizer/{digits(file.read_bytes())}" in shell("status").stdout
+    refused = " ".join(shell("index", "docs", code=4).stderr.split())
+    assert f"whose SHA-256 begins with {digits(file.read_bytes())} (--tokenizer PATH" in refused
+    assert "1 unchanged" in shell("index", "docs", "--tokenizer", str(file)).stderr
+    assert "takes it" not in shell("search", "a quixotic gatekeeper").stderr
+    shell.environment["SEMLEX_TOKENIZER"] = str(file)
+    assert "1 unchanged" in shell("sync", "docs").stderr
+    assert "static has its own" in shell("index", "docs", "-c", "b", "--model", "static", *model[2:], code=2).stderr
+    assert "static has its own" in shell("chunks", "docs", "--model", "static", *model[2:], code=2).stderr
+    assert "cannot be read" in shell("index", "docs", "-c", "b", *model[:3], "nowhere.json", code=2).stderr
+    assert shell("index", "docs", "-c", "b", "--model", "static").returncode == 0  # a setting is no option
+
+
+def test_estimates_are_rows_of_words_twice() -> None:
+    embedder = OpenAIEmbedder("m", ADDRESS)
+    assert embedder.token_offsets("a bc").tolist() == [[0, 1], [0, 1], [2, 4], [2, 4]]
+    assert_array_equal(embedder.count_tokens(["a bc", ""]), [4, 0])
