@@ -239,6 +239,7 @@ def test_a_collection_that_counts_words_goes_on(made: dict[str, Any], docs: Path
         retriever.index(docs)
 
 
+@pytest.mark.slow
 def test_a_default_is_for_models_behind_servers_alone(database_url: str, docs: Path, file: Path) -> None:
     defaults = {"tokenizer": str(file)}
     for collection, model in (("words", "none"), ("static", "static"), ("own", HashEmbedder(8))):
@@ -262,6 +263,7 @@ def test_a_broken_one_makes_no_collection(database_url: str, double: ModelServer
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_line(database_url: str, double: ModelServerDouble, docs: Path, file: Path) -> None:
     shell = Shell(database_url, docs.parent)
     shell.environment |= {"SEMLEX_MODELS": f"{double.url}/v1#m", "SEMLEX_KEEP_ALIVE": "0"}

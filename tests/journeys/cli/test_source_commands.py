@@ -121,6 +121,7 @@ def test_rechunk(semlex: Callable[..., Run], docs: Path) -> None:
     assert "0 documents would be cut" in semlex("rechunk", "--dry-run").stderr
 
 
+@pytest.mark.slow
 def test_sections_are_joined_on_request(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("sync", docs, "--chunk-tokens", "600", "--min-tokens", "200")
     status = semlex("status").stdout

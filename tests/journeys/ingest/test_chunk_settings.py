@@ -207,6 +207,7 @@ def opened(url: str, **options: Any) -> SyncRetriever:
     return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
 
 
+@pytest.mark.slow
 def test_small_sections_are_joined_and_long_ones_split(database_url: str, sections: Path) -> None:
     with opened(database_url) as retriever:
         assert retriever.index(sections, min_tokens=200, chunk_tokens=600).added == 1
