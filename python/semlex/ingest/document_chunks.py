@@ -60,6 +60,19 @@ class Reading:
         today = (loader.version, chunker.version, chunker.settings)
         return today != (known.loader_version, known.chunker_version, known.chunk_settings)
 
+    def as_read(self, known: KnownDocument) -> Reading:
+        """The same with the options by which a document was read before."""
+        options = replace(self.options, **known.fields, detect_encoding=known.encoding is not None)
+        return replace(self, options=options)
+
+    def fields_for(self, uri: str) -> dict[str, Any]:
+        """By which fields the rows of such a file are read: the options' names and values, where any are given."""
+        if not getattr(loader_named(uri, self.loaders), "reads_fields", False):
+            return {}
+        options = self.options
+        given = {"text_fields": list(options.text_fields), "id_field": options.id_field}
+        return {name: value for name, value in given.items() if value}
+
 
 @dataclass(frozen=True, slots=True)
 class CutFile:

@@ -145,6 +145,11 @@ def prepare_file(
     """
     key = indexed_document_id(source.key, file.uri)
     before = known.get(key)
+    if again and before is not None:
+        reading = reading.as_read(before)
+    fields = reading.fields_for(file.uri)
+    if before is not None and before.fields != fields:
+        before = None  # its rows are to be read by other fields
     if before is not None and before.file_state == file.state and not again:
         return UnchangedFile(reading.is_outdated(before))
     read = read_file(file)
@@ -178,6 +183,7 @@ def prepare_file(
         metadata=dict(cut.loaded.metadata),
         file_state=file.settled_state,
         encoding=cut.loaded.encoding,
+        fields=fields,
     )
     return PreparedFile(row, chunks, cut.loaded.repaired)
 

@@ -98,6 +98,33 @@ async def test_notebooks_chunks_and_front_matter(database_url: str, tmp_path: Pa
         assert hit.metadata["tags"] == ["safe", "door"]
 
 
+async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text(TABLE, encoding="utf-8")
+    (tmp_path / "page.md").write_text("# A page\n\nWords.\n", encoding="utf-8")
+    old = "Die Größe und die Länge der Möbel, für die wir Maße nähmen. " * 20
+    (tmp_path / "old.txt").write_bytes(old.encode("cp1252"))
+    fields: dict[str, Any] = {"text_fields": ["title"], "id_field": "sku", "detect_encoding": True}
+
+    async def texts(opened: PostgreSQLRetriever) -> set[str]:
+        return {chunk.content for chunk in await opened.list(limit=10, filters={"sku": ["A-1", "A-2", "A-3"]})}
+
+    async with retriever(database_url) as opened:
+        assert (await opened.index(tmp_path)).failed == 1
+        assert await texts(opened) != {"Kettle", "Lamp", "Pan"}
+        report = await opened.index(tmp_path, **fields)
+        # Other fields mean another text of the table, and nothing for the page.
+        assert (report.added, report.changed, report.unchanged, report.failed) == (1, 1, 1, 0)
+        assert await texts(opened) == {"Kettle", "Lamp", "Pan"}
+        assert (await opened.index(tmp_path, **fields)).unchanged == 3
+        report = await opened.rechunk(chunk_tokens=100)
+        assert (report.changed, report.failed) == (3, 0)
+        assert await texts(opened) == {"Kettle", "Lamp", "Pan"}
+        plan = (await opened.sync(tmp_path, dry_run=True, chunk_tokens=100)).plan
+        assert [name.uri for name in plan.changed] == ["shop.csv"]
+        assert (await opened.sync(tmp_path, chunk_tokens=100)).done.changed == 1
+        assert await texts(opened) != {"Kettle", "Lamp", "Pan"}
+
+
 @pytest.mark.parametrize(
     "options", [{"text_fields": "title"}, {"text_fields": [1]}, {"id_field": ""}, {"detect_encoding": 1}], ids=str
 )

@@ -145,7 +145,11 @@ class LoadedDocument:
 
 @runtime_checkable
 class Loader(Protocol):
-    """Makes text of files of one format."""
+    """Makes text of files of one format.
+
+    One that heeds `LoadOptions.text_fields` and `id_field` has an attribute `reads_fields` that is True: where a run
+    names others, a file that did not change is read again.
+    """
 
     @property
     def name(self) -> str:

@@ -112,6 +112,7 @@ class _Comparison:
         self._by_uri = {known.uri: (key, known) for key, known in side.known.items()}
         self._new: list[FoundFile] = []
         self._changed: dict[str, tuple[FoundFile, bytes]] = {}
+        self._other_fields: list[FoundFile] = []
         self._problems: list[FileProblem] = []
         self._unchanged = 0
 
@@ -124,7 +125,7 @@ class _Comparison:
         taken = {move.old for move, _ in moved}
         arrived = {move.uri for move, _ in moved}
         added = [file for file in self._new if file.uri not in arrived]
-        changed: list[FoundFile] = []
+        changed = list(self._other_fields)
         for uri, (file, _) in self._changed.items():
             if uri not in arrived:
                 # A document that has taken its chunks along leaves a name behind: what stands there now is new.
@@ -163,6 +164,9 @@ class _Comparison:
             self._new.append(file)
             return
         key, known = found
+        if known.fields != self._reading.fields_for(file.uri):
+            self._other_fields.append(file)
+            return
         if known.file_state != file.state:
             read = read_file(file)
             if isinstance(read, FileProblem):

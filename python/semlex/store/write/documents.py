@@ -50,6 +50,7 @@ class DocumentRow:
     metadata: dict[str, Any] = field(default_factory=dict)
     file_state: str | None = None
     encoding: str | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ _DOCUMENT_COLUMNS = {
     "metadata": "jsonb",
     "file_state": "text",
     "encoding": "text",
+    "fields": "jsonb",
 }
 _FIXED_COLUMNS = ("document_id", "source_id", "uri")
 

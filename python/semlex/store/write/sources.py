@@ -73,6 +73,8 @@ class KnownDocument:
         format: Name of the loader.
         size_bytes: Size of the file.
         file_state: State of the file when it was read, where that says that it has not changed since; or None.
+        fields: The fields that its rows were read by; see `Reading.fields_for`.
+        encoding: The encoding that was guessed, or None.
     """
 
     uri: str
@@ -83,6 +85,8 @@ class KnownDocument:
     format: str
     size_bytes: int
     file_state: str | None
+    fields: dict[str, Any]
+    encoding: str | None
 
 
 def is_present(names: Names) -> sql.Composed:
@@ -179,7 +183,8 @@ async def known_documents(
     await cursor.execute(
         sql.SQL(
             "SELECT source_id, document_id, uri, chunk_tokens, overlap_tokens, min_tokens, content_hash, "
-            "loader_version, chunker_version, format, size_bytes, file_state FROM {} WHERE source_id = ANY(%s)"
+            "loader_version, chunker_version, format, size_bytes, file_state, fields, encoding FROM {} "
+            "WHERE source_id = ANY(%s)"
         ).format(collection.names.document),
         [list(sources)],
     )

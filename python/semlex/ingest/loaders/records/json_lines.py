@@ -17,6 +17,7 @@ class JsonLinesLoader:
     name = "json lines"
     suffixes = ("jsonl", "ndjson")
     version = 1
+    reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file.

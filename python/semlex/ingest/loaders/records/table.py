@@ -30,6 +30,7 @@ class TableLoader:
     name = "table"
     suffixes = ("csv", "tsv")
     version = 1
+    reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file.

@@ -15,7 +15,7 @@ from semlex.store.schema.migrations import (
     m0002_keyword_index,
     m0003_sources_and_settings,
     m0004_pages,
-    m0005_min_tokens,
+    m0005_how_files_are_read,
 )
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (
     m0001_initial.registry,
     m0002_keyword_index.registry,
     m0003_sources_and_settings.registry,
-    m0005_min_tokens.registry,
+    m0005_how_files_are_read.registry,
 )
 COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0001_initial.collection,
     m0002_keyword_index.collection,
     m0003_sources_and_settings.collection,
     m0004_pages.collection,
-    m0005_min_tokens.collection,
+    m0005_how_files_are_read.collection,
 )

@@ -1,4 +1,4 @@
-"""The third of the settings that texts are cut with."""
+"""The third of the settings that texts are cut with, and the fields that the rows of a file are read by."""
 
 from __future__ import annotations
 
@@ -19,5 +19,9 @@ def registry(schema: str) -> Sequence[sql.Composed]:
 
 
 def collection(names: Names) -> Sequence[sql.Composed]:
-    """The same of a document."""
-    return (sql.SQL("ALTER TABLE {} ADD COLUMN min_tokens int").format(names.document),)
+    """The same of a document; ``fields`` is empty where none were named."""
+    return (
+        sql.SQL("ALTER TABLE {} ADD COLUMN min_tokens int, ADD COLUMN fields jsonb NOT NULL DEFAULT '{{}}'").format(
+            names.document
+        ),
+    )
