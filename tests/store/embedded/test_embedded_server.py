@@ -11,7 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import psycopg
@@ -260,6 +260,23 @@ def test_a_server_that_refuses_says_why(folder: Path) -> None:
             connection.execute("ALTER DATABASE semlex RENAME TO renamed")
         with pytest.raises(EmbeddedServerError, match=r'refuses connections: .*"semlex" does not exist'):
             EmbeddedServer(folder).start()
+
+
+@pytest.mark.usefixtures("made")
+def test_a_server_that_has_recovered_when_it_is_asked_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = psycopg.connect
+    refusals = [psycopg.OperationalError("the database system is in recovery mode")]
+
+    def recovering(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
+        if refusals:
+            raise refusals.pop()
+        return connect(*arguments, **options)
+
+    with EmbeddedServer(folder):
+        monkeypatch.setattr(psycopg, "connect", recovering)
+        with EmbeddedServer(folder) as server:
+            assert ask(server.url, "SELECT 1") == 1
+    assert not refusals
 
 
 @pytest.mark.usefixtures("made")

@@ -203,7 +203,7 @@ class EmbeddedServer:
             time.sleep(POLL_SECONDS)
         raise EmbeddedServerError(f"the start of the server of {self.folder} was given up: it was closed meanwhile")
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self, *, again: bool = False) -> bool:
         """Whether the server takes connections; that it is this folder's is asked of itself."""
         import psycopg  # noqa: PLC0415 - the folder and its locks need no driver
         from psycopg.pq import PGconn, Ping  # noqa: PLC0415 - as above
@@ -219,6 +219,8 @@ class EmbeddedServer:
         except psycopg.OperationalError as error:
             if PGconn.ping(url.encode()) != Ping.OK:
                 return False
+            if not again:  # it may have recovered between the two questions
+                return self._is_ready(again=True)
             raise failure(self.folder, f"the server refuses connections: {error}") from None
         ours = mark == process_mark(self.folder)
         with contextlib.suppress(OSError):
