@@ -16,6 +16,7 @@ import pytest
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from tests.support.folders import CLIENTS
+from tests.support.whole_collection import count_faults, is_made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,19 +26,6 @@ CLIENT = CLIENTS / "indexing_client.py"
 FILES, SECTIONS = 12, 6
 KILLS_BETWEEN_CHECKS = 5
 DIGITS = str.maketrans("0123456789", "bcfghjkmpt")
-# SQL that counts what must not be there; `@` stands for the collection's prefix.
-FAULTS = {
-    "a chunk id that stands twice": "SELECT count(*) - count(DISTINCT chunk_id) FROM @chunk",
-    "a chunk without a vector": "SELECT count(*) FROM @chunk c WHERE NOT EXISTS (SELECT FROM @embedding_1 e "
-    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
-    "a vector without a chunk": "SELECT count(*) FROM @embedding_1 e WHERE NOT EXISTS (SELECT FROM @chunk c "
-    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
-    "a wrong number of chunks": "SELECT count(*) FROM @document d WHERE chunk_count <> "
-    "(SELECT count(*) FROM @chunk c WHERE c.document_id = d.document_id)",
-    "a chunk without a document": "SELECT count(*) FROM @chunk c WHERE NOT EXISTS "
-    "(SELECT FROM @document d WHERE d.document_id = c.document_id)",
-    "a file that stands twice": "SELECT count(*) - count(DISTINCT uri) FROM @document",
-}
 
 
 class ChangingFolder:
@@ -88,11 +76,9 @@ def started(url: str, folder: Path, runs: int = 0) -> subprocess.Popen[str]:
 def check_rows(url: str) -> None:
     """What holds at every moment, whoever was killed where."""
     with psycopg.connect(url) as connection:
-        if connection.execute("SELECT to_regclass('semlex.default_collection_embedding_1')").fetchone() == (None,):
+        if not is_made(connection, "default_collection"):
             return
-        for fault, statement in FAULTS.items():
-            row = connection.execute(statement.replace("@", "semlex.default_collection_")).fetchone()
-            assert row == (0,), fault
+        assert count_faults(connection, "default_collection") == {}
         rows = connection.execute("SELECT document_id, chunk_text FROM semlex.default_collection_chunk").fetchall()
     versions = defaultdict(set)
     for document, text in rows:

@@ -1,0 +1,222 @@
+"""A process for tests: `semlex`, until itself or a process of its server is killed at a named point of its work.
+
+It says ``begun`` when all is imported, ``watching`` when the first look at a watched folder is over, and ``reached`` at
+the point, before it kills. The points lie around functions of semlex and of the driver, which know nothing of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+import semlex.retriever.synchronous  # noqa: F401 - what is imported now is not waited for later
+from semlex.cli.app import main as semlex_main
+from semlex.ingest.sync.watch import FolderWatch
+from semlex.store.postgres.database import Database
+from tests.support.embedded_servers import postmaster_pid
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+COMMANDS = ("index", "sync", "watch")
+ONCE, FOLLOWING = ("index", "sync"), ("sync", "watch")
+VICTIMS = ("client", "backend", "server")
+ALL = 10_000  # more chunks than a folder of the tests has
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a run.
+
+    Attributes:
+        doing: How the name of the transaction begins that it lies in; None: it lies around a function.
+        moment: ``before`` the transaction; ``worked``: all is done but the commit; ``committed``, which nobody has
+            been told; ``ending``: before the second of two.
+        commands: Which come to it.
+        collection: ``new`` or ``known`` where it must be that.
+        batch: Chunks of a batch of files with which a run comes to it; None: any.
+        times: How often a run comes to it at least.
+    """
+
+    doing: str | None
+    moment: str = ""
+    commands: tuple[str, ...] = COMMANDS
+    collection: str | None = None
+    batch: int | None = None
+    times: int = 1
+
+
+INSIDE_COPY = "inside a COPY"
+GATHERING = "changes of a watched folder gathered"
+POINTS = {
+    "sources opened": Point("open the sources", "committed"),
+    "between two batches": Point("look for embeddings", "committed", batch=10, times=4),
+    "a batch read and embedded": Point("index files", "before", batch=10, times=4),
+    INSIDE_COPY: Point(None, batch=ALL, times=2),
+    # The two ways in: COPY straight into the tables, and a merge with what is there.
+    "a batch of the first run written, not committed": Point("index files", "worked", ONCE, "new", batch=10, times=4),
+    "a batch of another run written, not committed": Point(
+        "index files", "worked", collection="known", batch=10, times=4
+    ),
+    "a batch committed, nobody told": Point("index files", "committed", batch=10, times=4),
+    "documents moved, not committed": Point("move documents", "worked", FOLLOWING, "known"),
+    "documents deleted, not committed": Point("delete", "worked", FOLLOWING, "known", times=2),
+    "states of files stored, not committed": Point("store the states of files", "worked", collection="known"),
+    "the keyword index merged, not committed": Point("merge the keyword index", "worked", batch=1),
+    "an index built, not committed": Point("build the index", "worked", ONCE, "new", times=3),
+    GATHERING: Point(None, commands=("watch",)),
+    "all done but the end of the log": Point("write the log", "ending"),
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run, and what is to be killed when.
+
+    Attributes:
+        arguments: Of `semlex`.
+        url: Address of the server.
+        server: Its folder.
+        said: File for what it says.
+        point: One of `POINTS`; None: nothing is killed from here.
+        times: At which of the times that the point is reached.
+        victim: One of `VICTIMS`.
+        limits: Module -> constants with which little data comes to every point.
+    """
+
+    arguments: list[str]
+    url: str
+    server: Path
+    said: Path
+    point: str | None = None
+    times: int = 1
+    victim: str = "client"
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+class Killing:
+    """Kills once.
+
+    Args:
+        order: What and when.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._left = order.times
+        self._logged = 0
+        # What lies in the first look at a watched folder does not count: the folder changes afterwards.
+        self._is_armed = "--watch" not in order.arguments
+        self._backend = 0
+
+    def reach(self, point: str) -> None:
+        """Kills where this is the point, and it has been reached so many times."""
+        if point != self._order.point or not self._is_armed or self._left == 0:
+            return
+        self._left -= 1
+        if self._left == 0:
+            say("reached")
+            os.kill(self._victim(), signal.SIGKILL)
+
+    def _victim(self) -> int:
+        if self._order.victim == "server":
+            return postmaster_pid(self._order.server)
+        return os.getpid() if self._order.victim == "client" else self._backend
+
+    def _pass(self, doing: str, moment: str) -> None:
+        """A moment of a transaction."""
+        if doing == "write the log" and moment == "before":
+            self._logged += 1
+            moment = "beginning" if self._logged % 2 else "ending"
+        for name, point in POINTS.items():
+            if point.doing is not None and doing.startswith(point.doing) and moment == point.moment:
+                self.reach(name)
+
+    # --- where the points are -----------------------------------------------------------------------------------------
+
+    def set_points(self) -> None:
+        """Puts the points around functions."""
+        self._around_transactions()
+        self._around_watching()
+        self._inside_copy()
+
+    def _around_transactions(self) -> None:
+        run, write = Database._run, Database.write
+
+        async def running(
+            database: Database, doing: str, transaction: Callable[[Any], Awaitable[Any]], **options: Any
+        ) -> Any:
+            async def noted(connection: Any) -> Any:
+                self._backend = connection.info.backend_pid
+                result = await transaction(connection)
+                self._pass(doing, "committed")
+                return result
+
+            self._pass(doing, "before")
+            return await run(database, doing, noted, **options)
+
+        async def writing(database: Database, doing: str, work: Callable[[Any], Awaitable[Any]], **options: Any) -> Any:
+            async def told(connection: Any) -> Any:
+                result = await work(connection)
+                self._pass(doing, "worked")
+                return result
+
+            return await write(database, doing, told, **options)
+
+        Database._run = running  # type: ignore[method-assign]
+        Database.write = writing  # type: ignore[method-assign]
+
+    def _around_watching(self) -> None:
+        changed, is_wanted = FolderWatch.changed, FolderWatch._is_wanted
+
+        async def arming(folders: FolderWatch) -> list[Path]:
+            if not self._is_armed:
+                self._is_armed = True
+                say("watching")
+            return await changed(folders)
+
+        def gathering(folders: FolderWatch, path: Path) -> bool:
+            wanted = is_wanted(folders, path)
+            if wanted:
+                self.reach(GATHERING)
+            return wanted
+
+        FolderWatch.changed = arming  # type: ignore[method-assign]
+        FolderWatch._is_wanted = gathering  # type: ignore[method-assign]
+
+    def _inside_copy(self) -> None:
+        write = psycopg.AsyncCopy.write
+
+        async def sent(copy: Any, block: Any) -> None:
+            await write(copy, block)
+            self.reach(INSIDE_COPY)
+
+        psycopg.AsyncCopy.write = sent  # type: ignore[method-assign]
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def run(order: Order) -> None:
+    """Is the command line; the process ends with it."""
+    with order.said.open("wb") as said:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(said.fileno(), stream.fileno())
+    os.environ["DATABASE_URL"] = order.url
+    for module, constants in order.limits.items():
+        for name, value in constants.items():
+            assert hasattr(import_module(module), name), f"{module} has no {name}"
+            setattr(import_module(module), name, value)
+    Killing(order).set_points()
+    sys.argv = ["semlex", *order.arguments]
+    say("begun")
+    semlex_main()

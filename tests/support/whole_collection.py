@@ -1,0 +1,147 @@
+"""What is true of a collection of files at every moment, and what it has in common with a new index of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from semlex.ingest.chunk_rows import embedded_text
+from tests.support.keyword_index import check_index
+
+if TYPE_CHECKING:
+    import random
+
+    from semlex import SyncRetriever
+    from semlex.embedding.static import StaticEmbedder
+    from semlex.types.results import SearchMode
+    from tests.support.stirred_folder import StirredFolder
+
+# SQL that counts what must not be there; `@` stands for the collection's prefix.
+FAULTS = {
+    "a chunk id that stands twice": "SELECT count(*) - count(DISTINCT chunk_id) FROM @chunk",
+    "a chunk without a vector": "SELECT count(*) FROM @chunk c WHERE NOT EXISTS (SELECT FROM @embedding_1 e "
+    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
+    "a vector without a chunk": "SELECT count(*) FROM @embedding_1 e WHERE NOT EXISTS (SELECT FROM @chunk c "
+    "WHERE (e.document_id, e.chunk_id) = (c.document_id, c.chunk_id))",
+    "a wrong number of chunks": "SELECT count(*) FROM @document d WHERE chunk_count <> "
+    "(SELECT count(*) FROM @chunk c WHERE c.document_id = d.document_id)",
+    "a chunk without a document": "SELECT count(*) FROM @chunk c WHERE NOT EXISTS "
+    "(SELECT FROM @document d WHERE d.document_id = c.document_id)",
+    "a file that stands twice": "SELECT count(*) - count(DISTINCT (source_id, uri)) FROM @document",
+    "a chunk under another name than its document": "SELECT count(*) FROM @chunk c JOIN @document d "
+    "USING (document_id) WHERE c.source_document <> d.uri",
+}
+# What differs between two collections of the same files: when and in which order they were written.
+DIFFERENT = {"created_at", "updated_at", "modified_at", "file_state", "keyword_id", "previous_id"}
+QUESTIONS: dict[str, SearchMode] = {"key shutter zenith": "hybrid", "a vault": "vector", "ship banana": "keyword"}
+
+
+def count_faults(connection: psycopg.Connection[Any], collection: str) -> dict[str, int]:
+    """Faults that a collection has, with how often."""
+    found = {}
+    for fault, statement in FAULTS.items():
+        row = connection.execute(statement.replace("@", f"semlex.{collection}_")).fetchone()
+        assert row is not None
+        found[fault] = row[0]
+    return {fault: count for fault, count in found.items() if count}
+
+
+def is_made(connection: psycopg.Connection[Any], collection: str) -> bool:
+    """Whether the tables of a collection are there, those of its vectors included."""
+    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f"semlex.{collection}_embedding_1"]).fetchone()
+    return row == (True,)
+
+
+def check_whole(url: str, collection: str, folder: StirredFolder, model: StaticEmbedder) -> None:
+    """Every document is one text that its file had, with all its chunks and their vectors and words."""
+    with psycopg.connect(url) as connection:
+        if not is_made(connection, collection):
+            return
+        assert count_faults(connection, collection) == {}
+        tables = rows_of(connection, collection)
+        chunks = _vectors_checked(connection, collection, model)
+    for document in tables["document"]:
+        text = folder.texts[document["content_hash"]]
+        own = [chunk["chunk_text"] for chunk in chunks[document["document_id"]]]
+        assert " ".join(own).split() == text.split(), "a document of two texts, or of half a text"
+    check_index(url, collection)
+
+
+def _vectors_checked(
+    connection: psycopg.Connection[Any], collection: str, model: StaticEmbedder
+) -> dict[Any, list[dict[str, Any]]]:
+    """The chunks of each document in their order; each with the vector of its own text."""
+    cursor = connection.cursor(row_factory=dict_row)
+    statement = sql.SQL(
+        "SELECT c.document_id, context, chunk_text, embedding::real[] FROM {} AS c "
+        "JOIN {} AS e USING (document_id, chunk_id) ORDER BY c.document_id, chunk_no"
+    ).format(*(sql.Identifier("semlex", f"{collection}_{table}") for table in ("chunk", "embedding_1")))
+    found = cursor.execute(statement).fetchall()
+    if found:
+        vectors = model.embed_documents([embedded_text(row["context"], row["chunk_text"]) for row in found])
+        stored = np.array([row["embedding"] for row in found])
+        assert np.allclose(stored, vectors, atol=1e-6), "a vector of another text"
+    by_document = defaultdict(list)
+    for row in found:
+        by_document[row["document_id"]].append(row)
+    return by_document
+
+
+def rows_of(connection: psycopg.Connection[Any], collection: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a collection as a new index of the same files has them, too."""
+    cursor = connection.cursor(row_factory=dict_row)
+    found, keys = {}, ("source_id", "document_id", "chunk_id")
+    for table in ("source", "document", "chunk", "embedding_1"):
+        name = sql.Identifier("semlex", f"{collection}_{table}")
+        rows = cursor.execute(sql.SQL("SELECT * FROM {}").format(name)).fetchall()
+        kept = [{column: value for column, value in row.items() if column not in DIFFERENT} for row in rows]
+        found[table] = sorted(kept, key=lambda row: [str(row.get(key)) for key in keys])
+    return found
+
+
+def indexes_of(connection: psycopg.Connection[Any], collection: str) -> dict[str, bool]:
+    """Name of an index -> whether it was built to its end."""
+    cursor = connection.execute(
+        "SELECT substr(i.relname, length(%(prefix)s) + 1), x.indisvalid AND x.indisready FROM pg_index AS x "
+        "JOIN pg_class AS i ON i.oid = x.indexrelid JOIN pg_namespace AS n ON n.oid = i.relnamespace "
+        "WHERE n.nspname = 'semlex' AND starts_with(i.relname, %(prefix)s)",
+        {"prefix": f"{collection}_"},
+    )
+    return dict(cursor.fetchall())
+
+
+def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
+    """What the questions find; the vector index is asked for all that there is."""
+    return [
+        sorted(
+            (
+                round(hit.fused_score or 0, 5),
+                round(hit.vector_score or 0, 5),
+                round(hit.keyword_score or 0, 4),
+                hit.id,
+            )
+            for hit in store.search(question, 200, mode=mode, ef_search=1_000)
+        )
+        for question, mode in QUESTIONS.items()
+    ]
+
+
+def check_searches(
+    url: str, collection: str, store: SyncRetriever, folder: StirredFolder, chance: random.Random
+) -> None:
+    """Searches work: a word of one section is found where that is stored, and nowhere else."""
+    with psycopg.connect(url) as connection:
+        documents = rows_of(connection, collection)["document"]
+    stored = Counter(document["content_hash"] for document in documents)
+    for word, text in chance.sample(sorted(folder.words.items()), 6):
+        hits = store.search(word, 10, mode="keyword")
+        assert len(hits) == stored[text]
+        assert all(word in hit.content for hit in hits)
+    hits = store.search("key shutter zenith", 10)
+    assert hits.warnings == []
+    assert len(hits) == min(10, store.count())
