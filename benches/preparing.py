@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 LANGCHAIN_POSTGRES = "langchain-postgres==0.0.19"
 HAYSTACK = ("pgvector-haystack==8.1.2", "haystack-ai==3.4.0")
 BM25S = ("bm25s==0.3.16", "PyStemmer==3.1.0")
+# With the driver of its connector, and with the static vectors that semlex uses, too.
+COCOINDEX = (
+    "cocoindex[postgres]==1.0.26",
+    "asyncpg==0.32.0",
+    "wordllama==0.4.0.post1",
+    "tokenizers==0.23.3",
+    "safetensors==0.8.0",
+)
 
 
 def langchain_python(state: Path) -> Path:
@@ -36,11 +44,17 @@ def bm25s_python(state: Path) -> Path:
     return state / "bm25s" / "bin" / "python"
 
 
+def cocoindex_python(state: Path) -> Path:
+    """Interpreter of the environment with CocoIndex."""
+    return state / "cocoindex" / "bin" / "python"
+
+
 def prepare(state: Path) -> None:
     """Makes what is missing."""
     _install(langchain_python(state), LANGCHAIN_POSTGRES, "psycopg[binary]")
     _install(haystack_python(state), *HAYSTACK, "psycopg[binary]")
     _install(bm25s_python(state), *BM25S)
+    _install(cocoindex_python(state), *COCOINDEX)
     prepare_corpus(state)
     prepare_tokenizer(state)
 
