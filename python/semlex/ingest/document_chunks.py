@@ -32,7 +32,7 @@ class DocumentChunk:
     """
 
     chunk: Chunk
-    metadata: Mapping[str, Any]
+    metadata: dict[str, Any]
     summary: str = ""
     page: int | None = None
     parent: int | None = None
@@ -111,7 +111,8 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
 def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[DocumentChunk]]:
     if not loaded.records:
         cut = chunker.cut(loaded.text, loaded.structure)
-        chunks = [DocumentChunk(chunk, loaded.metadata) for chunk in cut.chunks]
+        metadata = dict(loaded.metadata)
+        chunks = [DocumentChunk(chunk, metadata) for chunk in cut.chunks]
         return loaded.title or cut.title, _placed(chunks, loaded)
     chunks = []
     line, counted = 1, 0
@@ -148,5 +149,6 @@ def _placed(chunks: list[DocumentChunk], loaded: LoadedDocument) -> list[Documen
         parent = above[-1][1] if above else None
         above.append((path, number))
         page = bisect_right(loaded.pages, one.chunk.char_start) if loaded.pages else None
-        placed.append(DocumentChunk(one.chunk, one.metadata, one.summary, page, parent))
+        is_placed = page is None and parent is None
+        placed.append(one if is_placed else DocumentChunk(one.chunk, one.metadata, one.summary, page, parent))
     return placed

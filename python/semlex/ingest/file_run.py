@@ -91,7 +91,7 @@ class FileRun:
         sources = await open_sources(self._database, self._indexer.collection, places)
         await self._write_all(found, sources, self._reading(chunker, options))
         await self._settle_unchanged()
-        await self._count_vanished(places, sources, {(str(file.root), file.uri) for file in found})
+        await self._count_vanished(places, sources, found)
         return await self._finish("index", where)
 
     async def rechunk(self, *, source: str | None, dry_run: bool) -> IndexReport:
@@ -191,19 +191,19 @@ class FileRun:
                 "out, or give these, and try again"
             )
 
-    async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: set[tuple[str, str]]) -> None:
+    async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: Sequence[FoundFile]) -> None:
         """Counts the documents below the places whose file is gone."""
-        below: dict[str, list[str]] = {}
+        below: dict[Path, list[str]] = {}
         for place in places:
-            below.setdefault(str(place.root), []).append(place.path.relative_to(place.root).as_posix())
+            below.setdefault(place.root, []).append(place.path.relative_to(place.root).as_posix())
         for root, parts in below.items():
-            source, known = sources[root]
-            uris = [
-                document.uri
-                for document in known.values()
-                if (root, document.uri) not in found and is_below(document.uri, parts)
-            ]
-            if gone := await asyncio.to_thread(vanished, Path(root), uris):
+            source, known = sources[str(root)]
+            if not known:
+                continue
+            there = {file.uri for file in found if file.root == root}
+            documents_below = (document.uri for document in known.values() if is_below(document.uri, parts))
+            uris = [uri for uri in documents_below if uri not in there]
+            if gone := await asyncio.to_thread(vanished, root, uris):
                 self.report.vanished[source.name] = len(gone)
 
     async def _log(self, command: str, where: str, finished: datetime | None = None) -> None:

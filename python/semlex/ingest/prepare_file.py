@@ -210,6 +210,7 @@ def _chunk_rows(
     document_id: UUID, uri: str, title: str, cut: Sequence[DocumentChunk], *, with_context: bool
 ) -> ChunkBatch:
     chunks = [one.chunk for one in cut]
+    paths = [chunk.heading_path for chunk in chunks]
     contexts = [chunk_context(title, chunk) if with_context else "" for chunk in chunks]
     identities = text_hashes(contexts, [chunk.text for chunk in chunks])
     chunk_ids: list[str] = []
@@ -217,10 +218,11 @@ def _chunk_rows(
     for identity in identities:
         chunk_ids.append(indexed_chunk_id(document_id, identity, seen[identity]))
         seen[identity] += 1
-    children: list[list[str]] = [[] for _ in cut]
+    children: dict[int, list[str]] = {}
     for one, chunk_id in zip(cut, chunk_ids, strict=True):
         if one.parent is not None:
-            children[one.parent].append(chunk_id)
+            children.setdefault(one.parent, []).append(chunk_id)
+    none: list[str] = []  # one for all: a load makes so many rows that each object more is felt
     count, now = len(chunks), utc_now()
     return ChunkBatch(
         document_id=[document_id.bytes] * count,
@@ -229,9 +231,9 @@ def _chunk_rows(
         parent_chunk_id=[None if one.parent is None else chunk_ids[one.parent] for one in cut],
         chunk_type=[chunk.chunk_type for chunk in chunks],
         source_document=[uri] * count,
-        chapter_title=["".join(chunk.heading_path[:1]) for chunk in chunks],
-        section_title=["".join(chunk.heading_path[1:2]) for chunk in chunks],
-        subsection_title=[list(chunk.heading_path[2:]) for chunk in chunks],
+        chapter_title=[path[0] if path else "" for path in paths],
+        section_title=[path[1] if len(path) > 1 else "" for path in paths],
+        subsection_title=[list(path[2:]) or none for path in paths],
         summary=[one.summary for one in cut],
         context=contexts,
         chunk_text=[chunk.text for chunk in chunks],
@@ -242,8 +244,8 @@ def _chunk_rows(
         page=[one.page for one in cut],
         content_hash=identities,
         language=[None] * count,
-        metadata=[dict(one.metadata) for one in cut],
-        child_ids=children,
+        metadata=[one.metadata for one in cut],
+        child_ids=[children.get(number, none) for number in range(count)],
         timestamp_start=[None] * count,
         timestamp_end=[None] * count,
         created_at=[now] * count,
