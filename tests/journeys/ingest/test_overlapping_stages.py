@@ -1,0 +1,122 @@
+"""The stages of a run over files: at work at the same time, a bounded way ahead of each other, and told of."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import PostgreSQLRetriever
+from semlex.ingest import pipeline, prepare_file
+from semlex.ingest.indexer import Indexer
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.ingest.files.discovery import FoundFile
+    from semlex.ingest.progress import Progress
+
+FILES = 12
+WAIT = 60
+
+
+class Counted(HashEmbedder):
+    """Counts the texts that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.texts = 0
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.texts += len(texts)
+        return super().embed_documents(texts)
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    for number in range(FILES):
+        (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
+    return tmp_path
+
+
+class Held:
+    """Lets nothing be written until it is let go, and sees how far the other stages have come."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.let_go = asyncio.Event()
+        self.reached = asyncio.Event()
+        self.prepared: list[str] = []
+        write, prepare = Indexer.write_batch, prepare_file.prepare_file
+
+        async def held(indexer: Indexer, *arguments: Any) -> None:
+            self.reached.set()
+            await self.let_go.wait()
+            await write(indexer, *arguments)
+
+        def seen(file: FoundFile, *arguments: Any, **options: Any) -> Any:
+            self.prepared.append(file.uri)
+            return prepare(file, *arguments, **options)
+
+        monkeypatch.setattr(Indexer, "write_batch", held)
+        monkeypatch.setattr(prepare_file, "prepare_file", seen)
+
+
+async def test_while_one_batch_is_written_others_are_embedded_and_read(
+    database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
+    held, model = Held(monkeypatch), Counted()
+    async with PostgreSQLRetriever(database_url, model, use_reranking=False) as opened:
+        run = asyncio.create_task(opened.index(pages))
+        await held.reached.wait()
+        # One is being written, one waits with its vector, and so on back to the file that waits to be compared.
+        async with asyncio.timeout(WAIT):
+            while (model.texts, len(held.prepared)) != (2, 4):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert (model.texts, len(held.prepared)) == (2, 4)
+        held.let_go.set()
+        report = await run
+        assert (report.added, report.embedded, model.texts) == (FILES, FILES, FILES)
+        assert set(report.stage_seconds) == {"read", "compare", "embed", "write"}
+
+
+async def test_files_are_read_ahead_up_to_a_bound(
+    database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
+    monkeypatch.setattr(pipeline, "MAX_BYTES_AHEAD", 0)
+    held = Held(monkeypatch)
+    async with PostgreSQLRetriever(database_url, Counted(), use_reranking=False) as opened:
+        run = asyncio.create_task(opened.index(pages))
+        await held.reached.wait()
+        await asyncio.sleep(0.2)
+        assert len(held.prepared) == 1
+        held.let_go.set()
+        assert (await run).added == FILES
+
+
+async def test_a_pool_of_one_connection_is_enough(database_url: str, pages: Path) -> None:
+    async with PostgreSQLRetriever(database_url, Counted(), use_reranking=False, max_connections=1) as opened:
+        assert (await opened.index(pages)).added == FILES
+        (pages / "00.txt").write_text("Changed.\n", encoding="utf-8")
+        assert (await opened.index(pages)).changed == 1
+
+
+async def test_every_stage_tells_how_far_it_is(database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
+    told: list[Progress] = []
+    async with PostgreSQLRetriever(database_url, Counted(), use_reranking=False) as opened:
+        await opened.index(pages, progress=told.append)
+    for stage, unit in {"read": "files", "embed": "chunks", "write": "chunks"}.items():
+        own = [step for step in told if step.stage == stage]
+        assert [step.done for step in own] == list(range(1, FILES + 1))
+        assert {step.unit for step in own} == {unit}
+        assert all(step.total is not None and step.done <= step.total for step in own)
+        assert own[-1].total == FILES
