@@ -23,6 +23,7 @@ BENCHES = (
     "index",
     "throughput",
     "filters",
+    "ingest",
     "quality",
     "structure",
 )
