@@ -17,6 +17,7 @@ __all__ = [
     "Chunks",
     "CopyEncoder",
     "EncodedSegment",
+    "HtmlReader",
     "IdSet",
     "PostingCache",
     "PostingPlan",
@@ -206,6 +207,37 @@ def to_json(value: object) -> bytes:
         semlex.errors.ValidationError: ``not_finite``, ``nul``, ``lone_surrogate``, ``key_not_string``,
             ``unsupported_type``, ``out_of_range``, ``too_deep`` (64 levels), ``too_long`` (1 MiB).
     """
+
+# ---- web pages ----
+
+@final
+class HtmlReader:
+    """Reads web pages; one serves any number of threads.
+
+    Args:
+        entities: What each named character reference stands for, by its name without the ampersand, as in
+            ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
+            ones.
+    """
+
+    def __new__(cls, entities: dict[str, str]) -> Self: ...
+    def to_markdown(self, html: str) -> tuple[str, str | None]:
+        """Turns a page, or a part of one, into Markdown; linear in the length of the page.
+
+        Headings, paragraphs, lists, rows of tables, preformatted text and the alternative texts of pictures are kept;
+        of the rest, its text. Scripts, styles and templates are left out, and menus, side bars and link marks where
+        there is other text. Malformed HTML is read as browsers read it, more or less.
+
+        Args:
+            html: The page.
+
+        Returns:
+            The Markdown, its blocks separated by blank lines, and the content of ``<title>``, else of the first
+            ``<h1>``, else None.
+
+        Raises:
+            ValueError: The page holds a lone surrogate; the message names the character.
+        """
 
 # ---- chunking, batching, fusion ----
 

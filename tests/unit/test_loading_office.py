@@ -144,6 +144,9 @@ def test_mails() -> None:
     loaded = load("a.eml", MAIL % b"plain" + b"Dear Bob,\r\n\r\nit is good.\r\n")
     assert (loaded.title, loaded.text) == ("The plan", head + "Dear Bob,\n\nit is good.")
     assert load("a.eml", MAIL % b"html" + b"<h1>Hi</h1><p>it is <b>good</b>").text == head + "# Hi\n\nit is good"
+    # An encoding that makes lone surrogates.
+    halves = MAIL.replace(b"utf-8", b"utf-7") % b"html" + b"<p>one +2AE- two"
+    assert load("a.eml", halves).text == head + "one ? two"
 
 
 def test_what_is_broken_costs_one_line() -> None:

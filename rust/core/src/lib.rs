@@ -16,6 +16,7 @@ pub mod chunk;
 pub mod field_error;
 pub mod fusion;
 pub mod hashing;
+pub mod html;
 pub mod json;
 pub mod keyword;
 pub mod normalise;

@@ -1,11 +1,13 @@
-//! NumPy arrays in: named in every message, copied before the interpreter is released (another thread may write to them).
+//! Arguments, named in every message. NumPy arrays are copied before the interpreter is released (another thread may
+//! write to them).
 
 use numpy::{
     Element, PyArray, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods,
     ndarray::Dimension,
 };
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 /// The values of a one-dimensional array.
 pub(crate) fn vector<T: Element + Copy>(
@@ -52,6 +54,19 @@ pub(crate) fn at_least(name: &str, value: i64, least: usize) -> PyResult<usize> 
             "{name}: must be at least {least}, found {value}"
         ))),
     }
+}
+
+/// A text as UTF-8, which has no form for a lone surrogate.
+pub(crate) fn utf8<'a>(name: &str, text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
+    text.to_str().map_err(|error| {
+        let value = error.value(text.py());
+        match value.getattr("start") {
+            Ok(start) if error.is_instance_of::<PyUnicodeEncodeError>(text.py()) => {
+                PyValueError::new_err(format!("{name}: lone surrogate at character {start}"))
+            }
+            _ => error,
+        }
+    })
 }
 
 fn values<T: Element + Copy, D: Dimension>(

@@ -1,7 +1,7 @@
 //! `split_text` and `word_offsets`.
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
-use pyo3::exceptions::{PyUnicodeEncodeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 use semlex_core::chunk::code::Language;
@@ -10,7 +10,7 @@ use semlex_core::chunk::outline::Path;
 use semlex_core::chunk::tokens::Tokens;
 use semlex_core::chunk::{self, Options, Structure};
 
-use crate::arguments::{at_least, pairs};
+use crate::arguments::{at_least, pairs, utf8};
 use crate::errors::detached;
 
 /// The chunks of a text, in its order; row i of every array is chunk i.
@@ -84,7 +84,7 @@ pub(crate) fn split_text(
             "overlap_tokens: must be below max_tokens, {max_tokens}; found {overlap_tokens}"
         )));
     }
-    let text = utf8(text)?;
+    let text = utf8("text", text)?;
     let offsets = token_offsets
         .map(|offsets| pairs::<i64>(&|| "token_offsets".to_owned(), offsets))
         .transpose()?;
@@ -117,7 +117,7 @@ pub(crate) fn word_offsets<'py>(
     py: Python<'py>,
     text: &Bound<'py, PyString>,
 ) -> PyResult<Bound<'py, PyArray2<i64>>> {
-    let text = utf8(text)?;
+    let text = utf8("text", text)?;
     let flat = detached(py, || {
         let words = chunk::words::word_offsets(text);
         words
@@ -201,19 +201,6 @@ impl Columns {
             title: self.title.and_then(titled).map(Bound::unbind),
         })
     }
-}
-
-/// The text as UTF-8, which has no form for a lone surrogate.
-fn utf8<'a>(text: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
-    text.to_str().map_err(|error| {
-        let value = error.value(text.py());
-        match value.getattr("start") {
-            Ok(start) if error.is_instance_of::<PyUnicodeEncodeError>(text.py()) => {
-                PyValueError::new_err(format!("text: lone surrogate at character {start}"))
-            }
-            _ => error,
-        }
-    })
 }
 
 fn integer(value: usize) -> PyResult<i64> {

@@ -13,6 +13,7 @@ mod decoded;
 mod errors;
 mod fusion;
 mod hashing;
+mod html;
 mod json;
 mod normalise;
 mod objects;
@@ -47,6 +48,8 @@ mod _core {
     use crate::chunking::{Chunks, split_text, word_offsets};
     #[pymodule_export]
     use crate::fusion::{completed_fusion, linear_fusion, reciprocal_rank_fusion};
+    #[pymodule_export]
+    use crate::html::HtmlReader;
     #[pymodule_export]
     use crate::normalise::normalise_rows;
     #[pymodule_export]

@@ -1,47 +1,15 @@
-"""HTML to Markdown: headings, paragraphs, lists, tables and code; the rest is its text, without menus and sidebars.
-
-One file must not stop a run, so no parser is used whose time grows with the square of a malformed page's length:
-neither the standard library's, up to Python 3.11.12 (200 kB of ``"<a "`` took five minutes), nor html-to-markdown
-(``"<title "``), nor lexbor (``"<pre>x"``). This reader looks at each character a bounded number of times.
-"""
+"""HTML to Markdown: headings, paragraphs, lists, tables and code; the rest is its text, without menus and sidebars."""
 
 from __future__ import annotations
 
-import re
-from html import unescape
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from html.entities import html5
+from typing import NamedTuple
 
+from semlex import _core
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
 from semlex.ingest.loaders.decoding import decode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# Their content is not shown to readers.
-_DROPPED = frozenset({"script", "style", "template", "noscript", "svg"})
-# Menus, sidebars and the like: the same words on every page of a site, which would be found for any of them.
-_SURROUNDINGS = frozenset({"nav", "aside", "footer"})
-_MENUS = "navigation search banner contentinfo menu sidebar sphinxsidebar sidemenu breadcrumb breadcrumbs toc"
-_SURROUNDING_NAMES = frozenset((*_MENUS.split(), "headerlink", "headeranchor"))
-_NAMED = frozenset({"a", "div", "header", "ol", "section", "table", "ul"})  # such as end where their end tag stands
-_NAMES = re.compile(r"""(?<!\S)(?:class|id|role)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))""", re.IGNORECASE)
-# Their content is no HTML: it ends at their end tag and nowhere else.
-_RAW = frozenset({"script", "style", "title", "textarea"})
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCK_NAMES = (
-    "address article aside blockquote body caption center dd details dialog div dl dt fieldset figcaption figure "
-    "footer form header hr html legend li main nav ol option p section select summary table tbody tfoot thead tr ul"
-)
-# Elements that begin and end a line of their own.
-_BLOCKS = frozenset((*_BLOCK_NAMES.split(), *_HEADINGS))
-
-# A quote opens a value only after "=". All loops are possessive: a failure is final, and costs one pass.
-_TAG = re.compile(
-    r"""<(/?)([A-Za-z][^\s/>]*+)((?:=\s*+"[^"]*+"|=\s*+'[^']*+'|=(?!\s*+["'])|[^>=])*+)>""",
-)
-_ALTERNATIVE_TEXT = re.compile(r"""(?<!\S)alt\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))""", re.IGNORECASE)
-# Line beginnings that Markdown would read as structure: heading, fence, underline of a heading.
-_STRUCTURE = re.compile(r"^(#{1,6}(?= |$)|`{3,}|~{3,}|=++ ?$|-++ ?$)", re.MULTILINE)
+_READER = _core.HtmlReader(html5)
 
 
 class MarkdownText(NamedTuple):
@@ -60,200 +28,18 @@ def html_to_markdown(html: str) -> MarkdownText:
     """Turns HTML into Markdown whose headings are those of the page.
 
     Scripts, styles and templates are dropped, and what surrounds the text where there is other text. Malformed HTML is
-    read as browsers read it, more or less; nothing is raised. The time is proportional to the length.
+    read as browsers read it, more or less. The time is proportional to the length.
 
     Args:
         html: A page or a part of one.
 
     Returns:
         The Markdown and the title.
+
+    Raises:
+        ValueError: The page holds a lone surrogate; the message names the character.
     """
-    found = _converted(html, without_surroundings=True)
-    return found if found.text else _converted(html, without_surroundings=False)
-
-
-def _converted(html: str, *, without_surroundings: bool) -> MarkdownText:
-    writer = _Writer(without_surroundings=without_surroundings)
-    for token in _tokens(html):
-        if token.kind == "start":
-            writer.start(token.name, token.text)
-        elif token.kind == "end":
-            writer.end(token.name)
-        else:
-            writer.add(token.text)
-    writer.end_block()
-    return MarkdownText("\n\n".join(writer.blocks), writer.title or writer.first_heading)
-
-
-def _surrounds(name: str, attributes: str) -> bool:
-    """Whether an element is a menu, a sidebar or the like, by its name, class, id or role."""
-    if name in _SURROUNDINGS:
-        return True
-    if name not in _NAMED:
-        return False
-    return any(
-        not _SURROUNDING_NAMES.isdisjoint(found.group(found.lastindex or 1).lower().split())
-        for found in _NAMES.finditer(attributes)
-    )
-
-
-class _Token(NamedTuple):
-    kind: Literal["start", "end", "text"]
-    name: str  # of the element, in lower case
-    text: str  # characters, or the attributes of a start
-
-
-def _tokens(html: str) -> Iterator[_Token]:  # noqa: C901, PLR0912 - one branch per kind of token
-    offset, end = 0, len(html)
-    endless: set[str] = set()  # raw elements known to have no further end tag: not searched for again
-    while offset < end:
-        opening = html.find("<", offset)
-        if opening < 0:
-            opening = end
-        if opening > offset:
-            yield _Token("text", "", html[offset:opening])
-        offset = opening
-        if html.startswith("<!--", offset):
-            offset = _after(html, "-->", offset + 2)  # "<!-->" is a whole comment
-        elif html.startswith(("<!", "<?"), offset):
-            offset = _after(html, ">", offset)
-        elif not (html[offset + 1 : offset + 2].isascii() and html[offset + 1 : offset + 3].lstrip("/")[:1].isalpha()):
-            if offset < end:
-                yield _Token("text", "", "<")
-            offset += 1
-        elif (tag := _TAG.match(html, offset)) is None:
-            return  # a tag that never ends: browsers drop it, too
-        else:
-            name, offset = tag.group(2).lower(), tag.end()
-            if tag.group(1):
-                yield _Token("end", name, "")
-                continue
-            yield _Token("start", name, tag.group(3))
-            if name in _RAW and name not in endless:
-                closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(html, offset)
-                if closing is not None:
-                    yield _Token("text", "", html[offset : closing.start()])
-                    offset = closing.start()
-                else:
-                    endless.add(name)
-
-
-def _after(html: str, mark: str, offset: int) -> int:
-    found = html.find(mark, offset)
-    return len(html) if found < 0 else found + len(mark)
-
-
-class _Writer:
-    def __init__(self, *, without_surroundings: bool) -> None:
-        self._without_surroundings = without_surroundings
-        self.blocks: list[str] = []
-        self.title: str | None = None
-        self.first_heading: str | None = None
-        self._pieces: list[str] = []
-        self._heading = 0  # level, 0 = none
-        self._in_item = False
-        self._cells = 0  # of the current table row so far
-        self._preformatted = False
-        self._in_title = False
-        self._dropped = ""  # the element whose content is being dropped
-        self._dropped_depth = 0
-
-    def start(self, name: str, attributes: str) -> None:  # noqa: C901 - one branch per kind of element
-        """An element begins."""
-        if self._dropped:
-            self._dropped_depth += name == self._dropped and not attributes.endswith("/")
-        elif name in _DROPPED or (self._without_surroundings and _surrounds(name, attributes)):
-            if name in _BLOCKS:
-                self.end_block()
-            if not attributes.endswith("/"):
-                self._dropped, self._dropped_depth = name, 1
-        elif name == "title":
-            self.end_block()
-            self._in_title = True
-        elif name == "br":
-            self._pieces.append("\n")
-        elif name in ("td", "th"):
-            if self._cells:
-                self._pieces.append(" | ")
-            self._cells += 1
-        elif name == "img":
-            if found := _ALTERNATIVE_TEXT.search(attributes):
-                self.add(f" {found.group(found.lastindex or 1)} ")
-        elif name == "pre":
-            self.end_block()
-            self._preformatted = True
-        elif name in _BLOCKS:
-            self.end_block()
-            self._heading = _HEADINGS.get(name, 0)
-            self._in_item = self._in_item or name == "li"
-
-    def end(self, name: str) -> None:
-        """An element ends."""
-        if self._dropped:
-            self._dropped_depth -= name == self._dropped
-            if not self._dropped_depth:
-                self._dropped = ""
-        elif name == "title":
-            self._end_title()
-        elif name in _BLOCKS or name == "pre":
-            self.end_block()
-            self._in_item = self._in_item and name != "li"
-
-    def add(self, text: str) -> None:
-        """Characters come."""
-        if not self._dropped:
-            text = _unescaped(text)
-            self._pieces.append(text if self._preformatted else re.sub(r"[ \t\r\n\f]+", " ", text))
-
-    def end_block(self) -> None:
-        """Closes the current line, whatever it is, and adds it to the blocks."""
-        if self._in_title:  # never closed
-            self._end_title()
-        text = "".join(self._pieces)
-        self._pieces.clear()
-        if self._preformatted:
-            block = _code_block(text.strip("\r\n"))
-        else:
-            # Runs of blanks first: they may be long, and "find blanks before a line end" would be quadratic in them.
-            block = self._as_block(re.sub(r" ?\n ?", "\n", re.sub(r" +", " ", text)).strip())
-        if block:
-            self.blocks.append(block)
-            self._in_item = False  # the dash stands before an item's first line only
-        self._heading = self._cells = 0
-        self._preformatted = False
-
-    def _as_block(self, text: str) -> str:
-        if not text:
-            return ""
-        if self._heading:
-            line = " ".join(text.split())
-            if self._heading == 1 and self.first_heading is None:
-                self.first_heading = line
-            return f"{'#' * self._heading} {line}"
-        text = _STRUCTURE.sub(r"\\\1", text)
-        return f"- {text}" if self._in_item else text
-
-    def _end_title(self) -> None:
-        self._in_title = False
-        text = " ".join("".join(self._pieces).split())
-        self._pieces.clear()
-        if self.title is None:
-            self.title = text or None
-
-
-def _code_block(text: str) -> str:
-    if not text.strip():
-        return ""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
-
-
-def _unescaped(text: str) -> str:
-    try:
-        return unescape(text)
-    except ValueError:  # a character number of thousands of digits
-        return text
+    return MarkdownText(*_READER.to_markdown(html))
 
 
 class HtmlLoader:

@@ -24,7 +24,7 @@ def read_mail(data: bytes) -> LoadedDocument:
     subject = " ".join(str(message.get("Subject", "")).split())
     head = "\n".join(f"{name}: {' '.join(str(message[name]).split())}" for name in _SHOWN if message.get(name))
     blocks = [block for block in (head, _body(message)) if block]
-    text = "\n\n".join(blocks).replace("\0", "").encode(errors="replace").decode()
+    text = _storable("\n\n".join(blocks).replace("\0", ""))
     sender = " ".join(str(message.get("From", "")).split())
     return LoadedDocument(text, "markdown", subject or None, {"authors": [sender]} if sender else {})
 
@@ -37,5 +37,10 @@ def _body(message: EmailMessage) -> str:
     if not isinstance(content, str):
         return ""
     if part.get_content_subtype() == "html":
-        return html_to_markdown(content).text
+        return html_to_markdown(_storable(content)).text
     return content.replace("\r\n", "\n").strip()
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates: a mail may name an encoding that makes them."""
+    return text.encode(errors="replace").decode()

@@ -40,7 +40,7 @@ impl Level {
 }
 
 /// What Python's `str.isspace` says of one character: Unicode's white space and the four separators of ASCII.
-pub(super) fn is_blank(character: char) -> bool {
+pub(crate) fn is_blank(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}')
 }
 

@@ -22,6 +22,7 @@ pub mod words;
 
 use std::ops::Range;
 
+pub(crate) use boundaries::is_blank;
 use boundaries::lies_in_fence;
 pub use options::{MIN_MAX_BYTES, Options, Structure};
 use outline::{Outline, Path, Section};

@@ -1,0 +1,133 @@
+"""Folders in: 10,000 pages of documentation into an embedded server, again with nothing changed, with one changed.
+
+Nothing but keywords first, which is the engine's own speed; then beside CocoIndex, both with static embeddings; then
+how much of a run with a large model is the model.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benches.documentation import FILES, documentation
+from benches.preparing import cocoindex_python
+from benches.servers import temporary_server, vacuum
+from semlex import SyncRetriever
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benches.measuring import Bench
+    from semlex.ingest.progress import IndexReport
+
+QUICK_FILES = 1_000
+SPEED_BAR, UNCHANGED_BAR, ONE_BAR = 15.0, 0.5, 0.3
+PEER_BARS = {"first run": 3.0, "nothing changed": 1.0, "one file changed": 1.0}
+BUSY_BAR = 0.9
+MODEL_CHUNKS = 64
+
+
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figures."""
+    files = QUICK_FILES if quick else FILES
+    pages = documentation(state, files)
+    megabytes = sum(path.stat().st_size for path in pages.rglob("*") if path.is_file()) / 1e6
+    print(f"  {files:,} files, {megabytes:.1f} MB")
+    keywords = _runs(pages, "none")
+    bench.at_least("keywords, first run", megabytes / keywords["first run"], unit="MB/s", bar=SPEED_BAR)
+    bench.at_most("keywords, nothing changed", keywords["nothing changed"], unit="s", bar=UNCHANGED_BAR)
+    more = keywords["one file changed"] - keywords["nothing changed"]
+    bench.at_most("keywords, one file changed, more", more, unit="s", bar=ONE_BAR)
+    _beside_cocoindex(bench, pages, megabytes, state)
+    _busiest(bench, pages, state, quick=quick)
+
+
+def _runs(pages: Path, model: str) -> dict[str, float]:
+    """Seconds of three runs in one process, on a server of their own."""
+    with temporary_server() as url, SyncRetriever(url, model, None, use_reranking=False) as retriever:
+        seconds = {}
+        for name, change in _changes(pages).items():
+            change()
+            started = time.perf_counter()
+            report = retriever.index(pages)
+            seconds[name] = time.perf_counter() - started
+            _tell(name, report, seconds[name])
+            vacuum(url)
+        return seconds
+
+
+def _changes(pages: Path) -> dict[str, Callable[[], None]]:
+    """What happens before each run."""
+    page = min(path for path in pages.rglob("*.rst") if path.stat().st_size > 10_000)
+
+    def change() -> None:
+        with page.open("a", encoding="utf-8") as file:
+            file.write("\nOne more line.\n")
+
+    return {"first run": lambda: None, "nothing changed": lambda: None, "one file changed": change}
+
+
+def _tell(name: str, report: IndexReport, seconds: float) -> None:
+    stages = ", ".join(f"{stage} {busy:.2f}" for stage, busy in report.stage_seconds.items())
+    counts = f"{report.added} added, {report.changed} changed, {report.unchanged} unchanged, {report.chunks} chunks"
+    print(f"    {name}: {seconds:.2f} s ({stages}), {counts}", flush=True)
+
+
+def _beside_cocoindex(bench: Bench, pages: Path, megabytes: float, state: Path) -> None:
+    python = cocoindex_python(state)
+    if not python.exists():
+        for name, bar in PEER_BARS.items():
+            bench.unmeasured(f"beside CocoIndex, {name}", "MB/s", bar, "run ./x bench --prepare")
+        return
+    ours = _runs(pages, "static")
+    own_state = state / "cocoindex-state"
+    shutil.rmtree(own_state, ignore_errors=True)
+    program = Path(__file__).parent / "baselines" / "cocoindex_ingest.py"
+    with temporary_server() as url:
+        for name, change in _changes(pages).items():
+            change()
+            done = subprocess.run(
+                [str(python), str(program), str(pages), url, str(own_state)], check=True, capture_output=True, text=True
+            )
+            theirs: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            print(f"    CocoIndex, {name}: {theirs}", flush=True)
+            bench.speed(
+                f"beside CocoIndex, {name}",
+                [ours[name]],
+                [theirs["run_seconds"]],
+                amount=megabytes,
+                unit="MB/s",
+                bar=PEER_BARS[name],
+            )
+            vacuum(url)
+    shutil.rmtree(own_state, ignore_errors=True)
+
+
+def _busiest(bench: Bench, pages: Path, state: Path, *, quick: bool) -> None:
+    """How much of a run the busiest stage takes: with a large model that is the model."""
+    from benches import qwen3_shape
+    from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+
+    folder = qwen3_shape.write_model(state, "embedder", quick=quick)
+    print(qwen3_shape.describe(quick=quick))
+    model = Qwen3EmbeddingEncoder(str(folder), **qwen3_shape.options(quick=quick))
+    model.embed_documents(["warm", "up"])
+    part = shutil.copytree(_folder_of(pages), state / "ingest-part", dirs_exist_ok=True)
+    with temporary_server() as url, SyncRetriever(url, model, None, use_reranking=False) as retriever:
+        started = time.perf_counter()
+        report = retriever.index(part)
+        seconds = time.perf_counter() - started
+        _tell("with a large model", report, seconds)
+    shutil.rmtree(part)
+    busiest = max(report.stage_seconds.values())
+    bench.at_least("busiest stage, with a large model", busiest / seconds, unit="of the time", bar=BUSY_BAR)
+
+
+def _folder_of(pages: Path) -> Path:
+    """A small folder of the pages."""
+    sized = ((sum(file.stat().st_size for file in folder.glob("*.rst")), folder) for folder in pages.rglob("doc*"))
+    return min(pair for pair in sized if pair[0] > MODEL_CHUNKS * 1_000)[1]
