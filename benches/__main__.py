@@ -14,6 +14,7 @@ BENCHES = (
     "rrf",
     "copy",
     "tokens",
+    "chunk",
     "embed",
     "rerank",
     "query",

@@ -27,6 +27,7 @@ COCOINDEX = (
     "tokenizers==0.23.3",
     "safetensors==0.8.0",
 )
+SPLITTERS = ("langchain-text-splitters==1.1.3", "semantic-text-splitter==0.33.1", "tokenizers==0.23.3")
 
 
 def langchain_python(state: Path) -> Path:
@@ -49,12 +50,18 @@ def cocoindex_python(state: Path) -> Path:
     return state / "cocoindex" / "bin" / "python"
 
 
+def splitters_python(state: Path) -> Path:
+    """Interpreter of the environment with langchain-text-splitters and semantic-text-splitter."""
+    return state / "splitters" / "bin" / "python"
+
+
 def prepare(state: Path) -> None:
     """Makes what is missing."""
     _install(langchain_python(state), LANGCHAIN_POSTGRES, "psycopg[binary]")
     _install(haystack_python(state), *HAYSTACK, "psycopg[binary]")
     _install(bm25s_python(state), *BM25S)
     _install(cocoindex_python(state), *COCOINDEX)
+    _install(splitters_python(state), *SPLITTERS)
     prepare_corpus(state)
     prepare_tokenizer(state)
 

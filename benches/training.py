@@ -43,11 +43,12 @@ def django_source(state: Path) -> Path:
     return state / "manuals" / f"django-{DJANGO}.tar.gz"
 
 
-def texts(source: Path, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Texts of the source distribution: the manual is ``.txt``, the translations are ``.po``."""
+def texts(source: Path, suffixes: tuple[str, ...], below: str = "/") -> Iterator[str]:
+    """Texts of the source distribution: the manual is ``.txt`` below ``/docs/``, the translations are ``.po``."""
     with tarfile.open(source) as archive:
         for member in archive:
-            content = archive.extractfile(member) if member.name.endswith(suffixes) else None
+            wanted = member.name.endswith(suffixes) and below in member.name
+            content = archive.extractfile(member) if wanted else None
             if content is not None:
                 yield content.read().decode(errors="ignore")
 
