@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,21 @@ def run_process(
     return subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
+
+
+def measured(
+    arguments: tuple[str, ...], environment: dict[str, str], folder: Path
+) -> tuple[subprocess.CompletedProcess[str], int]:
+    """`semlex` as a process of its own, and the most memory that it, or a process that it has started, ever had."""
+    command, nothing = [sys.executable, "-m", "semlex", *arguments], subprocess.DEVNULL
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, env=environment, cwd=folder, stdin=nothing, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        done = subprocess.CompletedProcess(command, process.returncode, out.read(), err.read())
+    return done, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def run_here(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,20 +18,13 @@ from semlex.ingest.loaders import registry
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.worker import Worker
 from tests.support.minimal_pdf import pdf
+from tests.support.open_xml import docx, xlsx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest.importorskip("kreuzberg")
 
-OPEN_XML = "http://schemas.openxmlformats.org"
-OFFICE = f"{OPEN_XML}/officeDocument/2006/relationships"
-DOCUMENT = """
-<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>One</w:t></w:r></w:p>
-<w:p><w:r><w:t>A text *with* signs_of_it.</w:t></w:r></w:p>
-<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr>
-<w:tr><w:tc><w:p><w:r><w:t>1</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>2</w:t></w:r></w:p></w:tc></w:tr></w:tbl>
-"""
 MAIL = (
     b"From: Ann <ann@example.org>\r\nTo: bob@example.org\r\nSubject: The plan\r\nMIME-Version: 1.0\r\n"
     b"Content-Type: text/%s; charset=utf-8\r\n\r\n"
@@ -58,54 +49,6 @@ def read(name, data):
     print("noise", flush=True)
     return LoadedDocument(f"{name} {len(data)}")
 """
-
-
-def packed(kind: str, main: str, parts: dict[str, str | int]) -> bytes:
-    """An Open XML file; a part that is a number is so many MiB of zeros."""
-    types = (
-        f'<Types xmlns="{OPEN_XML}/package/2006/content-types"><Default Extension="rels" ContentType='
-        '"application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType='
-        f'"application/xml"/><Override PartName="/{main}" ContentType='
-        f'"application/vnd.openxmlformats-officedocument.{kind}.main+xml"/></Types>'
-    )
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("[Content_Types].xml", types)
-        archive.writestr("_rels/.rels", related(officeDocument=main))
-        for name, content in parts.items():
-            with archive.open(name, "w", force_zip64=True) as part:
-                for _ in range(content if isinstance(content, int) else 0):
-                    part.write(bytes(1 << 20))
-                part.write(content.encode() if isinstance(content, str) else b"")
-    return file.getvalue()
-
-
-def related(**targets: str) -> str:
-    inner = "".join(
-        f'<Relationship Id="r{number}" Type="{OFFICE}/{kind}" Target="{target}"/>'
-        for number, (kind, target) in enumerate(targets.items(), 1)
-    )
-    return f'<Relationships xmlns="{OPEN_XML}/package/2006/relationships">{inner}</Relationships>'
-
-
-def docx(document: str | int = DOCUMENT) -> bytes:
-    if isinstance(document, str):
-        name = f"{OPEN_XML}/wordprocessingml/2006/main"
-        document = f'<w:document xmlns:w="{name}"><w:body>{document}</w:body></w:document>'
-    return packed("wordprocessingml.document", "word/document.xml", {"word/document.xml": document})
-
-
-def xlsx(strings: str) -> bytes:
-    name = f"{OPEN_XML}/spreadsheetml/2006/main"
-    rows = '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1"><v>7</v></c></row>'
-    parts: dict[str, str | int] = {
-        "xl/workbook.xml": f'<workbook xmlns="{name}" xmlns:r="{OFFICE}"><sheets><sheet name="Prices" sheetId="1" '
-        'r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": related(worksheet="worksheets/sheet1.xml", sharedStrings="sharedStrings.xml"),
-        "xl/sharedStrings.xml": f'<sst xmlns="{name}">{strings}</sst>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{name}"><sheetData>{rows}</sheetData></worksheet>',
-    }
-    return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
 
 
 def load(uri: str, data: bytes) -> LoadedDocument:

@@ -11,7 +11,7 @@ from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
 from semlex.types.chunks import titles_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class DocumentRows:
     def _made(self, keyed: Sequence[tuple[bytes, str, int]]) -> ChunkBatch:
         numbers = [number for *_, number in keyed]
         given = self.documents
-        metadata = [given.metadata[number] for number in numbers]
+        metadata: list[Mapping[str, Any]] = [given.metadata[number] for number in numbers]
         count = len(numbers)
         chunk_ids = [chunk_id for _, chunk_id, _ in keyed]
         texts = [given.contents[number] for number in numbers]
@@ -140,7 +140,7 @@ class DocumentRows:
         )
 
 
-def _named_in_metadata(metadata: Sequence[dict[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
+def _named_in_metadata(metadata: Sequence[Mapping[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
     """The columns that stand in the metadata under their names."""
     count = len(metadata)
     columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}

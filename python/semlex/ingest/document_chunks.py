@@ -6,8 +6,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from semlex import _core
 from semlex.ingest.chunking import line_breaks
+from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_named, loader_of
+from semlex.types.documents import MAX_METADATA_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from semlex.store.write.sources import KnownDocument
 
 MAX_TITLE_CHARACTERS = 500
+# Every chunk has all metadata of its text and its record: a small file of many chunks could fill a disk with copies.
+MAX_COPIED_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +30,14 @@ class DocumentChunk:
 
     Attributes:
         chunk: The chunk; its place is that in the whole text.
-        metadata: JSON values.
+        metadata: JSON values; chunks of one text or record share them.
         summary: A short description; mostly empty.
         page: Number of the page on which it begins, from 1; None where there are no pages.
         parent: Number of the last chunk before it that stands right under a heading above it; None where there is none.
     """
 
     chunk: Chunk
-    metadata: dict[str, Any]
+    metadata: Mapping[str, Any]
     summary: str = ""
     page: int | None = None
     parent: int | None = None
@@ -111,14 +116,24 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
 def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[DocumentChunk]]:
     if not loaded.records:
         cut = chunker.cut(loaded.text, loaded.structure)
-        metadata = dict(loaded.metadata)
-        chunks = [DocumentChunk(chunk, metadata) for chunk in cut.chunks]
+        _check_copies(_json_bytes(loaded.metadata) * len(cut.chunks))
+        chunks = [DocumentChunk(chunk, loaded.metadata) for chunk in cut.chunks]
         return loaded.title or cut.title, _placed(chunks, loaded)
     chunks = []
     line, counted = 1, 0
+    own_bytes, copied = _json_bytes(loaded.metadata), 0
     for record in loaded.records:
         line, counted = line + line_breaks(loaded.text[counted : record.start]), record.start
-        for chunk in _record_chunks(loaded, record, chunker):
+        found = _record_chunks(loaded, record, chunker)
+        # Most records are one chunk of a text without metadata: nothing is copied.
+        record_bytes = _json_bytes(record.metadata) if own_bytes or len(found) > 1 else 0
+        if own_bytes + record_bytes > MAX_METADATA_BYTES:
+            message = f"a record on line {line} has {own_bytes + record_bytes} bytes of metadata with that of the file"
+            raise LoadError("metadata_too_large", f"{message}; the limit is {MAX_METADATA_BYTES}: shorten it")
+        copied += (own_bytes + record_bytes) * len(found)
+        _check_copies(copied)
+        shared = {**loaded.metadata, **record.metadata} if own_bytes else record.metadata
+        for chunk in found:
             moved = replace(
                 chunk,
                 chunk_no=len(chunks),
@@ -127,8 +142,18 @@ def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[Doc
                 line=chunk.line + line - 1,
                 heading_path=(*record.titles, *chunk.heading_path),
             )
-            chunks.append(DocumentChunk(moved, {**loaded.metadata, **record.metadata}, record.summary))
+            chunks.append(DocumentChunk(moved, shared, record.summary))
     return loaded.title, _placed(chunks, loaded)
+
+
+def _json_bytes(metadata: Mapping[str, Any]) -> int:
+    return len(_core.to_json(metadata)) if metadata else 0
+
+
+def _check_copies(size: int) -> None:
+    if size > MAX_COPIED_BYTES:
+        message = f"its chunks would have {size} bytes of metadata together, the limit is {MAX_COPIED_BYTES}"
+        raise LoadError("metadata_too_large", f"{message}: shorten what stands beside long texts, or split the file")
 
 
 def _record_chunks(loaded: LoadedDocument, record: Record, chunker: Chunker) -> list[Chunk]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 SETTLED_NS = 2_000_000_000  # file systems count time in steps of up to two seconds
-MAX_DEPTH = 256  # folders below the root; far beyond what people make, and a bound for the work per file
+MAX_DEPTH = 256  # folders below the one that is named; far beyond what people make, and a bound for the work per file
 
 # Nobody expects them to be read, or they were left out by name.
 NOT_TOLD = ("hidden", "excluded")
@@ -223,10 +223,10 @@ class _Walk:
                     yield from self._folder(root, at, folder, below, links)
             except OSError as error:
                 yield problem("/".join(at.parts) or str(root), error)
-            if len(at.parts) < MAX_DEPTH:
+            if len(at.parts) - len(start) < MAX_DEPTH:
                 waiting += reversed(below)
                 continue
-            message = f"more than {MAX_DEPTH} folders below the root: name it on its own"
+            message = f"more than {MAX_DEPTH} folders below the one that was named: name it on its own"
             yield from (FileProblem(shown("/".join(deep.parts)), "too_deep", message) for deep in below)
         # Last, so that a file comes under its own name where that is found too.
         for uri in links:

@@ -99,7 +99,7 @@ class Record:
         start: Where it begins in the text, in characters.
         end: Where it ends (exclusive).
         structure: How its structure is written; None for that of the whole text.
-        metadata: Of its chunks, beside that of the document.
+        metadata: JSON values of its chunks, beside those of the document.
         titles: Titles above it, outermost first, instead of headings.
         summary: A short description.
         is_chunk: Whether it stays whole.

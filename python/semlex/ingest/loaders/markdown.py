@@ -10,6 +10,7 @@ from semlex.ingest.loaders.decoding import decode
 from semlex.ingest.loaders.front_matter import FrontMatter, read_front_matter
 
 TITLE_WITHIN = 64 * 1024  # characters; a title further down is none
+MAX_TITLE_CHARACTERS = 256  # as of the headings that are found in Rust: they are stored with each chunk below
 
 
 class MarkdownLoader:
@@ -33,7 +34,7 @@ class Heading(NamedTuple):
     Attributes:
         start: Where its line begins, in characters.
         level: From 1 to 6.
-        title: Without its marks.
+        title: Without its marks; its beginning, where it is long.
     """
 
     start: int
@@ -69,7 +70,7 @@ def headings(text: str) -> list[Heading]:
             fence = opened.group(1)
         elif marks := _HEADINGS.match(line):
             title = _without_closing_marks(line[marks.end() :].strip())
-            found += [Heading(start, len(marks[1]), title)] if title else []
+            found += [Heading(start, len(marks[1]), title[:MAX_TITLE_CHARACTERS])] if title else []
         start += len(line)
     return found
 

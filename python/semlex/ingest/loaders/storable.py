@@ -82,8 +82,7 @@ def _refusal(what: str) -> LoadError:
 
 def _errors(loaded: LoadedDocument) -> list[FieldError]:
     titles = [loaded.title or "", *(one for record in loaded.records for one in (*record.titles, record.summary))]
-    # A record's chunks have the metadata of the whole, too.
-    metadata = [{**loaded.metadata, **record.metadata} for record in loaded.records] or [dict(loaded.metadata)]
+    metadata = [loaded.metadata, *(record.metadata for record in loaded.records)]
     names = [loaded.format or "", loaded.encoding or ""]
     found = []
     for field, kind, rows in (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     import numpy as np
@@ -77,7 +77,7 @@ class ChunkBatch:
     page: list[int | None] = field(metadata=_as("int4", is_place=True))
     content_hash: list[bytes] = field(metadata=_as("bytea"))
     language: list[str | None] = field(metadata=_as("text"))
-    metadata: list[dict[str, Any]] = field(metadata=_as("jsonb"))
+    metadata: list[Mapping[str, Any]] = field(metadata=_as("jsonb"))
     child_ids: list[list[str]] = field(metadata=_as("text[]"))
     timestamp_start: list[str | None] = field(metadata=_as("text"))
     timestamp_end: list[str | None] = field(metadata=_as("text"))

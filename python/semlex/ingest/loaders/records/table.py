@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_FIELD_CHARACTERS = 1024 * 1024
 # Of these, the first that fits best; tables of another kind have one column.
 DELIMITERS = (",", ";", "\t", "|")
-SNIFFED_ROWS = 20
+SNIFFED_ROWS, SNIFFED_CHARACTERS = 20, 1024 * 1024
 
 _limit_lock = threading.Lock()
 
@@ -85,7 +85,7 @@ def _delimiter(text: str) -> str:
     for delimiter in DELIMITERS:
         counts: list[int] = []
         with suppress(LoadError):  # it is raised when the table is read, if this is its delimiter
-            counts.extend(len(row.fields) for row in islice(_rows(text, delimiter), SNIFFED_ROWS))
+            counts.extend(len(row.fields) for row in islice(_rows(text[:SNIFFED_CHARACTERS], delimiter), SNIFFED_ROWS))
         fit = (counts.count(counts[0]), counts[0]) if counts and counts[0] > 1 else (0, 0)
         if fit > best:
             found, best = delimiter, fit
@@ -105,10 +105,11 @@ def _rows(text: str, delimiter: str) -> Iterator[_Row]:
             raise LoadError("bad_row", f"the row on line {line} cannot be read: {error}; correct its quotes") from None
         if fields is None:
             return
+        if not fields:
+            continue
         if any(len(field) > MAX_FIELD_CHARACTERS for field in fields):
             raise _too_large(line)
-        if fields:
-            yield _Row(fields, line)
+        yield _Row(fields, line)
 
 
 def _too_large(line: int) -> LoadError:

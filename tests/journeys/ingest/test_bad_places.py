@@ -1,0 +1,281 @@
+"""What stands in a folder and is no file that can be read: one line of the report each, and the good file is stored."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import PostgreSQLRetriever
+from semlex.ingest import prepare_file
+from semlex.ingest.files import discovery, reading
+from semlex.ingest.files.discovery import MAX_FILE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from semlex.ingest.files.discovery import FileProblem, FoundFile
+    from semlex.ingest.loaders.base import FileBytes
+    from semlex.ingest.progress import IndexReport
+    from tests.support.shell import Shell
+
+MAX_DEPTH = 20  # instead of 256, all of which takes seconds
+OUTSIDE = "A zebra is nobody's business."  # stands outside the folder
+
+
+def retriever(url: str) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, "none", collection="places", use_reranking=False)
+
+
+async def indexed(url: str, *paths: Path | str) -> IndexReport:
+    """The report of a run, once it is known that the good file was stored, and nothing from outside."""
+    async with retriever(url) as opened:
+        report = await opened.index(*paths)
+        assert [hit.source_document for hit in await opened.search("apple")] == ["good.md"]
+        assert not await opened.search("zebra")
+    assert report.failed == len(report.problems)
+    return report
+
+
+def codes(report: IndexReport) -> dict[str, str]:
+    return {problem.uri: problem.code for problem in report.problems}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "docs"
+    root.mkdir()
+    (root / "good.md").write_text("A good apple.\n")
+    return root
+
+
+# --- no files ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def unix_socket(path: Path) -> Iterator[None]:
+    here = Path.cwd()
+    with socket.socket(socket.AF_UNIX) as listener:
+        os.chdir(path.parent)  # the path of a socket is short
+        try:
+            listener.bind(path.name)
+        finally:
+            os.chdir(here)
+        yield
+
+
+async def test_what_is_no_file_is_neither_read_nor_waited_for(database_url: str, folder: Path) -> None:
+    os.mkfifo(folder / "fifo.md")
+    (folder / "zero.md").symlink_to("/dev/zero")
+    with unix_socket(folder / "socket.md"):
+        report = await indexed(database_url, folder, "/dev/zero", folder / "fifo.md", folder / "zero.md")
+    assert codes(report) == {
+        "fifo.md": "not_regular",
+        "socket.md": "not_regular",
+        "zero.md": "link_out",
+        "zero": "not_regular",  # by its name, and through the link that was named
+    }
+
+
+async def test_links_lead_nowhere_outside(database_url: str, folder: Path) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text(OUTSIDE)
+    (folder / "out.md").symlink_to(outside / "secret.md")
+    (folder / "up.md").symlink_to("../outside/secret.md")
+    (folder / "folder").symlink_to(outside)
+    (folder / "loop").symlink_to(".")
+    (folder / "self.md").symlink_to("self.md")
+    (folder / "one.md").symlink_to("two.md")
+    (folder / "two.md").symlink_to("one.md")
+    (folder / "gone.md").symlink_to("nowhere.md")
+    report = await indexed(database_url, folder)
+    found = codes(report)
+    loops = {found.pop(name) for name in ("self.md", "one.md", "two.md")}
+    assert found == {"out.md": "link_out", "up.md": "link_out", "folder": "link_out", "gone.md": "missing"}
+    assert loops <= {"missing", "not_regular", "failed"}
+
+
+@pytest.mark.slow
+async def test_folders_two_thousand_deep(database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "MAX_DEPTH", MAX_DEPTH)
+    at = os.open(folder, os.O_RDONLY)
+    for number in range(2000):  # longer than any path may be, so step by step
+        file = os.open("x.md", os.O_WRONLY | os.O_CREAT, dir_fd=at)
+        os.write(file, b"Depth %d.\n" % number)
+        os.close(file)
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    try:
+        report = await indexed(database_url, folder)
+        assert report.added == MAX_DEPTH + 2
+        (problem,) = report.problems
+        assert (problem.code, problem.uri.count("/")) == ("too_deep", MAX_DEPTH)
+        # What the message says helps.
+        report = await indexed(database_url, folder, folder / problem.uri)
+        assert report.added == MAX_DEPTH + 1
+        assert len(report.problems) == 2
+    finally:
+        # pytest's own removal recurses, and would fail.
+        subprocess.run(["rm", "-rf", str(folder)], check=True)  # noqa: ASYNC221 - nothing else runs
+
+
+# --- files that cannot be read, or change meanwhile -------------------------------------------------------------------
+
+
+async def test_what_this_account_may_not_read(database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the system's refusal is played."""
+    (folder / "closed").mkdir()
+    for name in ("mine.md", "closed/a.md"):
+        (folder / name).write_text("Not for you.")
+    real = os.open
+
+    def refuse(path: str, flags: int, *rest: int, dir_fd: int | None = None) -> int:
+        if path in ("mine.md", "closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, flags, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert codes(await indexed(database_url, folder)) == {"mine.md": "unreadable", "closed": "unreadable"}
+
+
+def while_it_is_read(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[], object]) -> None:
+    """Does something when the first bytes of a file have been read."""
+    read_file, read = prepare_file.read_file, reading._read_at_most
+    current = ""
+
+    def noting(found: FoundFile) -> FileBytes | FileProblem:
+        nonlocal current
+        current = found.uri
+        return read_file(found)
+
+    def changing(file: int, limit: int) -> bytes:
+        first = os.read(file, 4)
+        if current == name:
+            change()
+        return first + read(file, limit - len(first))
+
+    monkeypatch.setattr(prepare_file, "read_file", noting)
+    monkeypatch.setattr(reading, "_read_at_most", changing)
+
+
+async def test_a_file_that_grows_beyond_the_limit_while_it_is_read(
+    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = folder / "growing.md"
+    growing.write_text("A pear.\n")
+    while_it_is_read(monkeypatch, "growing.md", lambda: os.truncate(growing, 1 << 40))
+    assert codes(await indexed(database_url, folder)) == {"growing.md": "too_large"}
+
+
+async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
+    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = folder / "growing.md"
+    growing.write_text("A pear.\n")
+    os.utime(growing, (1, 1))  # old enough to be known by its time
+
+    def grow() -> None:
+        with growing.open("a") as file:
+            file.write("A plum.\n")
+        os.utime(growing, (2, 2))
+
+    while_it_is_read(monkeypatch, "growing.md", grow)
+    assert codes(await indexed(database_url, folder)) == {}
+    monkeypatch.undo()
+    growing.write_text("A cherry.\n")
+    async with retriever(database_url) as opened:
+        assert (await opened.index(folder)).changed == 1
+        assert [hit.content for hit in await opened.search("cherry pear plum")] == ["A cherry."]
+
+
+async def test_files_that_vanish_before_they_are_read_or_meanwhile(
+    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "gone.md").write_text("A pear.\n")
+    (folder / "going.md").write_text("A plum.\n")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.md").write_text("A grape.\n")
+    read = prepare_file.read_file
+
+    def vanishing(file: FoundFile) -> FileBytes | FileProblem:
+        if file.uri == "gone.md":
+            (folder / "gone.md").unlink()
+        if file.uri == "sub/a.md":
+            (folder / "sub").rename(folder / "other")
+        return read(file)
+
+    monkeypatch.setattr(prepare_file, "read_file", vanishing)
+    while_it_is_read(monkeypatch, "going.md", (folder / "going.md").unlink)
+    report = await indexed(database_url, folder)
+    assert codes(report) == {"gone.md": "missing", "sub/a.md": "missing"}
+    assert report.added == 2  # what was open is read to its end
+    assert report.vanished == {}
+
+
+async def test_a_link_that_is_put_in_place_before_the_file_is_read(
+    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = folder.parent / "secret.md"
+    outside.write_text(OUTSIDE)
+    (folder / "page.md").write_text("A pear.\n")
+    read = prepare_file.read_file
+
+    def swapped(file: FoundFile) -> FileBytes | FileProblem:
+        if file.uri == "page.md":
+            (folder / "page.md").unlink()
+            (folder / "page.md").symlink_to(outside)
+        return read(file)
+
+    monkeypatch.setattr(prepare_file, "read_file", swapped)
+    assert codes(await indexed(database_url, folder)) == {"page.md": "not_regular"}
+
+
+async def test_files_above_the_limit(database_url: str, folder: Path) -> None:
+    for name, size in (("sparse.md", 2 << 30), ("more.md", MAX_FILE_BYTES + 1), ("limit.md", MAX_FILE_BYTES)):
+        with (folder / name).open("wb") as file:
+            file.truncate(size)  # takes no room on the disk
+    assert codes(await indexed(database_url, folder)) == {
+        "sparse.md": "too_large",
+        "more.md": "too_large",
+        "limit.md": "binary",
+    }
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_names_with_line_breaks_and_bytes(shell: Shell) -> None:
+    docs = shell.folder / "names"
+    docs.mkdir()
+    good = {"two\nlines.md", "bell\a \x1b[31m.md", "tab\t.md", "-rf.md", "$(x) '\".md", "*.md", "a" * 252 + ".md"}
+    for name in good:
+        (docs / name).write_text("A pear.\n")
+    (docs / "bad\n\x1b[2J.md").write_bytes(b"\xff")
+    for name in (b"caf\xe9.md", b"\xff\xfe.md"):
+        Path(os.fsdecode(os.fsencode(docs) + b"/" + name)).write_text("A plum.\n")
+    os.mkdir(os.fsencode(docs) + b"/dir\xff")  # noqa: PTH102 - a name of bytes
+    Path(os.fsdecode(os.fsencode(docs) + b"/dir\xff/a.md")).write_text("A plum.\n")
+    done = shell("index", "names", "--model", "none", code=5)
+    assert "7 new, 0 changed, 0 unchanged, 4 failed" in done.stderr
+    assert "\x1b" not in done.stderr
+    told = sorted(line for line in done.stderr.splitlines() if line.startswith("not read:"))
+    assert len(told) == 4
+    (report,) = shell.objects("index", "names", "--model", "none", code=5)
+    assert {one["uri"]: one["code"] for one in report["problems"]} == {
+        "bad\n\x1b[2J.md": "not_utf8",
+        r"caf\xe9.md": "bad_name",
+        r"\xff\xfe.md": "bad_name",
+        r"dir\xff/a.md": "bad_name",
+    }
+    found = {hit["source_document"] for hit in shell.objects("search", "pear", "--top-k", "20") if hit["type"] == "hit"}
+    assert found == good
+    assert not [hit for hit in shell.objects("search", "plum") if hit["type"] == "hit"]

@@ -1,0 +1,184 @@
+"""Runs beside each other, and processes that stand still: nothing hangs or is lost, and the next run completes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.errors import StoreError
+from semlex.ingest.loaders import office
+from semlex.ingest.loaders.worker import Worker
+from tests.support.folders import CLIENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+
+def opened(url: str, collection: str = "runs") -> SyncRetriever:
+    # A lock is waited for no longer than a second, instead of a minute.
+    return SyncRetriever(
+        make_conninfo(url, options="-c lock_timeout=1s"), "none", collection=collection, use_reranking=False
+    )
+
+
+def contents(retriever: SyncRetriever) -> Counter[tuple[str | None, str]]:
+    return Counter((hit.source_document, hit.content) for hit in retriever.search("page words", top_k=1000))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "docs"
+    (root / "below").mkdir(parents=True)
+    for number in range(6):
+        (root / f"{number}.md").write_text(f"# Page {number}\n\nOld words.\n")
+    return root
+
+
+# --- at once ----------------------------------------------------------------------------------------------------------
+
+
+def change(root: Path) -> None:
+    """Makes, changes, renames or removes a file."""
+    files = sorted(root.rglob("*.md"))
+    target = root / random.choice((".", "below")) / f"{random.randrange(30)}.md"
+    match random.randrange(4) if len(files) > 3 else 0:
+        case 0:
+            target.write_text(f"# Page\n\nThe words of {random.randrange(20)}.\n\n## More\n\n{random.random()}\n")
+        case 1:
+            random.choice(files).unlink()
+        case 2:
+            random.choice(files).rename(target)
+        case _:
+            random.choice(files).write_text(f"Other words: {random.random()}")
+
+
+def test_three_syncs_at_once_of_a_folder_that_changes(database_url: str, folder: Path, full: bool) -> None:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with SyncRetriever(database_url, "none", collection="runs", use_reranking=False) as retriever:
+                retriever.sync(folder)
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    for _ in range(100 if full else 4):  # the first of which make the collection
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(6):
+            change(folder)
+        for thread in threads:
+            thread.join()
+    assert errors == []
+    with opened(database_url) as kept, opened(database_url, "anew") as anew:
+        kept.sync(folder)
+        anew.index(folder)
+        assert contents(kept) == contents(anew)
+        assert kept.count() == anew.count()
+        # A young file is read once more; nothing of it has changed.
+        counts = kept.sync(folder).plan.counts()
+        assert counts.unchanged == len(list(folder.rglob("*.md"))) == sum(astuple(counts))
+
+
+# --- a run that stands still ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stopped(url: str, folder: Path, moment: str) -> Iterator[subprocess.Popen[str]]:
+    """A synchronisation in a process that stands still at a moment."""
+    command = [sys.executable, str(CLIENTS / "stopping_client.py"), url, str(folder), moment]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        try:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "stopping\n"
+            assert os.WIFSTOPPED(os.waitpid(client.pid, os.WUNTRACED)[1])
+            yield client
+        finally:
+            client.kill()
+
+
+def rewrite(folder: Path) -> None:
+    for number in range(6):
+        (folder / f"{number}.md").write_text(f"# Page {number}\n\nNew words of the page.\n")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGCONT, signal.SIGKILL])
+def test_a_run_that_stands_still_inside_a_transaction(database_url: str, folder: Path, ending: signal.Signals) -> None:
+    with opened(database_url) as retriever:
+        retriever.sync(folder)
+        before = contents(retriever)
+        rewrite(folder)
+        with stopped(database_url, folder, "writing") as client:
+            with pytest.raises(StoreError, match=r"another transaction holds a lock .* pg_stat_activity shows who"):
+                retriever.sync(folder)
+            assert contents(retriever) == before  # searches go on
+            client.send_signal(ending)
+            said, _ = client.communicate(timeout=60)
+        assert (said, client.returncode) == (("done\n", 0) if ending == signal.SIGCONT else ("", -signal.SIGKILL))
+        retriever.sync(folder)
+        assert {text for _, text in contents(retriever)} == {
+            f"# Page {number}\n\nNew words of the page." for number in range(6)
+        }
+
+
+def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url: str, folder: Path) -> None:
+    with opened(database_url) as retriever:
+        with stopped(database_url, folder, "reading") as client:
+            assert retriever.sync(folder).done.added == 6
+            rewrite(folder)
+            assert retriever.sync(folder).done.changed == 6
+            client.send_signal(signal.SIGCONT)
+            said, _ = client.communicate(timeout=60)
+        assert (said, client.returncode) == ("done\n", 0)
+        assert retriever.sync(folder).run.failed == 0
+        assert {text for _, text in contents(retriever)} == {
+            f"# Page {number}\n\nNew words of the page." for number in range(6)
+        }
+
+
+# --- the process that reads office files ------------------------------------------------------------------------------
+
+
+async def test_a_reader_that_stands_still_costs_its_file(
+    database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("kreuzberg")
+    worker = Worker(max_seconds=2)
+    monkeypatch.setattr(office, "WORKER", worker)
+    try:
+        async with PostgreSQLRetriever(database_url, "none", collection="runs", use_reranking=False) as retriever:
+            (folder / "one.eml").write_text("Subject: one\n\nThe first letter.")
+            assert (await retriever.index(folder)).failed == 0
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGSTOP)
+            for name in ("three", "two"):
+                (folder / f"{name}.eml").write_text(f"Subject: {name}\n\nAnother letter.")
+            (folder / "zebra.md").write_text("A zebra.")
+            report = await retriever.index(folder)
+            # The first one waited; for the next a new process was started.
+            assert [(one.uri, one.code) for one in report.problems] == [("three.eml", "too_slow")]
+            assert report.added == 2
+            assert (await retriever.index(folder)).failed == 0
+            assert {hit.source_document for hit in await retriever.search("letter")} == {
+                "one.eml",
+                "two.eml",
+                "three.eml",
+            }
+    finally:
+        worker.close()
