@@ -201,7 +201,7 @@ class KilledRuns:
         point = None if kill.point is None else POINTS[kill.point]
         batch = self._chance.choice((1, 10, ALL)) if point is None or point.batch is None else point.batch
         limits = {
-            "semlex.ingest.file_run": {"FILE_BATCH_CHUNKS": batch},
+            "semlex.ingest.pipeline": {"BATCH_CHUNKS": batch},
             "semlex.ingest.sync.watch": {"GATHER_MS": 100},
             "semlex.store.indexes.wanted": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
             "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},

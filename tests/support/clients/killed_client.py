@@ -57,7 +57,9 @@ INSIDE_COPY = "inside a COPY"
 GATHERING = "changes of a watched folder gathered"
 POINTS = {
     "sources opened": Point("open the sources", "committed"),
-    "between two batches": Point("look for embeddings", "committed", batch=10, times=4),
+    "a batch compared with what is stored": Point(
+        "look for embeddings", "committed", collection="known", batch=10, times=4
+    ),
     "a batch read and embedded": Point("index files", "before", batch=10, times=4),
     INSIDE_COPY: Point(None, batch=ALL, times=2),
     # The two ways in: COPY straight into the tables, and a merge with what is there.
