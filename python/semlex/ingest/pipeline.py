@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.ingest.progress import Progress
@@ -57,14 +58,23 @@ class FileBatch:
     wanted: Sequence[int] = ()
 
 
-async def ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Gives items on, and has the next one made while the caller works on the last.
+async def ahead(
+    items: AsyncGenerator[T, None], work: Callable[[T], Awaitable[None]] | None = None
+) -> AsyncGenerator[T, None]:
+    """Gives items on, and has the next one made and worked on while the caller has the last.
 
     When it is closed, what is being made is cancelled, and `items` is closed.
+
+    Args:
+        items: What is given on.
+        work: Done to each item.
     """
 
     async def make() -> T | None:
-        return await anext(items, None)
+        item = await anext(items, None)
+        if item is not None and work is not None:
+            await work(item)
+        return item
 
     pending = asyncio.ensure_future(make())
     try:
@@ -74,7 +84,8 @@ async def ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     finally:
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
-        await items.aclose()
+        with suppress(RuntimeError):  # a loop that ends closes all generators at once
+            await items.aclose()
 
 
 class FilePipeline:
@@ -103,7 +114,7 @@ class FilePipeline:
         self._begin = begin
         self._has_model = indexer.embedder is not None
         self._total_bytes = self._passed_bytes = self._bytes_ahead = 0
-        self._read_chunks = self._read_wanted = 0
+        self._read_chunks = self._read_wanted = self._embedded = 0
         self._written = asyncio.Event()
 
     async def run(self, files: Sequence[FoundFile], *, dry_run: bool = False) -> None:
@@ -116,9 +127,9 @@ class FilePipeline:
         )
         stages = ahead(self._read(files))
         if self._has_model:
-            stages = ahead(self._match(stages, empty=empty))
+            stages = ahead(stages, partial(self._compare, empty=empty))
             if not dry_run:
-                stages = ahead(self._embed(stages))
+                stages = ahead(stages, self._embed)
         async with aclosing(stages) as batches:
             async for batch in batches:
                 if dry_run:
@@ -173,29 +184,22 @@ class FilePipeline:
                 yield batch
             self._tell("read", position, len(files), "files")
 
-    async def _match(self, batches: AsyncGenerator[FileBatch, None], *, empty: bool) -> AsyncGenerator[FileBatch, None]:
-        """The same batches, with the rows known that have no vector yet."""
-        async with aclosing(batches):
-            async for batch in batches:
-                every = range(len(batch.rows))
-                with self._busy("compare"):
-                    batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
-                self._read_wanted += len(batch.wanted)
-                yield batch
+    async def _compare(self, batch: FileBatch, *, empty: bool) -> None:
+        """Finds the rows that have no vector yet."""
+        every = range(len(batch.rows))
+        with self._busy("compare"):
+            batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
+        self._read_wanted += len(batch.wanted)
 
-    async def _embed(self, batches: AsyncGenerator[FileBatch, None]) -> AsyncGenerator[FileBatch, None]:
-        """The same batches, with their vectors."""
-        done = 0
+    async def _embed(self, batch: FileBatch) -> None:
+        """Makes their vectors."""
 
         def tell(count: int) -> None:
-            self._tell("embed", done + count, self._estimate(self._read_wanted), "chunks")
+            self._tell("embed", self._embedded + count, self._estimate(self._read_wanted), "chunks")
 
-        async with aclosing(batches):
-            async for batch in batches:
-                with self._busy("embed"):
-                    await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
-                done += len(batch.wanted)
-                yield batch
+        with self._busy("embed"):
+            await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
+        self._embedded += len(batch.wanted)
 
     async def _write(self, batch: FileBatch, mode: WriteMode) -> None:
         indexer, report = self._indexer, self._report
