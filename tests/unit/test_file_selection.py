@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,11 @@ def test_a_damaged_ignore_file_stops_nothing(tmp_path: Path) -> None:
 
 
 NAMES = ("a", "b", "c.md", "d.txt")
-# Not among them: a folder that is taken back (`!a/`), with which pathspec takes back what lies in it, and git does not.
-PATTERNS = st.sampled_from(["a", "b/", "*.md", "!c.md", "/a", "a/b", "**/b", "a/**", "d.t?t", "# no", "", "[cd].md"])
+KNOWN = """a b/ *.md !c.md /a a/b **/b a/** d.t?t #no [cd].md * !a/ !*/ */ a*b ** a/**/d.txt **/a/** a/**/ */b/*.md
+c.m\\d [!c].md [^d].txt [b-d].md [d-b].md []c].md [[:alpha:]].md [c [[:no:]].md \\!a \\"""
+# A slash in brackets is not among them: git reads it as a character, which no name has.
+MADE = st.text("abcdmtx.*?[]!^-/\\ #:", max_size=6).filter(lambda line: not re.search(r"\[[^]]*/", line))
+PATTERNS = st.one_of(st.sampled_from([*KNOWN.split(), "", "d.txt ", "b\\ "]), MADE)
 
 
 @pytest.mark.slow
@@ -84,3 +88,19 @@ def test_what_git_ignores_is_ignored(
         text=True,
     ).stdout.split()
     assert sorted(found(root)) == sorted(uri for uri in listed if not uri.endswith(".gitignore"))
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 100 + "b", "**/a/" * 100 + "b", "a*" * 100 + "/b", "[a-z]*" * 50 + "?b"])
+def test_a_hostile_pattern_takes_no_longer_than_another(tmp_path: Path, pattern: str) -> None:
+    write(tmp_path, "a" * 200 + ".md", "a/" * 60 + "x.md")
+    (tmp_path / ".gitignore").write_text(f"{pattern}\n")
+    assert len(found(tmp_path)) == 2
+
+
+def test_a_folder_that_is_left_out_is_so_by_its_own_name_too(tmp_path: Path) -> None:
+    write(tmp_path, "a.md", "out/b.md", "out/deep/c.md")
+    (tmp_path / ".gitignore").write_text("out/\n")
+    skipped = Skipped()
+    for folder in ("out", "out/deep"):
+        assert found(Place(tmp_path / folder, tmp_path, "docs"), skipped) == []
+    assert skipped.by_reason() == {"ignored": {"out/": 2}}

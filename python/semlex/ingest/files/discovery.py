@@ -214,7 +214,8 @@ class _Walk:
 
     def _tree(self, root: Path, start: tuple[str, ...]) -> Iterator[_Found]:
         links: list[str] = []
-        waiting = [_Waiting(start, self._rules_above(root, start))]
+        rules = self._rules_above(root, start)
+        waiting = [] if rules is None else [_Waiting(start, rules)]
         while waiting:
             at = waiting.pop()
             below: list[_Waiting] = []
@@ -232,12 +233,14 @@ class _Walk:
         for uri in links:
             yield from self._link(root, uri)
 
-    @staticmethod
-    def _rules_above(root: Path, start: tuple[str, ...]) -> Rules:
-        """The rules of the folders between the root and what is walked."""
+    def _rules_above(self, root: Path, start: tuple[str, ...]) -> Rules | None:
+        """The rules of the folders between the root and what is walked; None where they leave it out."""
         rules: Rules = ()
-        for depth in range(len(start)):
+        for depth, name in enumerate(start):
             rules = rules_below(root, start[:depth], NAMES, rules)
+            if is_ignored(rules, "/".join(start[: depth + 1]), is_folder=True):
+                self._skipped.note("ignored", shown(name), is_folder=True)
+                return None
         return rules
 
     def _folder(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
-from pathspec import GitIgnoreSpec
-
+from semlex.ingest.files.ignore_patterns import IgnorePattern, read_pattern
 from semlex.ingest.files.safe_open import open_file
 
 if TYPE_CHECKING:
@@ -15,8 +14,9 @@ if TYPE_CHECKING:
 
 NAMES = (".gitignore", ".semlexignore")  # the later one decides
 MAX_BYTES = 1024 * 1024
-# The rules that hold in a folder: those of a folder above first, each with the length of that folder's path.
-Rules: TypeAlias = tuple[tuple[int, GitIgnoreSpec], ...]
+# The rules that hold in a folder: those of a folder above first, each with the number of parts of that folder's path,
+# and the last line of a file first.
+Rules: TypeAlias = tuple[tuple[int, tuple[IgnorePattern, ...]], ...]
 
 
 def rules_below(root: Path, parts: tuple[str, ...], names: Iterable[str], above: Rules) -> Rules:
@@ -30,36 +30,24 @@ def rules_below(root: Path, parts: tuple[str, ...], names: Iterable[str], above:
     """
     present = set(names)
     own = [_read(root, (*parts, name)) for name in NAMES if name in present]
-    length = len("/".join(parts)) + 1 if parts else 0
-    return (*above, *((length, rules) for rules in own if rules is not None))
+    return (*above, *((len(parts), patterns) for patterns in own if patterns))
 
 
 def is_ignored(rules: Rules, uri: str, *, is_folder: bool) -> bool:
     """Whether the rules leave a path out: the last one that fits decides, and a folder's own come after those above."""
-    for length, spec in reversed(rules):
-        found = spec.check_file(uri[length:] + ("/" if is_folder else ""))
-        if found.include is not None:
-            return found.include
+    path = uri.split("/") if rules else []
+    for length, patterns in reversed(rules):
+        for pattern in patterns:
+            if pattern.fits(path[length:], is_folder=is_folder):
+                return pattern.ignores
     return False
 
 
-def _read(root: Path, parts: tuple[str, ...]) -> GitIgnoreSpec | None:
+def _read(root: Path, parts: tuple[str, ...]) -> tuple[IgnorePattern, ...]:
     try:
         with os.fdopen(open_file(root, parts), "rb") as file:
-            text = file.read(MAX_BYTES).decode(errors="replace")
+            text = file.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
-        return None  # a link that leads elsewhere, or a folder of that name
-    # What lies in a folder is not the folder, which may hold something that a later pattern takes back.
-    lines = [f"{line}/*" if line.endswith("/**") else line for line in text.splitlines()]
-    try:
-        return GitIgnoreSpec.from_lines(lines)
-    except ValueError:
-        return GitIgnoreSpec.from_lines([line for line in lines if _is_pattern(line)])
-
-
-def _is_pattern(line: str) -> bool:
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
+        return ()  # a link that leads elsewhere, or a folder of that name
+    found = [read_pattern(line.removesuffix("\r")) for line in text.split("\n")]
+    return tuple(pattern for pattern in reversed(found) if pattern is not None)
