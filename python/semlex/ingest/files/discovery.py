@@ -74,8 +74,8 @@ class FileProblem:
 
     Attributes:
         uri: Name relative to the root; bytes that are no UTF-8 as ``\xNN``.
-        code: ``missing``, ``unreadable``, ``link_out``, ``link_to_folder``, ``not_regular``, ``too_large``,
-            ``too_deep``, ``bad_name`` or ``failed``; or that of the `LoadError` of its loader, such as ``not_utf8``.
+        code: A short name of what is wrong, such as ``too_large``, or that of the `LoadError` of its loader, such as
+            ``not_utf8``; ``docs/when-ingest-fails.md`` has all of semlex's own.
         message: For people; holds no part of the text.
     """
 
@@ -342,14 +342,14 @@ def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen
 
 def problem(uri: str, error: OSError) -> FileProblem:
     """The problem that an error of the operating system means."""
-    code, message = "failed", f"cannot be read: {error.strerror}"
+    uri = shown(uri)
     if isinstance(error, NotRegularError) or error.errno in (errno.ENXIO, errno.EISDIR, errno.ELOOP, errno.ENOTDIR):
-        code, message = "not_regular", "a folder, FIFO, socket, device or unusable link, not a file"
-    elif isinstance(error, FileNotFoundError):
-        code, message = "missing", "it does not exist (any more)"
-    elif isinstance(error, PermissionError):
-        code, message = "unreadable", "this account may not read it"
-    return FileProblem(shown(uri), code, message)
+        return FileProblem(uri, "not_regular", "a folder, FIFO, socket, device or unusable link, not a file")
+    if isinstance(error, FileNotFoundError):
+        return FileProblem(uri, "missing", "it does not exist (any more)")
+    if isinstance(error, PermissionError):
+        return FileProblem(uri, "unreadable", "this account may not read it")
+    return FileProblem(uri, "failed", f"cannot be read: {error.strerror}")
 
 
 def too_large(uri: str, size: int, max_bytes: int) -> FileProblem:

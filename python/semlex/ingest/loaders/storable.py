@@ -71,8 +71,9 @@ def storable_document(loaded: LoadedDocument, options: LoadOptions) -> LoadedDoc
         if options.on_bad_text == "repair":
             return repaired_document(loaded)
         raise _refusal(f"its {errors[0].field}")
-    code = "metadata_too_large" if (wrong.field, wrong.code) == ("metadata", "too_long") else "loader_failed"
-    raise LoadError(code, f"its loader is at fault: {wrong}" if code == "loader_failed" else str(wrong))
+    if (wrong.field, wrong.code) == ("metadata", "too_long"):
+        raise LoadError("metadata_too_large", str(wrong))
+    raise LoadError("loader_failed", f"its loader is at fault: {wrong}")
 
 
 def _refusal(what: str) -> LoadError:

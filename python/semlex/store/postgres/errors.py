@@ -83,7 +83,8 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
 def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexError:
     """An error that no server sent."""
     if isinstance(error, (PoolTimeout, TooManyRequests)):
-        return ConnectionFailedError(f"{doing}: no connection became free in time: {message}")
+        remedy = "the server is gone, or all connections are in use: semlex doctor says which, then try again"
+        return ConnectionFailedError(f"{doing}: no connection became free in time: {message}; {remedy}")
     if isinstance(error, PoolClosed):
         return ConnectionFailedError(f"{doing}: {message}; a pool of yours must be open as long as it is used")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

@@ -1,0 +1,70 @@
+"""Every code that a file's problem can have, and every reason to leave one out, stands on the page for users."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+import semlex
+from semlex.ingest.files.discovery import NOT_TOLD
+from semlex.ingest.files.selection import SkipReason
+from semlex.ingest.loaders.base import BAD_TEXT_CODES
+from tests.support.folders import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INGEST = Path(semlex.__file__).parent / "ingest"
+# Where the code of a problem stands among the arguments.
+PLACES = {"LoadError": 0, "FileProblem": 1}
+
+
+def given(source: str) -> Iterator[ast.expr]:
+    """What is given as a code, wherever a problem is made."""
+    for node in ast.walk(ast.parse(source)):
+        name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and name in PLACES:
+            (code,) = [one.value for one in node.keywords if one.arg == "code"] or [node.args[PLACES[name]]]
+            yield code
+
+
+def codes_of(source: str) -> set[str]:
+    """The codes of a module, each written where it is used; ``error.code`` and ``header["code"]`` hand one on."""
+    found = set()
+    for code in given(source):
+        if isinstance(code, ast.Constant):
+            found.add(str(code.value))
+        else:
+            assert ast.unparse(code) in ("error.code", "header['code']"), ast.unparse(code)
+    return found
+
+
+def sections() -> dict[str, set[str]]:
+    """The first column of the tables below each heading of the page."""
+    page = (ROOT / "docs" / "when-ingest-fails.md").read_text(encoding="utf-8")
+    return {
+        part.partition("\n")[0]: set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE))
+        for part in page.split("\n## ")[1:]
+    }
+
+
+def test_codes_are_found() -> None:
+    source = "LoadError('a', f'{x}'); FileProblem(uri, 'b', m); x.y(LoadError(code='c', message=m))"
+    assert codes_of(f"{source}; LoadError(error.code, m)") == {"a", "b", "c"}
+    with pytest.raises(AssertionError, match="made_up"):
+        codes_of("LoadError(made_up, m)")
+
+
+def test_the_page_has_every_code_and_no_other() -> None:
+    known = set[str]().union(*(codes_of(path.read_text(encoding="utf-8")) for path in INGEST.rglob("*.py")))
+    assert len(known) > 25
+    found = sections()
+    reasons = found.pop("What is left out without being a failure")
+    assert set[str]().union(*found.values()) == known
+    assert sum(map(len, found.values())) == len(known)  # each once
+    assert found["Texts"] == BAD_TEXT_CODES
+    assert reasons == set(get_args(SkipReason)) - set(NOT_TOLD)
