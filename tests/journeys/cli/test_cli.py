@@ -30,9 +30,9 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert summary["timings"]["total"] > 0
     shown = re.findall(r"^ *(\S[\w ]*?)(?:  .*)?$", shell("status", "-c", "handbook").stdout, re.MULTILINE)
     assert shown[:4] == ["Collection", "name", "server", "Postgres"]
-    assert shown[4:9] == ["Content", "sources", "documents", "chunks", "tokens"]
-    assert shown[9:13] == ["Vectors", "model", "dimensions", "chunks with a vector"]
-    assert shown[13:] == ["Words", "engine", "size", "entries", "Last run", "begun", "documents", "took"]
+    assert shown[4:10] == ["Content", "sources", "documents", "chunks", "tokens", "tokens of a chunk"]
+    assert shown[10:14] == ["Vectors", "model", "dimensions", "chunks with a vector"]
+    assert shown[14:] == ["Words", "engine", "size", "entries", "Last run", "begun", "documents", "took"]
     [status] = shell.objects("status", "-c", "handbook")
     assert status["documents"] == 2
     assert status["last_run"]["added"] == 2
