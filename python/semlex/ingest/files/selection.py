@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -88,11 +90,23 @@ class Selection:
 
 def matches(patterns: Sequence[str], uri: str) -> bool:
     """Whether a pattern fits: one without ``/`` the name, another the path; upper and lower case are equal."""
+    if not patterns:
+        return False
     uri = uri.lower()
+    of_names, of_paths = _compiled(tuple(patterns))
     name = uri.rpartition("/")[2]
-    return any(
-        fnmatchcase(name, pattern)
-        if "/" not in pattern
-        else fnmatchcase(uri, pattern) or (pattern.startswith("**/") and fnmatchcase(uri, pattern[3:]))
-        for pattern in (one.lower() for one in patterns)
-    )
+    return of_names.match(name) is not None or of_paths.match(uri) is not None
+
+
+@lru_cache(maxsize=64)
+def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What fits names, and what fits paths; what nothing fits where there are no such patterns."""
+    lowered = [pattern.lower() for pattern in patterns]
+    names = [pattern for pattern in lowered if "/" not in pattern]
+    paths = [pattern for pattern in lowered if "/" in pattern]
+    paths += [pattern[3:] for pattern in paths if pattern.startswith("**/")]
+    return _any_of(names), _any_of(paths)
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)) or "(?!)")
