@@ -38,7 +38,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller, at most 45 seconds each")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line of each")
     parser.add_argument("--prepare", action="store_true", help="make environments, corpus and tokenizer, then stop")
-    parser.add_argument("--million", action="store_true", help="bm25: also a million chunks, half an hour long")
+    parser.add_argument(
+        "--million",
+        action="store_true",
+        help="bm25: also a million chunks, half an hour long; ingest: also the memory for 5 GB",
+    )
     parser.add_argument("--data", type=Path, help="quality: folder of judged sets; default: the small set of the tests")
     parser.add_argument("--model", help="quality: an embedding model to measure as well")
     options = parser.parse_args()

@@ -7,8 +7,10 @@ how much of a run with a large model is the model.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
+import sys
 import time
 from itertools import islice
 from pathlib import Path
@@ -31,6 +33,7 @@ SPEED_BAR, UNCHANGED_BAR, ONE_BAR = 15.0, 0.5, 0.3
 PEER_BARS = {"first run": 3.0, "nothing changed": 1.0, "one file changed": 1.0}
 BUSY_BAR = 0.9
 PAGES, SMALL_BATCH = 6, 5
+MEMORY_BYTES, MEMORY_FILE_BYTES = 5_000_000_000, 100_000
 
 
 def run(bench: Bench, *, quick: bool, state: Path) -> None:
@@ -46,6 +49,8 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     bench.at_most("keywords, one file changed, more", more, unit="s", bar=ONE_BAR)
     _beside_cocoindex(bench, pages, megabytes, state)
     _busiest(bench, pages, state, quick=quick)
+    if bench.million:
+        _memory(bench, pages, state)
 
 
 def _runs(pages: Path, model: str) -> dict[str, float]:
@@ -133,6 +138,28 @@ def _busiest(bench: Bench, pages: Path, state: Path, *, quick: bool) -> None:
     shutil.rmtree(part)
     busiest = max(report.stage_seconds.values())
     bench.at_least("busiest stage, with a large model", busiest / seconds, unit="of the time", bar=BUSY_BAR)
+
+
+def _memory(bench: Bench, pages: Path, state: Path) -> None:
+    """The peak of a process that indexes 5 GB: files of about 100 kB, each of pages."""
+    folder = state / "ingest-5-gb"
+    shutil.rmtree(folder, ignore_errors=True)
+    texts = [path.read_bytes() for path in sorted(pages.rglob("*.rst"))]
+    chance, written, number = random.Random(0), 0, 0
+    while written < MEMORY_BYTES:
+        parts: list[bytes] = []
+        while sum(map(len, parts)) < MEMORY_FILE_BYTES:
+            parts.append(chance.choice(texts))
+        path = folder / f"{number // 500}" / f"{number}.rst"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written += path.write_bytes(b"\n\n".join(parts))
+        number += 1
+    with temporary_server() as url:
+        command = [sys.executable, "-m", "benches.peak_memory", str(folder), url]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    shutil.rmtree(folder)
+    before, peak = map(float, done.stdout.split())
+    bench.at_most(f"memory for {written / 1e9:.1f} GB, above what is held before", peak - before, unit="MiB", bar=512)
 
 
 def _some(pages: Path, number: int) -> list[Path]:

@@ -1,0 +1,28 @@
+"""Run as a process of its own: indexes a folder by words, and prints how much memory that took at its peak, in MiB."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from semlex import SyncRetriever
+
+
+def main() -> None:
+    """Indexes; prints what was held before and at the peak."""
+    folder, url = sys.argv[1:]
+    with SyncRetriever(url, "none", None, use_reranking=False, collection="memory") as retriever:
+        retriever.count()
+        before = _peak()
+        retriever.index(Path(folder))
+        print(before, _peak())
+
+
+def _peak() -> float:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    [line] = [line for line in lines if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    main()
