@@ -558,7 +558,10 @@ def linear_fusion(
 
 @final
 class BpeTokenizer:
-    """Byte-level byte pair encoding as Qwen's models use it. Safe for several threads, which run side by side.
+    """Byte pair encoding as Qwen's models use it, and as Llama 2 does.
+
+    Safe for several threads, which run side by side. The first kind merges bytes of pieces that a pattern
+    cuts; the second writes ``▁`` for spaces and merges characters, or the bytes of those that its vocabulary lacks.
 
     Ids, counts and offsets are those of the tokenizers library, for every text.
 
@@ -566,8 +569,8 @@ class BpeTokenizer:
         content: A ``tokenizer.json``.
 
     Raises:
-        NotImplementedError: The file asks for something else than Qwen's way: another model, normaliser, splitting
-            pattern or post-processor. The message names it.
+        NotImplementedError: The file asks for something else than these two ways: another model, normaliser,
+            splitting pattern or post-processor. The message names it.
         ValueError: The file is malformed.
     """
 

@@ -1,4 +1,4 @@
-"""Tokenizers of Qwen's make, trained in a moment on the standard library's documentation, and texts to try them on."""
+"""Tokenizers of Qwen's make and of Llama 2's, trained on Python's documentation, and texts to try them on."""
 
 from __future__ import annotations
 
@@ -53,6 +53,37 @@ def content(entries: int = 1500) -> bytes:
         ]
     )
     return tokenizer.to_str().encode()
+
+
+@functools.cache
+def spaced_content(entries: int = 1500, *, across_spaces: bool = False) -> bytes:
+    """A ``tokenizer.json`` as Llama 2 has it: ``▁`` for spaces, and bytes for unknown characters.
+
+    Args:
+        entries: Learnt entries of the vocabulary.
+        across_spaces: Whether some tokens hold a space between words.
+    """
+    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106 (no password)
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    if not across_spaces:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    trainer = trainers.BpeTrainer(vocab_size=entries, show_progress=False)
+    topics = "\n".join(pydoc_data.topics.topics.values()).splitlines()
+    tokenizer.train_from_iterator([*OTHER_LANGUAGES.splitlines() * 20, *topics[:2000]], trainer)
+    file = json.loads(tokenizer.to_str())
+    vocabulary = file["model"]["vocab"]
+    for token in ("<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))):
+        vocabulary[token] = len(vocabulary)
+    flags = {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False), "special": True}
+    named = [{"id": vocabulary[token], "content": token, **flags} for token in ("<unk>", "<s>", "</s>")]
+    tokens = {"<s>": {"id": "<s>", "ids": [vocabulary["<s>"]], "tokens": ["<s>"]}}
+    single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
+    ends = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
+    return json.dumps(
+        {**file, "pre_tokenizer": None, "added_tokens": named, "post_processor": ends}, ensure_ascii=False
+    ).encode()
 
 
 def edited(changes: dict[str, Any], base: bytes | None = None) -> bytes:

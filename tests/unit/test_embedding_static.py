@@ -226,7 +226,7 @@ def test_another_version_of_the_wheel_is_refused(monkeypatch):
         StaticEmbedder()
 
 
-@pytest.mark.parametrize("package", ["tokenizers", "wordllama", "model2vec"])
+@pytest.mark.parametrize("package", ["wordllama", "model2vec"])
 def test_a_package_that_is_missing_is_named(monkeypatch, tiny_folder, package):
     find = static.find_spec
     monkeypatch.setattr(static, "find_spec", lambda name: None if name == package else find(name))

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from semlex import _core
 from semlex.embedding.base import (
     STATIC_FUSION_WEIGHT,
     CheckedEmbedder,
@@ -69,7 +70,7 @@ class StaticEmbedder(CheckedEmbedder):
         revision: Branch, tag or commit of the hub.
 
     Raises:
-        MissingExtraError: The wheel for ``static`` and its tokenizer's library, or model2vec, is not installed.
+        MissingExtraError: The wheel for ``static``, or model2vec, is not installed.
         ModelError: The installed wheel is of another version.
         ModelNotFoundError: The model is not on this machine.
     """
@@ -77,9 +78,9 @@ class StaticEmbedder(CheckedEmbedder):
     fusion_weight = STATIC_FUSION_WEIGHT
 
     def __init__(self, model_name: str = "static", *, revision: str | None = None) -> None:
-        for package in ("tokenizers", WHEEL) if model_name == "static" else ("model2vec",):
-            if find_spec(package) is None:
-                raise MissingExtraError(package, "local", "static embedding")
+        package = WHEEL if model_name == "static" else "model2vec"
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "local", "static embedding")
         self._folder = _wheel_folder() if model_name == "static" else find_model(model_name, revision=revision)
         self._from_wheel = model_name == "static"
         self._loaded: _Wheel | _Folder | None = None
@@ -138,11 +139,9 @@ class _Wheel:
     """
 
     def __init__(self, folder: ModelFolder) -> None:
-        from tokenizers import Tokenizer  # noqa: PLC0415 (not in the base install)
-
         self._rows = _matrix(_pinned(folder, *WHEEL_WEIGHTS))
         content = _pinned(folder, *WHEEL_TOKENIZER)
-        self.tokenizer = TextTokenizer(Tokenizer.from_buffer(content), f"{FILE_COUNTER}{WHEEL_TOKENIZER[1][:16]}")
+        self.tokenizer = TextTokenizer(_core.BpeTokenizer(content), f"{FILE_COUNTER}{WHEEL_TOKENIZER[1][:16]}")
         self._unknown = self.tokenizer.token_id(WHEEL_UNKNOWN)
         self.dimensions: int = self._rows.shape[1]
 

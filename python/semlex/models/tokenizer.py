@@ -1,6 +1,6 @@
 """A model's own tokenizer, read from ``tokenizer.json`` as it is.
 
-The Rust core encodes for files of Qwen's kind; those of other kinds are given to the tokenizers library directly.
+The Rust core encodes for files of Qwen's kind and of Llama 2's; others are given to the tokenizers library directly.
 transformers rebuilds some parts of a file from other settings, and has dropped end tokens that way without a word; here
 nothing is added to a text, and callers add what their model needs. That core and library agree on every text is left to
 the tests: to compare them again at every start would cost more time than the core saves.

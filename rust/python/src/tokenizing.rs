@@ -16,7 +16,7 @@ type TokenRows<'py> = (
     Bound<'py, PyArray1<i64>>,
 );
 
-/// Byte-level byte pair encoding; see the stub.
+/// Byte pair encoding; see the stub.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct BpeTokenizer {
     core: Tokenizer,

@@ -214,8 +214,8 @@ def test_without_the_package_of_its_model_a_collection_answers_by_words(
         retriever.add_texts(TEXTS, ids=["a", "b", "c"])
     with SyncRetriever(database_url) as retriever:
         assert retriever.retriever.embedding_choice == f"hybrid search with static embeddings, {STORED}"
-    without(monkeypatch, "tokenizers")
-    warning = answers_by_words(database_url, "tokenizers")
+    without(monkeypatch, "wordllama")
+    warning = answers_by_words(database_url, "wordllama")
     for remedy in ("pip install 'semlex[local]'", "--mode keyword", "--model none"):
         assert remedy in warning
     with SyncRetriever(database_url, "none") as retriever:

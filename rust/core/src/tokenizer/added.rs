@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::file::ReadError;
+use super::parts::ReadError;
 
 /// A token that is found as it is spelt.
 #[derive(Clone, Debug)]

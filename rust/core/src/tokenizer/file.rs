@@ -8,49 +8,46 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::ends::special_prefix_suffix;
+use super::entries::{byte_entries, named_byte, named_bytes, single_bytes, spelt_entries};
+use super::normal::Form;
+use super::parts::{ReadError, is, kind, unsupported};
 use super::pieces::PATTERN;
+use super::spaced::{CharacterTokens, Joints, MARK};
 
 /// Largest file: twenty times the largest that is known.
 const MAX_BYTES: usize = 1 << 28;
 /// Ids end before this one: tables are as long as the greatest id.
 const MAX_IDS: u32 = 1 << 24;
 
-/// Why a file is not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReadError {
-    /// No program can read it.
-    Malformed(String),
-    /// It asks for something that is not done here.
-    Unsupported(String),
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(what) => write!(out, "malformed: {what}"),
-            Self::Unsupported(what) => write!(out, "unsupported: {what}"),
-        }
-    }
-}
-
 /// A file whose every wish can be met.
 pub(super) struct File {
     /// Spelling -> id.
     pub(super) vocabulary: FxHashMap<String, u32>,
-    /// Bytes and id of every entry that is made of bytes.
+    /// Bytes and id of every entry that a text can have.
     pub(super) entries: Vec<(Vec<u8>, u32)>,
-    /// Ids of single bytes.
-    pub(super) bytes: [u32; 256],
+    /// The tokens that pieces begin as.
+    pub(super) first: FirstTokens,
+    /// Where texts may be cut; nothing where Qwen's pattern cuts them.
+    pub(super) joints: Option<Joints>,
     /// (left, right, merged), in the order in which they were learnt.
     pub(super) merges: Vec<(u32, u32, u32)>,
     /// Whether a piece that the vocabulary holds is one token even if no merges lead there.
     pub(super) ignores_merges: bool,
-    /// Whether texts are brought into normal form C.
-    pub(super) normalises: bool,
+    /// What texts are brought into.
+    pub(super) form: Form,
     /// The added tokens and their ids.
     pub(super) added: Vec<(Added, u32)>,
     /// Ids that the file's own post-processor puts before and behind a text.
     pub(super) special_prefix_suffix: (Vec<i64>, Vec<i64>),
+}
+
+/// The tokens that pieces begin as.
+pub(super) enum FirstTokens {
+    /// Those of their bytes.
+    Bytes(Box<[u32; 256]>),
+    /// Those of their characters.
+    Characters(Box<CharacterTokens>),
 }
 
 #[derive(Deserialize)]
@@ -94,6 +91,8 @@ struct Settings {
     end_of_word_suffix: Option<String>,
     #[serde(default)]
     ignore_merges: Option<bool>,
+    #[serde(default)]
+    byte_fallback: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -148,10 +147,6 @@ fn malformed(error: &serde_json::Error) -> ReadError {
     ReadError::Malformed(error.to_string())
 }
 
-fn unsupported<T>(what: impl Into<String>) -> Result<T, ReadError> {
-    Err(ReadError::Unsupported(what.into()))
-}
-
 impl File {
     /// Reads the bytes of a `tokenizer.json`.
     pub(super) fn read(content: &[u8]) -> Result<Self, ReadError> {
@@ -163,12 +158,15 @@ impl File {
         if top.version.is_some_and(|version| version != "1.0") {
             return unsupported("another version of the format than 1.0");
         }
-        let normalises = check_normaliser(&top.normalizer)?;
-        check_splitting(&top.pre_tokenizer)?;
+        let form = form(&top.normalizer)?;
+        check_splitting(&top.pre_tokenizer, form)?;
         let special_prefix_suffix = special_prefix_suffix(&top.post_processor)?;
         let settings: Settings =
             serde_json::from_str(top.model.get()).map_err(|error| malformed(&error))?;
-        check_settings(&settings)?;
+        check_settings(&settings, form)?;
+        if form == Form::Spaced && top.added_tokens.iter().any(|token| token.normalized) {
+            return unsupported("added tokens that are searched for in spaced texts");
+        }
         let tables: Tables =
             serde_json::from_str(top.model.get()).map_err(|error| malformed(&error))?;
         let vocabulary = tables.vocab;
@@ -179,13 +177,29 @@ impl File {
         if distinct.len() < vocabulary.len() {
             return unsupported("one id for two entries of the vocabulary");
         }
-        let entries = byte_entries(&vocabulary);
+        let (entries, first, joints) = if form == Form::Spaced {
+            let tokens = CharacterTokens::new(&vocabulary, named_bytes(&vocabulary)?);
+            let Some(tokens) = tokens else {
+                return unsupported("a vocabulary that lacks the mark of spaces");
+            };
+            let first = FirstTokens::Characters(Box::new(tokens));
+            (
+                spelt_entries(&vocabulary),
+                first,
+                Some(joints(&tables.merges)?),
+            )
+        } else {
+            let entries = byte_entries(&vocabulary);
+            let first = FirstTokens::Bytes(Box::new(single_bytes(&entries)?));
+            (entries, first, None)
+        };
         Ok(Self {
-            bytes: single_bytes(&entries)?,
             entries,
+            first,
+            joints,
             merges: merges(tables.merges, &vocabulary)?,
             ignores_merges: settings.ignore_merges == Some(true),
-            normalises,
+            form,
             added: added_ids(top.added_tokens, &vocabulary)?,
             special_prefix_suffix,
             vocabulary,
@@ -193,25 +207,40 @@ impl File {
     }
 }
 
-fn kind(part: &Value) -> &str {
-    part.get("type")
-        .and_then(Value::as_str)
-        .unwrap_or("nothing")
-}
-
-fn is(part: &Value, name: &str, wanted: bool) -> bool {
-    part.get(name).and_then(Value::as_bool) == Some(wanted)
-}
-
-fn check_normaliser(part: &Value) -> Result<bool, ReadError> {
+fn form(part: &Value) -> Result<Form, ReadError> {
     match (part.is_null(), kind(part)) {
-        (true, _) => Ok(false),
-        (_, "NFC") => Ok(true),
+        (true, _) => Ok(Form::AsGiven),
+        (_, "NFC") => Ok(Form::Composed),
+        (_, "Sequence") if is_spacing(part) => Ok(Form::Spaced),
         (_, other) => unsupported(format!("normalizer {other}")),
     }
 }
 
-fn check_splitting(part: &Value) -> Result<(), ReadError> {
+/// Whether a normaliser puts a mark in front and one in the place of every space.
+fn is_spacing(part: &Value) -> bool {
+    let steps = part.get("normalizers").and_then(Value::as_array);
+    let Some([prepend, replace]) = steps.map(Vec::as_slice) else {
+        return false;
+    };
+    let is_mark = |mark: Option<&Value>| {
+        let mark = mark.and_then(Value::as_str);
+        mark.is_some_and(|mark| mark.chars().eq([MARK]))
+    };
+    let replaced = replace.get("pattern").and_then(|it| it.get("String"));
+    kind(prepend) == "Prepend"
+        && is_mark(prepend.get("prepend"))
+        && kind(replace) == "Replace"
+        && replaced.and_then(Value::as_str) == Some(" ")
+        && is_mark(replace.get("content"))
+}
+
+fn check_splitting(part: &Value, form: Form) -> Result<(), ReadError> {
+    if form == Form::Spaced {
+        return match part {
+            Value::Null => Ok(()),
+            _ => unsupported(format!("pre_tokenizer {} of spaced texts", kind(part))),
+        };
+    }
     let steps = part.get("pretokenizers").and_then(Value::as_array);
     let (Some(steps), "Sequence") = (steps, kind(part)) else {
         return unsupported(format!("pre_tokenizer {}", kind(part)));
@@ -236,74 +265,7 @@ fn check_splitting(part: &Value) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Ids before and behind a text.
-fn special_prefix_suffix(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadError> {
-    match kind(part) {
-        _ if part.is_null() => Ok((vec![], vec![])),
-        "ByteLevel" if is(part, "trim_offsets", false) => Ok((vec![], vec![])),
-        "ByteLevel" => unsupported("post_processor that trims offsets"),
-        "TemplateProcessing" => template(part),
-        "Sequence" => {
-            let steps = part.get("processors").and_then(Value::as_array);
-            let is_template = |step: &&Value| kind(step) == "TemplateProcessing";
-            let steps = || steps.into_iter().flatten();
-            if steps().filter(is_template).count() > 1 {
-                return unsupported("post_processor of two templates");
-            }
-            for step in steps().filter(|step| !is_template(step)) {
-                if kind(step) == "Sequence" {
-                    return unsupported("post_processor Sequence in a Sequence");
-                }
-                special_prefix_suffix(step)?;
-            }
-            steps()
-                .find(is_template)
-                .map_or(Ok((vec![], vec![])), template)
-        }
-        other => unsupported(format!("post_processor {other}")),
-    }
-}
-
-fn template(part: &Value) -> Result<(Vec<i64>, Vec<i64>), ReadError> {
-    let (mut prefix, mut suffix, mut texts) = (vec![], vec![], 0);
-    for piece in part
-        .get("single")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        if let Some(text) = piece.get("Sequence") {
-            if text.get("id").and_then(Value::as_str) != Some("A") {
-                return unsupported("post_processor with a second text");
-            }
-            texts += 1;
-            continue;
-        }
-        let ids = piece
-            .get("SpecialToken")
-            .and_then(|token| token.get("id"))
-            .and_then(Value::as_str)
-            .and_then(|name| {
-                part.get("special_tokens")?
-                    .get(name)?
-                    .get("ids")?
-                    .as_array()
-            })
-            .and_then(|ids| ids.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());
-        match ids {
-            Some(ids) if texts == 0 => prefix.extend(ids),
-            Some(ids) => suffix.extend(ids),
-            None => return unsupported("post_processor with a token without ids"),
-        }
-    }
-    if texts == 1 {
-        Ok((prefix, suffix))
-    } else {
-        unsupported(format!("post_processor that repeats a text {texts} times"))
-    }
-}
-
-fn check_settings(settings: &Settings) -> Result<(), ReadError> {
+fn check_settings(settings: &Settings, form: Form) -> Result<(), ReadError> {
     let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     match settings.kind.as_deref() {
         Some("BPE") => {}
@@ -315,40 +277,29 @@ fn check_settings(settings: &Settings) -> Result<(), ReadError> {
     if is_set(&settings.continuing_subword_prefix) || is_set(&settings.end_of_word_suffix) {
         return unsupported("prefixes or suffixes of words");
     }
+    if form == Form::Spaced {
+        if settings.byte_fallback != Some(true) {
+            return unsupported("unknown characters that do not become bytes");
+        }
+        if settings.ignore_merges == Some(true) {
+            return unsupported("whole texts that are looked up");
+        }
+    }
     Ok(())
 }
 
-/// The byte that a character of the byte-level alphabet stands for: printable Latin-1 characters stand for themselves,
-/// the other bytes, in ascending order, for U+0100 and what follows.
-fn alphabet() -> FxHashMap<char, u8> {
-    let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    let (plain, others): (Vec<u8>, Vec<u8>) = (0..=255).partition(|&byte| is_printable(byte));
-    let plain = plain.into_iter().map(|byte| (char::from(byte), byte));
-    plain.chain(('\u{100}'..).zip(others)).collect()
-}
-
-fn byte_entries(vocabulary: &FxHashMap<String, u32>) -> Vec<(Vec<u8>, u32)> {
-    let alphabet = alphabet();
-    let bytes = |text: &str| -> Option<Vec<u8>> {
-        text.chars().map(|it| alphabet.get(&it).copied()).collect()
-    };
-    let entry = |(text, &id): (&String, &u32)| Some((bytes(text)?, id));
-    vocabulary.iter().filter_map(entry).collect()
-}
-
-fn single_bytes(entries: &[(Vec<u8>, u32)]) -> Result<[u32; 256], ReadError> {
-    let mut ids = [u32::MAX; 256];
-    for (bytes, id) in entries {
-        if let [byte] = bytes.as_slice()
-            && let Some(place) = ids.get_mut(usize::from(*byte))
-        {
-            *place = *id;
+fn joints(pairs: &[Pair]) -> Result<Joints, ReadError> {
+    let pairs = || pairs.iter().filter_map(|pair| pair.0.as_ref());
+    let names_byte = |text: &str| named_byte(text).is_some();
+    for (left, right) in pairs() {
+        // The token of a byte has one length in a text, and joins no neighbour.
+        if names_byte(left) || names_byte(right) || names_byte(&format!("{left}{right}")) {
+            return unsupported("merges of the tokens of bytes");
         }
     }
-    if ids.contains(&u32::MAX) {
-        return unsupported("a vocabulary that lacks some of the 256 bytes");
-    }
-    Ok(ids)
+    Ok(Joints::new(
+        pairs().map(|(left, right)| (&**left, &**right)),
+    ))
 }
 
 fn merges(

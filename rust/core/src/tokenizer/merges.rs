@@ -1,4 +1,4 @@
-//! Byte pair encoding of one piece: its bytes, then again and again the adjacent pair that was learnt first.
+//! Byte pair encoding of one piece: its bytes or characters, then again and again the adjacent pair that was learnt first.
 //!
 //! R. Sennrich, B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016. Of two
 //! places with the same pair the left one comes first.
@@ -8,8 +8,10 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
-/// Pieces of up to this many bytes look for the next pair by scanning all: faster than a heap, up to here.
-const SCANNED_BYTES: usize = 96;
+use super::file::FirstTokens;
+
+/// Pieces of up to this many first tokens look for the next pair by scanning all: faster than a heap, up to here.
+const SCANNED_TOKENS: usize = 96;
 /// More memory than pieces of this length need is given back.
 const KEPT_LINKS: usize = 1 << 14;
 const NO_RANK: u32 = u32::MAX;
@@ -29,9 +31,9 @@ const NO_MERGE: Merge = Merge {
 
 /// The pairs that are merged.
 pub(super) struct Merges {
-    bytes: [u32; 256],
+    first: FirstTokens,
     pairs: FxHashMap<(u32, u32), Merge>,
-    /// The same for two bytes, which begin every piece: `byte_pairs[first * 256 + second]`.
+    /// The same for two bytes, where pieces begin as bytes: `byte_pairs[first * 256 + second]`.
     byte_pairs: Vec<Merge>,
 }
 
@@ -68,10 +70,10 @@ struct Link {
 }
 
 impl Merges {
-    /// `bytes` are the tokens of single bytes, `pairs` (left, right, merged) in the order in which they were learnt; of
+    /// `first` are the tokens that pieces begin as, `pairs` (left, right, merged) in the order in which they were learnt; of
     /// equal pairs the last counts. Nothing where there are more than 32 bits can count.
     pub(super) fn new(
-        bytes: [u32; 256],
+        first: FirstTokens,
         pairs: impl Iterator<Item = (u32, u32, u32)>,
     ) -> Option<Self> {
         let mut table = FxHashMap::default();
@@ -79,13 +81,16 @@ impl Merges {
             let rank = u32::try_from(rank).ok().filter(|&rank| rank != NO_RANK)?;
             table.insert((left, right), Merge { rank, id });
         }
-        let byte_pairs = bytes
-            .iter()
-            .flat_map(|&first| bytes.iter().map(move |&second| (first, second)))
-            .map(|pair| table.get(&pair).copied().unwrap_or(NO_MERGE))
-            .collect();
+        let byte_pairs = match &first {
+            FirstTokens::Bytes(bytes) => bytes
+                .iter()
+                .flat_map(|&first| bytes.iter().map(move |&second| (first, second)))
+                .map(|pair| table.get(&pair).copied().unwrap_or(NO_MERGE))
+                .collect(),
+            FirstTokens::Characters(_) => Vec::new(),
+        };
         Some(Self {
-            bytes,
+            first,
             pairs: table,
             byte_pairs,
         })
@@ -93,16 +98,26 @@ impl Merges {
 
     /// Puts the tokens of a piece behind `ids`.
     pub(super) fn encode(&self, piece: &[u8], workspace: &mut Workspace, ids: &mut Vec<u32>) {
-        if piece.len() <= SCANNED_BYTES {
-            self.scan(piece, &mut workspace.parts, ids);
+        let parts = &mut workspace.parts;
+        parts.clear();
+        match &self.first {
+            FirstTokens::Bytes(bytes) => parts.extend(self.byte_parts(bytes, piece)),
+            FirstTokens::Characters(tokens) => tokens.each(piece, |id| {
+                if let Some(before) = parts.last_mut() {
+                    before.next = self.merge(before.id, id);
+                }
+                let next = NO_MERGE;
+                parts.push(Part { id, next });
+            }),
+        }
+        if parts.len() <= SCANNED_TOKENS {
+            self.scan(parts, ids);
         } else {
-            self.queue(piece, workspace, ids);
+            self.queue(workspace, ids);
         }
     }
 
-    fn scan(&self, piece: &[u8], parts: &mut Vec<Part>, ids: &mut Vec<u32>) {
-        parts.clear();
-        parts.extend(self.parts(piece));
+    fn scan(&self, parts: &mut Vec<Part>, ids: &mut Vec<u32>) {
         loop {
             let mut best = (NO_RANK, 0, 0);
             for (place, part) in parts.iter().enumerate() {
@@ -128,14 +143,18 @@ impl Merges {
     }
 
     /// The same in `n log n` steps, for pieces without end: a line of a million dashes is one piece.
-    fn queue(&self, piece: &[u8], workspace: &mut Workspace, ids: &mut Vec<u32>) {
-        let Workspace { links, queue, .. } = workspace;
+    fn queue(&self, workspace: &mut Workspace, ids: &mut Vec<u32>) {
+        let Workspace {
+            parts,
+            links,
+            queue,
+        } = workspace;
         links.clear();
         queue.clear();
-        links.extend(self.parts(piece).enumerate().map(|(place, part)| Link {
+        links.extend(parts.iter().enumerate().map(|(place, &part)| Link {
             part,
             before: place.wrapping_sub(1), // the first has `NONE`
-            after: if place + 1 < piece.len() {
+            after: if place + 1 < parts.len() {
                 place + 1
             } else {
                 NONE
@@ -187,7 +206,11 @@ impl Merges {
     }
 
     /// The bytes of a piece, each with its merge with the next.
-    fn parts<'a>(&'a self, piece: &'a [u8]) -> impl Iterator<Item = Part> + 'a {
+    fn byte_parts<'a>(
+        &'a self,
+        bytes: &'a [u32; 256],
+        piece: &'a [u8],
+    ) -> impl Iterator<Item = Part> + 'a {
         let seconds = piece.iter().skip(1).map(Some).chain([None]);
         piece.iter().zip(seconds).map(|(&first, second)| {
             let next = second.and_then(|&second| {
@@ -195,11 +218,7 @@ impl Merges {
                 self.byte_pairs.get(place).copied()
             });
             Part {
-                id: self
-                    .bytes
-                    .get(usize::from(first))
-                    .copied()
-                    .unwrap_or_default(),
+                id: bytes.get(usize::from(first)).copied().unwrap_or_default(),
                 next: next.unwrap_or(NO_MERGE),
             }
         })

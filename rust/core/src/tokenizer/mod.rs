@@ -1,18 +1,24 @@
-//! Byte-level byte pair encoding as Qwen's models use it: token ids, counts and offsets of whole batches of texts.
+//! Byte pair encoding as Qwen's models use it, and as those do that stem from SentencePiece: token ids, counts and
+//! offsets of whole batches of texts.
 //!
 //! A text passes five steps: added tokens are taken out; the rest is brought into normal form C; those added tokens that
 //! are searched for there are taken out; Qwen's pattern cuts what remains into pieces; and the bytes of each piece are
-//! merged pair by pair. The ids are those of the tokenizers library, for every text.
+//! merged pair by pair. In the second kind, spaces become marks instead of normal form C, what begins as tokens are
+//! characters, and pieces end where no merge can join what stands on both sides. The ids are those of the tokenizers library, for every text.
 
 mod added;
 mod characters;
+mod ends;
+mod entries;
 mod file;
 mod known_pieces;
 mod merges;
 mod normal;
 mod offsets;
+mod parts;
 mod pieces;
 mod sink;
+mod spaced;
 
 use std::borrow::Cow;
 use std::sync::Mutex;
@@ -21,22 +27,26 @@ use rustc_hash::FxHashMap;
 
 use added::{AddedToken, AddedTokens};
 use characters::CharacterProperties;
-pub use file::ReadError;
 use file::{Added, File};
 use known_pieces::{KnownPieces, RecentPieces};
 use merges::{Merges, Workspace};
+use normal::Form;
 use offsets::Offsets;
+pub use parts::ReadError;
 pub use pieces::PATTERN;
 use pieces::Splitter;
 use sink::{Count, Ids, Sink, signed};
+use spaced::Joints;
 
 /// An encoder of texts; safe for several threads.
 pub struct Tokenizer {
     characters: &'static CharacterProperties,
     splitter: Splitter,
+    /// Cuts texts in place of the pattern.
+    joints: Option<Joints>,
     merges: Merges,
     known: KnownPieces,
-    normalises: bool,
+    form: Form,
     /// Searched for in texts as they are.
     added: AddedTokens,
     /// Searched for in texts in normal form.
@@ -77,7 +87,7 @@ impl Tokenizer {
         let characters =
             CharacterProperties::shared().ok_or_else(|| unsupported("tables of Unicode"))?;
         let file = File::read(content)?;
-        let merges = Merges::new(file.bytes, file.merges.into_iter())
+        let merges = Merges::new(file.first, file.merges.into_iter())
             .ok_or_else(|| unsupported("more merges than 32 bits can count"))?;
         let (mut lengths, mut known) = (Vec::new(), KnownPieces::default());
         let (mut workspace, mut ids) = (Workspace::default(), Vec::new());
@@ -105,7 +115,7 @@ impl Tokenizer {
             } else {
                 &mut added
             };
-            let spelling = if token.normalized && file.normalises {
+            let spelling = if token.normalized && file.form == Form::Composed {
                 normal::normalised(&token.content, characters).into_owned()
             } else {
                 token.content.clone()
@@ -115,9 +125,10 @@ impl Tokenizer {
         Ok(Self {
             characters,
             splitter: Splitter::new(characters),
+            joints: file.joints,
             merges,
             known,
-            normalises: file.normalises,
+            form: file.form,
             added: AddedTokens::new(added)?,
             added_to_normal: AddedTokens::new(added_to_normal)?,
             vocabulary,
@@ -224,7 +235,7 @@ impl Tokenizer {
         for span in self.added.split(text, special_as_text) {
             let given = text.get(span.bytes).unwrap_or_default();
             if let Some(id) = span.token {
-                sink.stretch(given, false);
+                sink.stretch(given, Form::AsGiven);
                 sink.added(id, given.len());
             } else {
                 self.walk_stretch(given, special_as_text, memory, sink);
@@ -242,12 +253,13 @@ impl Tokenizer {
         memory: &mut Memory,
         sink: &mut impl Sink<'a>,
     ) {
-        let normal = if self.normalises {
-            normal::normalised(given, self.characters)
-        } else {
-            Cow::Borrowed(given)
+        let normal = match self.form {
+            Form::AsGiven => Cow::Borrowed(given),
+            Form::Composed => normal::normalised(given, self.characters),
+            Form::Spaced => Cow::Owned(spaced::spaced(given)),
         };
-        sink.stretch(given, matches!(normal, Cow::Owned(_)));
+        let is_changed = matches!(normal, Cow::Owned(_));
+        sink.stretch(given, if is_changed { self.form } else { Form::AsGiven });
         for span in self.added_to_normal.split(&normal, special_as_text) {
             if let Some(id) = span.token {
                 sink.added(id, span.bytes.len());
@@ -263,7 +275,10 @@ impl Tokenizer {
     fn walk_pieces<'a>(&self, text: &str, memory: &mut Memory, sink: &mut impl Sink<'a>) {
         let mut start = 0;
         while start < text.len() && !sink.is_full() {
-            let end = self.splitter.piece_end(text, start);
+            let end = match &self.joints {
+                Some(joints) => joints.piece_end(text, start),
+                None => self.splitter.piece_end(text, start),
+            };
             self.piece(text.as_bytes(), start, end, memory, sink);
             start = end;
         }

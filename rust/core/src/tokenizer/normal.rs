@@ -6,6 +6,17 @@ use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nf
 
 use super::characters::CharacterProperties;
 
+/// What a text is brought into before it is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// It stays as it is.
+    AsGiven,
+    /// Normal form C.
+    Composed,
+    /// A mark in front, and one for every space.
+    Spaced,
+}
+
 /// Characters below this one are inert.
 const FIRST_MARK: char = '\u{300}';
 

@@ -1,7 +1,8 @@
 //! The offsets of tokens in the text as it was given.
 
-use super::normal::{Aligned, composed, unchanged};
+use super::normal::{Aligned, Form, composed, unchanged};
 use super::sink::{Sink, signed};
+use super::spaced::aligned;
 
 /// Collects start and end of every token, in characters. A token that holds a part of a character covers all of it.
 pub(super) struct Offsets<'a> {
@@ -61,13 +62,13 @@ impl<'a> Offsets<'a> {
 }
 
 impl<'a> Sink<'a> for Offsets<'a> {
-    fn stretch(&mut self, given: &'a str, is_changed: bool) {
+    fn stretch(&mut self, given: &'a str, form: Form) {
         self.before += self.given;
         self.given = given.chars().count();
-        self.coming = if is_changed {
-            Box::new(composed(given))
-        } else {
-            Box::new(unchanged(given))
+        self.coming = match form {
+            Form::AsGiven => Box::new(unchanged(given)),
+            Form::Composed => Box::new(composed(given)),
+            Form::Spaced => Box::new(aligned(given)),
         };
         (self.current, self.reached, self.taken) = (Aligned::default(), 0, 0);
     }

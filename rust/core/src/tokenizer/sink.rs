@@ -1,9 +1,11 @@
 //! Sinks take the tokens of a text: one writes them down, one counts; [`super::offsets`] notes where they stand.
 
+use super::normal::Form;
+
 /// Takes the tokens of a text in their order.
 pub(super) trait Sink<'a> {
-    /// A stretch of the text begins: as it was given, and whether its normal form follows instead.
-    fn stretch(&mut self, _given: &'a str, _is_changed: bool) {}
+    /// A stretch of the text begins: as it was given, and the form in which it follows.
+    fn stretch(&mut self, _given: &'a str, _form: Form) {}
 
     /// Tokens of the vocabulary follow.
     fn tokens(&mut self, ids: &[u32]);

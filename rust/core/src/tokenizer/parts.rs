@@ -1,0 +1,40 @@
+//! The parts of a file as they are looked at, and why a file is not read.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// Why a file is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadError {
+    /// No program can read it.
+    Malformed(String),
+    /// It asks for something that is not done here.
+    Unsupported(String),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(what) => write!(out, "malformed: {what}"),
+            Self::Unsupported(what) => write!(out, "unsupported: {what}"),
+        }
+    }
+}
+
+/// Refuses a file for what it asks for.
+pub(super) fn unsupported<T>(what: impl Into<String>) -> Result<T, ReadError> {
+    Err(ReadError::Unsupported(what.into()))
+}
+
+/// What a part calls itself.
+pub(super) fn kind(part: &Value) -> &str {
+    part.get("type")
+        .and_then(Value::as_str)
+        .unwrap_or("nothing")
+}
+
+/// Whether a part has a switch in this position.
+pub(super) fn is(part: &Value, name: &str, wanted: bool) -> bool {
+    part.get(name).and_then(Value::as_bool) == Some(wanted)
+}

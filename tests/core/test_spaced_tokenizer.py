@@ -1,0 +1,223 @@
+"""Files of Llama 2's kind: ids, counts and offsets of the Rust core are those of the tokenizers library."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from semlex import _core
+from semlex.embedding.static import WHEEL, WHEEL_TOKENIZER
+from semlex.models.files import ModelFolder
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
+from tests.support import tokenizers_on_disk as on_disk
+
+SPACES = ["▁", " ", "  ", "\n", "\t", "▁▁", " ▁", "\u00a0", "\u3000"]
+NAMES = ["<s>", "</s>", "<unk>", "<0x0A>", "<0x", "<s", "[CLS]"]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+ODD_TEXT = st.lists(
+    st.one_of(
+        st.sampled_from([*SPACES, *NAMES, *on_disk.WORDS, "🏽", "漢字", "\u0301"]),
+        *(st.text(pool, max_size=6) for pool in on_disk.POOLS),
+    ),
+    max_size=9,
+).map("".join)
+EDGES = [
+    "",
+    " ",
+    "   ",
+    "▁",
+    "\n",
+    "\t",
+    "a",
+    " a",
+    "a ",
+    "  a  b",
+    "▁a▁ b",
+    "\u0301",
+    "e\u0301",
+    "😀",
+    "漢",
+    "\u0378a",
+    "\x00",
+]
+
+
+def wheel() -> bytes:
+    """The file of the default static model."""
+    spec = find_spec(WHEEL)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return (Path(spec.submodule_search_locations[0]) / WHEEL_TOKENIZER[0]).read_bytes()
+
+
+FILES = {
+    "wheel": wheel,
+    "small": on_disk.spaced_content,
+    "across spaces": lambda: on_disk.spaced_content(600, across_spaces=True),
+    "without merges": lambda: on_disk.edited({"model.merges": []}, on_disk.spaced_content()),
+    "reversed": lambda: on_disk.edited({"model.merges": merges()[::-1]}, on_disk.spaced_content()),
+    "twice": lambda: on_disk.edited({"model.merges": [*merges(), *merges()[::-1]]}, on_disk.spaced_content()),
+}
+
+
+def merges() -> list[object]:
+    found: list[object] = json.loads(on_disk.spaced_content())["model"]["merges"]
+    return found
+
+
+def pair(content: bytes) -> tuple[TextTokenizer, TextTokenizer]:
+    """Ours, and the twin that is the specification."""
+    ours = TextTokenizer(_core.BpeTokenizer(content), "ours")
+    assert ours.engine == "rust"
+    return ours, TextTokenizer(Tokenizer.from_buffer(content), "theirs")
+
+
+@pytest.fixture(scope="module", params=FILES)
+def two(request: pytest.FixtureRequest) -> tuple[TextTokenizer, TextTokenizer]:
+    return pair(FILES[request.param]())
+
+
+@pytest.fixture(scope="module", params=["wheel", "across spaces"])
+def two_as_text(request: pytest.FixtureRequest) -> tuple[TextTokenizer, TextTokenizer]:
+    engines = pair(FILES[request.param]())
+    for engine in engines:
+        engine.read_special_tokens_as_text()
+    return engines
+
+
+def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str], *, offsets: bool = True) -> None:
+    ours, theirs = engines
+    found, expected = ours.encode(texts), theirs.encode(texts)
+    wrong = [text for row, text in enumerate(texts) if found[row].tolist() != expected[row].tolist()]
+    assert not wrong, [ascii(text) for text in wrong[:3]]
+    assert ours.count_tokens(texts).tolist() == found.lengths.tolist()
+    for text in texts if offsets else []:
+        assert ours.token_offsets(text).tolist() == theirs.token_offsets(text).tolist(), ascii(text)
+
+
+def test_edges_alone_and_beside_each_other(two) -> None:
+    assert_equal(two, EDGES)
+    assert_equal(two, ["".join(parts) for parts in itertools.product([*EDGES, "<s>"], repeat=2)])
+
+
+@given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
+def test_a_batch(two, texts: list[str]) -> None:
+    assert_equal(two, texts)
+
+
+@given(text=ODD_TEXT)
+def test_names_of_tokens_as_text(two_as_text, text: str) -> None:
+    assert_equal(two_as_text, [text, f"<s>{text}</s>"])
+
+
+@given(texts=st.lists(ODD_TEXT, max_size=4), head=st.lists(st.integers(0, 99), max_size=3), most=st.integers(0, 9))
+def test_rows_between_fixed_ids(two, texts: list[str], head: list[int], most: int) -> None:
+    found, expected = (engine.encode(texts, head=head, tail=head[:1], most=most) for engine in two)
+    for name in ("ids", "offsets", "cut"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.slow
+def test_generated_texts(two, full: bool) -> None:
+    texts = on_disk.generated_texts(7, 100_000 if full else 3_000)
+    for block in iter(lambda: list(itertools.islice(texts, 1000)), []):
+        assert_equal(two, block)
+
+
+@pytest.mark.slow
+def test_every_character(full: bool) -> None:
+    """Alone, between letters, and behind white space; a fifth of them, drawn anew, unless all are asked for."""
+    engines = pair(wheel())
+    step = 1 if full else 5
+    codes = range(random.randrange(step), 0x20000, step)
+    characters = [chr(code) for code in codes if not 0xD800 <= code < 0xE000]
+    for start in range(0, len(characters), 64):
+        block = characters[start : start + 64]
+        assert_equal(engines, ["".join(block), " ".join(f"x{it}x {it}" for it in block)])
+
+
+def test_pieces_without_end(two) -> None:
+    texts = ["-" * 20_000, "a" * 20_000, " " * 20_000 + "x", "\n" * 3000, "ab" * 10_000, "漢字" * 3_000, "🏽" * 3000]
+    texts += ["x" * length for length in range(85, 110)]
+    assert_equal(two, texts, offsets=False)
+
+
+@pytest.mark.slow
+def test_a_megabyte_without_a_space() -> None:
+    chance = random.Random(5)
+    engines = pair(wheel())
+    letters = "".join(chance.choices("etaoinshrdlu", k=1 << 20))
+    assert_equal(engines, [letters, "=" * (1 << 20), " " * (1 << 20)], offsets=False)
+
+
+@pytest.mark.parametrize("flag", ["single_word", "lstrip", "rstrip", "special"])
+def test_added_tokens(flag: str) -> None:
+    file = json.loads(on_disk.spaced_content())
+    off = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    known = file["model"]["vocab"]
+    numbers = itertools.count(len(known))
+    for spelling in ("[A]", "of", "▁x", "漢"):
+        number = known[spelling] if spelling in known else next(numbers)
+        file["added_tokens"].append({**off, "id": number, "content": spelling, flag: True})
+    engines = pair(json.dumps(file).encode())
+    parts = ["[A]", "of", "▁x", "漢", " ", "a", "\n "]
+    assert_equal(engines, ["".join(texts) for texts in itertools.product(parts, repeat=3)])
+
+
+def test_the_post_processor_is_left_out_and_known(two) -> None:
+    ours, theirs = two
+    assert ours.end_ids() == theirs.end_ids()
+    assert [ours.token_id(token) for token in ("<s>", "▁", "<0x0A>", "?!?!?!")] == [
+        theirs.token_id(token) for token in ("<s>", "▁", "<0x0A>", "?!?!?!")
+    ]
+
+
+def without(*tokens: str) -> dict[str, int]:
+    """The vocabulary without some tokens."""
+    vocabulary: dict[str, int] = json.loads(on_disk.spaced_content())["model"]["vocab"]
+    return {token: number for token, number in vocabulary.items() if token not in tokens}
+
+
+def joined(left: str, right: str) -> dict[str, object]:
+    """One merge, and what it needs."""
+    return {"model.vocab": {**without(), left + right: 1 << 20}, "model.merges": [[left, right]]}
+
+
+UNSUPPORTED = [
+    ({"normalizer.normalizers.0.prepend": "_"}, "normalizer Sequence"),
+    ({"normalizer.normalizers.1.content": "_"}, "normalizer Sequence"),
+    ({"normalizer.normalizers.1.pattern": {"Regex": " "}}, "normalizer Sequence"),
+    ({"normalizer.normalizers": []}, "normalizer Sequence"),
+    ({"normalizer": {"type": "Prepend", "prepend": "▁"}}, "normalizer Prepend"),
+    ({"normalizer": None}, "pre_tokenizer nothing"),
+    ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, "pre_tokenizer WhitespaceSplit of spaced texts"),
+    ({"model.byte_fallback": False}, "do not become bytes"),
+    ({"model.ignore_merges": True}, "looked up"),
+    ({"model.vocab": without("<0x41>")}, "256 bytes"),
+    ({"model.vocab": without("▁"), "model.merges": []}, "mark of spaces"),
+    (joined("<0x0A>", "a"), "tokens of bytes"),
+    (joined("a", "<0x0A>"), "tokens of bytes"),
+    ({"added_tokens.0.normalized": True}, "searched for in spaced texts"),
+    ({"model.dropout": 0.5}, "dropout"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), UNSUPPORTED, ids=range(len(UNSUPPORTED)))
+def test_files_of_other_kinds_are_named(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(NotImplementedError, match=reason):
+        _core.BpeTokenizer(on_disk.edited(changes, on_disk.spaced_content()))
+
+
+def test_a_folder_of_the_kind_is_read_by_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    (tmp_path / "tokenizer.json").write_bytes(on_disk.spaced_content())
+    assert open_tokenizer(ModelFolder("some/model", "1", tmp_path)).engine == "rust"
