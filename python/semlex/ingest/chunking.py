@@ -8,6 +8,7 @@ repeat, and are cut again where that is not enough.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from semlex import _core
@@ -86,7 +87,6 @@ class Chunker:
     def __init__(self, counter: TokenCounter, settings: ChunkSettings = DEFAULT_SETTINGS) -> None:
         settings.check()
         self._counter = counter
-        self._counts_words = counter_of_words(counter.counter_name) is not None
         self.settings = settings
 
     @property
@@ -193,6 +193,11 @@ class Chunker:
             )
             for piece in smaller
         ]
+
+    @cached_property
+    def _counts_words(self) -> bool:
+        # Not asked before a text is cut: a model's name for its tokens may have to be read from a file.
+        return counter_of_words(self._counter.counter_name) is not None
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
         """Where the tokens stand; words are found where the text is cut."""

@@ -39,6 +39,8 @@ BATCH_CHUNKS_WITHOUT_MODEL = 4_000
 BATCH_BYTES = 8 * 1024 * 1024
 # Of files that are read and not written yet; a batch more may be on its way. Rows take about five times as much.
 MAX_BYTES_AHEAD = 24 * 1024 * 1024
+# As many bytes of a file are a row's share at least: small rows take memory, too.
+ROW_BYTES = 2_048
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class FileBatch:
     Attributes:
         documents: A row a file.
         rows: Their chunks.
-        size: Bytes of the files.
+        size: Bytes of the files, or of their rows where these are more.
         wanted: Numbers of the rows whose vector is to be made.
     """
 
@@ -163,7 +165,7 @@ class FilePipeline:
                 if (found := self._prepare(file)) is not None:
                     prepared.append(found)
                     chunks += len(found.chunks)
-                    size += file.size
+                    size += max(file.size, len(found.chunks) * ROW_BYTES)
             rows = ChunkBatch.joined([one.chunks for one in prepared])
             return FileBatch([one.row for one in prepared], rows, size)
 
