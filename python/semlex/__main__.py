@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import signal
 
 # Programs that end soon gain little from the search for garbage, which visits everything that was imported again and
@@ -15,6 +16,8 @@ def main() -> None:
     """Runs the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
     gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)  # the same search, made once more at the end
+    # What fails is raised and said once, in our words; connections that are given up after it are no news.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     try:
         from semlex.cli.app import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded
 

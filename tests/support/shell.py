@@ -33,19 +33,28 @@ def run_process(
     )
 
 
+# Linux counts what a process held between its fork and its exec to it, so that the child of a large process has a large
+# peak. The child of this small one has its own.
+WITH_PEAK = """
+import os, resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+open(sys.argv[1], "w").write(str(peak * (1 if sys.platform == "darwin" else 1024)))
+sys.exit(code)
+"""
+
+
 def measured(
     arguments: tuple[str, ...], environment: dict[str, str], folder: Path
 ) -> tuple[subprocess.CompletedProcess[str], int]:
     """`semlex` as a process of its own, and the most memory that it, or a process that it has started, ever had."""
-    command, nothing = [sys.executable, "-m", "semlex", *arguments], subprocess.DEVNULL
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen(command, env=environment, cwd=folder, stdin=nothing, stdout=out, stderr=err)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
-        err.seek(0)
-        done = subprocess.CompletedProcess(command, process.returncode, out.read(), err.read())
-    return done, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    command = [sys.executable, "-m", "semlex", *arguments]
+    with tempfile.NamedTemporaryFile("r") as peak:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", WITH_PEAK, peak.name, *command],
+            env=environment, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return done, int(peak.read())
 
 
 def run_here(
