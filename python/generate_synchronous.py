@@ -12,7 +12,7 @@ from pathlib import Path
 
 RETRIEVER = Path(__file__).parent / "semlex" / "retriever"
 TARGET = RETRIEVER / "synchronous.py"
-SOURCES = ("collection", "reads", "fields", "folders", "upkeep", "client", "postgres")
+SOURCES = ("collection", "reads", "fields", "folders", "tables", "upkeep", "client", "postgres")
 # What belongs to an event loop of its own, and what the twin has by hand.
 LEFT_OUT = {"using", "open", "initialize", "close", "collection"}
 LOOP_BOUND = ("pool", "connection")
@@ -254,10 +254,8 @@ def generated() -> str:
     sources = {name: Source(name) for name in SOURCES}
     used: tuple[set[str], set[str]] = (set(), set())
     collection = methods(sources["collection"], "Collection", "_collection", used)
-    collection += methods(sources["reads"], "CollectionReads", "_collection", used)
-    collection += methods(sources["fields"], "CollectionFields", "_collection", used)
-    collection += methods(sources["folders"], "CollectionFolders", "_collection", used)
-    collection += methods(sources["upkeep"], "CollectionUpkeep", "_collection", used)
+    for part in ("reads", "fields", "folders", "tables", "upkeep"):
+        collection += methods(sources[part], f"Collection{part.capitalize()}", "_collection", used)
     client = methods(sources["client"], "Client", "_client", used)
     retriever = methods(sources["postgres"], "PostgreSQLRetriever", "_retriever", used)
     client_signature, client_call, client_function_signature = constructor(sources["client"], "Client", used)

@@ -39,7 +39,7 @@ Models that rerank:
 
 Long work:
     Progress: What a callback gets while it goes on.
-    IndexReport, DeleteReport: What was done.
+    IndexReport, DeleteReport, LoadReport, TransferReport: What was done.
     SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
     Documents, DocumentInfo: The documents that were read from files, with the states of these; one of them.
     DocumentName, MovedDocument: Which document; one whose file has another name now.
@@ -104,6 +104,7 @@ _MODULES = {
     "Loader": "semlex.ingest.loaders.base",
     "LoadError": "semlex.ingest.loaders.base",
     "LoadOptions": "semlex.ingest.loaders.base",
+    "LoadReport": "semlex.ingest.bulk.load",
     "MovedDocument": "semlex.ingest.sync.report",
     "NoIndex": "semlex.store.indexes.options",
     "OpenAIEmbedder": "semlex.embedding.openai",
@@ -130,6 +131,7 @@ _MODULES = {
     "SyncRetriever": "semlex.retriever.synchronous",
     "TEIReranker": "semlex.reranking.tei",
     "TermOverlapReranker": "semlex.reranking.term_overlap",
+    "TransferReport": "semlex.maintenance.dump",
     "ValidationError": "semlex.errors",
     "VectorDocument": "semlex.types.chunks",
 }

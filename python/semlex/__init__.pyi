@@ -12,6 +12,7 @@ from semlex.errors import SemlexError as SemlexError
 from semlex.errors import ValidationError as ValidationError
 from semlex.filters.tree import F as F
 from semlex.filters.tree import FilterTree as FilterTree
+from semlex.ingest.bulk.load import LoadReport as LoadReport
 from semlex.ingest.document_states import DocumentInfo as DocumentInfo
 from semlex.ingest.document_states import Documents as Documents
 from semlex.ingest.loaders.base import FileBytes as FileBytes
@@ -30,6 +31,7 @@ from semlex.ingest.sync.report import MovedDocument as MovedDocument
 from semlex.ingest.sync.report import SyncCounts as SyncCounts
 from semlex.ingest.sync.report import SyncPlan as SyncPlan
 from semlex.ingest.sync.report import SyncReport as SyncReport
+from semlex.maintenance.dump import TransferReport as TransferReport
 from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
 from semlex.reranking.base import Reranker as Reranker
@@ -102,6 +104,7 @@ __all__ = [
     "LegReport",
     "LoadError",
     "LoadOptions",
+    "LoadReport",
     "LoadedDocument",
     "Loader",
     "MovedDocument",
@@ -128,6 +131,7 @@ __all__ = [
     "SyncRetriever",
     "TEIReranker",
     "TermOverlapReranker",
+    "TransferReport",
     "ValidationError",
     "VectorDocument",
     "connect",

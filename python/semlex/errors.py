@@ -7,6 +7,8 @@
     │   ├── CollectionSettingsError           an option differs from what its collection was made with
     │   └── MissingKeyError                   a model server wants a key, and there is none
     ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
+    ├── DuplicateError (ValueError)           ids that are stored already, or given twice, where that is to fail
+    ├── DumpError (ValueError)                a dump is cut, changed, or of another version
     ├── MissingExtraError (ImportError)       an optional package is needed; the message names the extra
     ├── ModelError (RuntimeError)             a model cannot do its work
     │   ├── ModelNotFoundError (LookupError)  a model cannot be loaded; the message says what was tried
@@ -35,6 +37,7 @@ they never contain document text, vectors, queries or secrets.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from semlex.rule_messages import sentence
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
 # More than this many field errors are kept in `ValidationError.errors` but not spelled out in its message.
 SHOWN_ERRORS = 10
+# So many ids does a `DuplicateError` hold.
+SHOWN_DUPLICATES = 1_000
 
 
 class SemlexError(Exception):
@@ -112,23 +117,50 @@ class FieldError:
 
 
 class ValidationError(SemlexError, ValueError):
-    """Input was refused; nothing was written.
+    """Input was refused; nothing of it was written.
 
     The message holds the first errors, a line each where there are several, and how many more there are.
 
     Attributes:
         errors: Every error of every row, in row order.
+        note: What is to be known besides, for example in which file they are; the message's last line.
     """
 
-    def __init__(self, errors: Iterable[FieldError]) -> None:
-        self.errors = tuple(errors)
+    def __init__(self, errors: Iterable[FieldError], note: str = "") -> None:
+        self.errors, self.note = tuple(errors), note
         lines = [str(error) for error in self.errors[:SHOWN_ERRORS]]
         rest = len(self.errors) - SHOWN_ERRORS
         if rest > 0:
             lines.append(f"and {rest:,} more (see .errors)")
         if len(self.errors) > 1:
             lines.insert(0, f"{len(self.errors):,} errors:")
+        if note:
+            lines.append(note)
         super().__init__("\n  ".join(lines))
+
+
+class DuplicateError(SemlexError, ValueError):
+    """Ids that are stored already, or given twice, where that is to fail; nothing of the batch was written.
+
+    Attributes:
+        ids: The ids, at most 1,000.
+        note: What is to be known besides; the message's last line.
+    """
+
+    def __init__(self, ids: Iterable[str], note: str = "") -> None:
+        self.ids, self.note = tuple(islice(ids, SHOWN_DUPLICATES)), note
+        shown = ", ".join(repr(one[:80]) for one in self.ids[:SHOWN_ERRORS])
+        rest = len(self.ids) - SHOWN_ERRORS
+        more = f" and {rest:,} more" if rest > 0 else ""
+        text = (
+            f"these ids are stored already or given twice: {shown}{more}; leave their rows out, or say what becomes of "
+            "them: on_duplicate='update' or 'skip' (--on-duplicate)"
+        )
+        super().__init__(f"{text}\n  {note}" if note else text)
+
+
+class DumpError(SemlexError, ValueError):
+    """A dump is cut, changed, or of another version; nothing of it was restored."""
 
 
 class MissingExtraError(SemlexError, ImportError):

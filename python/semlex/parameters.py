@@ -222,7 +222,7 @@ class WantedOptions:
     @property
     def storage(self) -> StorageName:
         """Pgvector's type of a new collection's vectors."""
-        return _storage_named(self.wanted("vector_storage"))
+        return storage_named(self.wanted("vector_storage"))
 
     def settings(self) -> CollectionSettings:
         """Settings of a new collection; how its texts are cut is decided when the first one is."""
@@ -341,10 +341,15 @@ def _check(values: dict[str, Any]) -> None:
         known = ", ".join(get_args(DistanceName))
         raise ConfigurationError(f"distance must be one of {known}; got {values['distance']!r}")
     if "vector_storage" in values:
-        _storage_named(values["vector_storage"])
+        storage_named(values["vector_storage"])
 
 
-def _storage_named(name: str) -> StorageName:
+def storage_named(name: str) -> StorageName:
+    """Pgvector's type by its name.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+    """
     for known in get_args(StorageName):
         if name == known:
             found: StorageName = known

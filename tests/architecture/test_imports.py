@@ -18,7 +18,7 @@ RULE = """
     cli
     evaluation
     retriever
-    diagnostics testing
+    diagnostics maintenance testing
     ingest search
     open_collection
     store embedding reranking

@@ -5,6 +5,8 @@ from __future__ import annotations
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
+    DumpError,
+    DuplicateError,
     EmbeddingsMissingError,
     MissingExtraError,
     ModelError,
@@ -37,6 +39,8 @@ _CODES: tuple[tuple[type[SemlexError], int], ...] = (
     (MissingExtraError, MODEL),
     (EmbeddingsMissingError, MODEL),
     (ValidationError, REFUSED),
+    (DuplicateError, REFUSED),
+    (DumpError, REFUSED),
     (ConfigurationError, REFUSED),
     (StoreError, DATABASE),
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
+from semlex.errors import DuplicateError
 from semlex.store.query.chunks import chunk_keys, indexed_keys
 from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
 from semlex.types.chunks import titles_in
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from semlex.ingest.chunking import Chunk
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.store.query.leg import Key
+    from semlex.store.write.chunks import OnDuplicate
 
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
@@ -49,9 +51,16 @@ def embedded_text(context: str, text: str) -> str:
     return f"{context}\n{text}" if context else text
 
 
-def last_of_each(ids: Sequence[str]) -> list[int]:
-    """Numbers of the rows without repeated ids: the last one of each."""
-    return list({chunk_id: number for number, chunk_id in enumerate(ids)}.values())
+def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
+    """Numbers of the rows without repeated ids: the last one of each.
+
+    Raises:
+        DuplicateError: An id is repeated, and that is to fail.
+    """
+    last = {chunk_id: number for number, chunk_id in enumerate(ids)}
+    if on_duplicate == "fail" and len(last) < len(ids):
+        raise DuplicateError([chunk_id for number, chunk_id in enumerate(ids) if last[chunk_id] != number])
+    return list(last.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,13 +229,13 @@ class GivenDocuments:
 
 
 def check_on_duplicate(on_duplicate: object) -> None:
-    """Refuses anything but the two ways.
+    """Refuses anything but the three ways.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: It is none of them.
     """
-    if on_duplicate not in ("update", "skip"):
-        raise ConfigurationError(f"on_duplicate must be 'update' or 'skip'; got {on_duplicate!r:.80}")
+    if on_duplicate not in ("update", "skip", "fail"):
+        raise ConfigurationError(f"on_duplicate must be 'update', 'skip' or 'fail'; got {on_duplicate!r:.80}")
 
 
 def default_id(metadata: dict[str, Any], content: str) -> str:

@@ -15,13 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import (
-    ConfigurationError,
     EmbeddingsMissingError,
     ReadOnlyError,
     StoreError,
 )
 from semlex.ingest import prepare_file
-from semlex.ingest.chunk_rows import DocumentRows, embedded_text, last_of_each
+from semlex.ingest.chunk_rows import DocumentRows, embedded_text, unrepeated
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from semlex.parameters import StorageName
     from semlex.store.indexes.build_watch import TellBuild
     from semlex.store.indexes.options import VectorIndex
-    from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
@@ -77,7 +75,7 @@ class Indexer:
         self.bulk = bulk
         self.sample = opened.sample
         self._models = opened.models
-        self._storage = storage
+        self.storage = storage
         self._vectors = DocumentVectors(self.embedder, opened.executor)
 
     @property
@@ -96,44 +94,63 @@ class Indexer:
         """Adds documents as they are; see `PostgreSQLRetriever.add_documents`."""
         check_on_duplicate(on_duplicate)
         stored = self.collection.embedding
-        documents = documents.checked(embeddings, stored.storage if stored else self._storage)
+        documents = documents.checked(embeddings, stored.storage if stored else self.storage)
         if not documents.ids:
             return []
-        self._refuse_read_only()
+        self.refuse_read_only()
         self._models.refuse_without_model()
         await self.ensure_version(
             None if embeddings is None else prepare_file.given_version(embeddings, self._models.version)
         )
-        numbers = last_of_each(documents.ids)
-        empty = await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
-        mode: WriteMode = "direct" if empty and on_duplicate == "update" else "merge"
+        numbers = unrepeated(documents.ids, on_duplicate)
+        mode: WriteMode = "direct" if on_duplicate == "update" and await self.is_empty() else "merge"
         size = self.bulk.batch_size
-        with_context = self.collection.settings.with_context
-
         for start in range(0, len(numbers), size):
             part = numbers[start : start + size]
-            rows = DocumentRows.of(documents, part, embeddings, with_context=with_context)
-            indexed = rows.indexed()
-            if indexed:
-                rows = replace(rows, contexts=await self._cut_contexts(indexed))
-            batch: RowSource = rows
-            if embeddings is None and self.embedder is not None:
-                batch = whole = rows.whole()
-                await self.embed_rows(whole, await self.changed_rows(whole, on_duplicate))
-            within = list(dict.fromkeys(document_id for document_id, _ in indexed))
-            await self._write(batch, mode, on_duplicate=on_duplicate, within=within)
-            self.sample.note_written(len(part))
+            await self._add(documents, part, embeddings, mode, on_duplicate)
             if progress is not None:
                 progress(Progress("write", min(start + size, len(numbers)), len(numbers), "rows"))
         await self.end_load(len(numbers), progress)
         return documents.ids
+
+    async def add_rows(
+        self, documents: GivenDocuments, embeddings: NDArray[np.float32], mode: WriteMode, on_duplicate: OnDuplicate
+    ) -> int:
+        """Stores checked documents with their vectors in one transaction; returns how many it stored or replaced."""
+        return await self._add(documents, unrepeated(documents.ids, on_duplicate), embeddings, mode, on_duplicate)
+
+    async def _add(
+        self,
+        documents: GivenDocuments,
+        numbers: Sequence[int],
+        embeddings: NDArray[np.float32] | None,
+        mode: WriteMode,
+        on_duplicate: OnDuplicate,
+    ) -> int:
+        with_context = self.collection.settings.with_context
+        rows = DocumentRows.of(documents, numbers, embeddings, with_context=with_context)
+        indexed = rows.indexed()
+        if indexed:
+            rows = replace(rows, contexts=await self._cut_contexts(indexed))
+        batch: RowSource = rows
+        if embeddings is None and self.embedder is not None:
+            batch = whole = rows.whole()
+            await self.embed_rows(whole, await self.changed_rows(whole, on_duplicate))
+        within = list(dict.fromkeys(document_id for document_id, _ in indexed))
+        written = await self._write(batch, mode, on_duplicate=on_duplicate, within=within)
+        self.sample.note_written(len(numbers))
+        return written
+
+    async def is_empty(self) -> bool:
+        """Whether the collection holds no chunk."""
+        return await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
         self._models.refuse_without_model()
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
-        self._refuse_read_only()
+        self.refuse_read_only()
         await self.ensure_version(None)
         total = await self.database.read("count", lambda c: ingestion.count_unembedded(c, self.collection))
         after: Key | None = None
@@ -173,7 +190,7 @@ class Indexer:
         self, index: VectorIndex | None, *, concurrently: bool, progress: Callable[[Progress], None] | None
     ) -> IndexesBuilt:
         """Builds the indexes now; see `PostgreSQLRetriever.create_index`."""
-        self._refuse_read_only()
+        self.refuse_read_only()
         builder = IndexBuilder(self.database, self.collection, _build_progress(progress))
         try:
             return await builder.run(index, concurrently=concurrently)
@@ -183,7 +200,7 @@ class Indexer:
     async def delete(self, deletion: Deletion, *, dry_run: bool) -> DeleteReport:
         """Deletes chunks; see `PostgreSQLRetriever.delete`."""
         if not dry_run:
-            self._refuse_read_only()
+            self.refuse_read_only()
         begun, started = utc_now(), time.perf_counter()
         chunks = documents = 0
         async for selection in deletion.selections(self.database, self.collection):
@@ -211,43 +228,6 @@ class Indexer:
             await self.database.write("write the log", lambda c: ingestion.log_run(c, self.collection, entry))
         return DeleteReport(chunks, documents, dry_run)
 
-    async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
-        """Merges the segments of the keyword index; see `PostgreSQLRetriever.optimize`."""
-        self._refuse_read_only()
-        index = self.collection.keyword.index
-        if index is None:
-            return 0
-
-        def show_progress(done: int, total: int) -> None:
-            if progress is not None:
-                progress(Progress("merge", done, total, "segments"))
-
-        return await index.optimize(self.database, self.collection, show_progress)
-
-    async def reindex_keyword(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
-        """Rebuilds the keyword index; see `PostgreSQLRetriever.reindex_keyword`."""
-        self._refuse_read_only()
-        if self.database.joins_transaction:
-            raise ConfigurationError(
-                "an index is rebuilt in several transactions: open the retriever without connection="
-            )
-
-        collection = self.collection
-        index = collection.keyword.index
-        if index is None:
-            raise ConfigurationError(
-                f"collection {collection.names.collection!r} has the keyword engine {collection.keyword.name!r}; "
-                "only an index of the engine 'bm25' is rebuilt"
-            )
-
-        def show_progress(done: int, total: int) -> None:
-            if progress is not None:
-                progress(Progress("rebuild", done, total, "chunks"))
-
-        rebuilt = await index.rebuild(self.database, collection, show_progress)
-        await index.merge(self.database, collection)
-        return rebuilt
-
     # --- what runs over files need ------------------------------------------------------------------------------------
 
     def refuse_write(self) -> None:
@@ -257,8 +237,13 @@ class Indexer:
             ReadOnlyError: The server takes no writes.
             ModelError: The collection's model is not there.
         """
-        self._refuse_read_only()
+        self.refuse_read_only()
         self._models.refuse_without_model()
+
+    @property
+    def model_version(self) -> EmbeddingVersion | None:
+        """What the vectors of the open model are, or None."""
+        return self._models.version
 
     @property
     def model_name(self) -> str | None:
@@ -267,7 +252,8 @@ class Indexer:
 
     # --- one stage each ---------------------------------------------------------------------------------------------
 
-    def _refuse_read_only(self) -> None:
+    def refuse_read_only(self) -> None:
+        """Refuses to write on a standby."""
         if self.collection.server.read_only:
             raise ReadOnlyError("this server is read-only (a standby?); documents are added on the primary")
 
@@ -283,7 +269,7 @@ class Indexer:
         """Makes sure that the collection can hold the given vectors, or those of the open model."""
         wanted = given or self._models.version
         if wanted is not None:
-            await self.opened.ensure_version(replace(wanted, storage=self._storage))
+            await self.opened.ensure_version(replace(wanted, storage=self.storage))
 
     def documents_cut(self) -> int:
         """How many texts were longer than the model reads, where the embedder counts them."""
@@ -318,9 +304,9 @@ class Indexer:
 
     async def _write(
         self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate, within: list[uuid.UUID]
-    ) -> None:
-        async def work(connection: Connection, mode: WriteMode) -> None:
-            await write_chunks(
+    ) -> int:
+        async def work(connection: Connection, mode: WriteMode) -> int:
+            return await write_chunks(
                 connection,
                 self.collection,
                 rows,
@@ -330,19 +316,19 @@ class Indexer:
                 bulk=self.bulk,
             )
 
-        await self.write_batch("add documents", mode, work)
+        return await self.write_batch("add documents", mode, work)
 
     async def write_batch(
-        self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[None]]
-    ) -> None:
+        self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[T]]
+    ) -> T:
         """Writes a batch in one transaction; merges where that is wanted afterwards."""
         try:
-            await self.write_and_merge(doing, lambda connection: work(connection, mode))
+            return await self.write_and_merge(doing, lambda connection: work(connection, mode))
         except StoreError as error:
             # Somebody else wrote the same id into the empty collection first: merge with it.
             if mode != "direct" or error.sqlstate != "23505":
                 raise
-            await self.write_and_merge(doing, lambda connection: work(connection, "merge"))
+            return await self.write_and_merge(doing, lambda connection: work(connection, "merge"))
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Writes, and merges segments of the keyword index when there are many of them now."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.collections import CountedCollection, count_collections
 from semlex.diagnostics.status import server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
+from semlex.maintenance.dump_files import Manifest
+from semlex.maintenance.restore import Restore
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
@@ -17,6 +22,7 @@ from semlex.parameters import (
     ServerOptions,
     WantedOptions,
     model_defaults,
+    storage_named,
 )
 from semlex.retriever.collection import Collection
 from semlex.retriever.model_selection import ModelOptions
@@ -28,16 +34,18 @@ from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.validation import check_parameters, kind_errors
+from semlex.validation import callable_errors, check_parameters, kind_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from os import PathLike
+    from collections.abc import Callable, Sequence
 
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
+    from semlex.ingest.progress import Progress
+    from semlex.maintenance.dump import TransferReport
+    from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.schema.collection import ListedCollection
 
@@ -196,6 +204,49 @@ class Client:
         if not await drop_collection(resources.database, names):
             known = [listed.name for listed in await list_collections(resources.database, names.schema)]
             raise no_such_collection(names.collection, known)
+
+    async def restore(
+        self,
+        folder: str | PathLike[str],
+        collection: str | None = None,
+        *,
+        keyword: str | None = None,
+        vector_storage: StorageName | None = None,
+        build_indexes: bool = True,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> TransferReport:
+        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are built anew.
+
+        The files are compared with their hashes first; then all rows are written in one transaction and counted.
+        Needs the extra ``arrow``.
+
+        Args:
+            folder: What `Collection.dump` has made.
+            collection: Another name; the collection does not exist, or is empty.
+            keyword: Another keyword engine, where the server lacks the dumped one.
+            vector_storage: ``vector`` or ``halfvec``, where it is to be another.
+            build_indexes: Whether vector indexes are built where there are many rows; if not, call `create_index`.
+            progress: Called as the work goes on.
+
+        Raises:
+            DumpError: The dump is cut, changed, or of another version; nothing was restored.
+            ConfigurationError: The collection is not empty.
+            MissingExtraError: pyarrow is not installed.
+        """
+        check_parameters(
+            kind_errors("folder", folder, str, PathLike),
+            text_parameter("collection", collection),
+            text_parameter("keyword", keyword),
+            kind_errors("build_indexes", build_indexes, bool),
+            callable_errors("progress", progress),
+        )
+        storage = None if vector_storage is None else storage_named(vector_storage)
+        resources = await self._resources.ready()
+        path = Path(folder)
+        manifest = await asyncio.to_thread(Manifest.read, path)
+        names = Names(resources.server.schema, collection or manifest.collection)
+        work = Restore(resources.database, names, path, manifest, storage=storage, progress=progress)
+        return await work.run(keyword=keyword, build_indexes=build_indexes)
 
     async def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""

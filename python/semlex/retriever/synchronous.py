@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.filters.forms import Boosts
     from semlex.filters.forms import Filters
+    from semlex.ingest.bulk.load import LoadReport
     from semlex.ingest.document_states import Documents
     from semlex.ingest.given_documents import Given
     from semlex.ingest.loaders.base import OnBadText
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport
     from semlex.ingest.progress import Progress
     from semlex.ingest.sync.report import SyncReport
+    from semlex.maintenance.dump import TransferReport
     from semlex.parameters import Bm25Options
     from semlex.parameters import CollectionOptions
     from semlex.parameters import DistanceName
@@ -583,6 +585,70 @@ class SyncCollection:
         """
         return self._runner.run(self._collection.documents, source)
 
+    def load_vectors(
+        self,
+        rows: Any,
+        *,
+        text_field: str = "text",
+        vector_field: str = "vector",
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str = "metadata",
+        on_duplicate: OnDuplicate = "update",
+        progress: Callable[[Progress], None] | None = None,
+    ) -> LoadReport:
+        """Loads rows that bring their vectors, at the speed of COPY; a row is a chunk, nothing is cut or embedded.
+
+        Vectors of float32 are stored bit for bit; other numbers are rounded to it. Rows are read, checked and written
+        in transactions of `bulk.batch_size` rows (fewer where vectors are long), so memory is bounded by the batch
+        however many there are. An error names the row; the batches before it are stored, and loading all rows again
+        doubles nothing. In a transaction of yours (`using`) it is all or nothing.
+
+        Args:
+            rows: A table with an Arrow stream (pyarrow, polars, DuckDB, pandas); a mapping of columns, lists or NumPy
+                arrays; an iterable of these; or the path of a Parquet or JSON Lines file, of a folder of them, or
+                several paths. Tables of Arrow and Parquet need the extra ``arrow``.
+            text_field: The text.
+            vector_field: Its vector: numbers, as many in every row.
+            id_field: What names a row, a text or a whole number; by default ``id``, where there is such a field. Rows
+                without one get ids that follow from text and metadata.
+            metadata_fields: Fields that become metadata, each under its name; by default all others. Times become text
+                (ISO 8601, to the microsecond). What a row does not have, or is null, is no key of it.
+            metadata_field: A field that holds objects, or their JSON text: their keys become metadata as they are.
+            on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
+                batch. Of an id that is repeated in a batch the last row wins, or it fails.
+            progress: Called after every batch.
+
+        Raises:
+            ConfigurationError: A field is missing or of another type, a file cannot be read; nothing was written,
+                unless it says how many rows are.
+            ValidationError: With every error of every row of the batch.
+            DuplicateError: An id is stored or repeated, with ``fail``.
+            ModelMismatchError: The vectors are of another model or dimension than the collection's.
+            MissingExtraError: pyarrow is needed and not installed.
+        """
+        return self._runner.run(self._collection.load_vectors, rows, text_field=text_field, vector_field=vector_field, id_field=id_field, metadata_fields=metadata_fields, metadata_field=metadata_field, on_duplicate=on_duplicate, progress=progress)
+
+    def dump(
+        self,
+        folder: str | PathLike[str],
+        progress: Callable[[Progress], None] | None = None,
+    ) -> TransferReport:
+        """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
+
+        It is one snapshot, streamed, while others search and write. The folder appears when all of it is written.
+        `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
+
+        Args:
+            folder: Does not exist, or is empty.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: The folder holds something, or cannot be made.
+            MissingExtraError: pyarrow is not installed.
+        """
+        return self._runner.run(self._collection.dump, folder, progress)
+
     def delete(
         self,
         ids: Sequence[str] | None = None,
@@ -858,6 +924,36 @@ class SyncClient:
             CollectionNotFoundError: There is none of that name.
         """
         self._runner.run(self._client.drop, name)
+
+    def restore(
+        self,
+        folder: str | PathLike[str],
+        collection: str | None = None,
+        *,
+        keyword: str | None = None,
+        vector_storage: StorageName | None = None,
+        build_indexes: bool = True,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> TransferReport:
+        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are built anew.
+
+        The files are compared with their hashes first; then all rows are written in one transaction and counted.
+        Needs the extra ``arrow``.
+
+        Args:
+            folder: What `Collection.dump` has made.
+            collection: Another name; the collection does not exist, or is empty.
+            keyword: Another keyword engine, where the server lacks the dumped one.
+            vector_storage: ``vector`` or ``halfvec``, where it is to be another.
+            build_indexes: Whether vector indexes are built where there are many rows; if not, call `create_index`.
+            progress: Called as the work goes on.
+
+        Raises:
+            DumpError: The dump is cut, changed, or of another version; nothing was restored.
+            ConfigurationError: The collection is not empty.
+            MissingExtraError: pyarrow is not installed.
+        """
+        return self._runner.run(self._client.restore, folder, collection, keyword=keyword, vector_storage=vector_storage, build_indexes=build_indexes, progress=progress)
 
     def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""

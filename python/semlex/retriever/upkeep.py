@@ -13,6 +13,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
+from semlex.maintenance import keyword_index
 from semlex.search.request import check_ids
 from semlex.store.indexes.build import estimate_index
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
@@ -220,7 +221,7 @@ class CollectionUpkeep(ABC):
         Writers merge a little after each write. This goes on to the end, for example after a large load.
         """
         check_parameters(callable_errors("progress", progress))
-        return await (await self._ready()).optimize(progress)
+        return await keyword_index.optimize(await self._ready(), progress)
 
     async def reindex_keyword(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
         """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
@@ -231,7 +232,7 @@ class CollectionUpkeep(ABC):
             ConfigurationError: The collection has another keyword engine.
         """
         check_parameters(callable_errors("progress", progress))
-        return await (await self._ready()).reindex_keyword(progress)
+        return await keyword_index.reindex(await self._ready(), progress)
 
     async def status(self, *, exact: bool = False) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run.

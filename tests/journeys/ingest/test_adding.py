@@ -90,9 +90,9 @@ async def test_an_iterable_that_fails_stores_nothing(store: PostgreSQLRetriever)
 
 
 @pytest.mark.parametrize("wrong", ["Update", "", None, 1, "ignore"])
-async def test_only_two_ways_with_what_exists(store: PostgreSQLRetriever, wrong: Any) -> None:
+async def test_only_three_ways_with_what_exists(store: PostgreSQLRetriever, wrong: Any) -> None:
     await store.add_documents([Document("old", id="a")])
-    with pytest.raises(ConfigurationError, match="on_duplicate must be 'update' or 'skip'"):
+    with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
         await store.add_documents([Document("new", id="a")], on_duplicate=wrong)
     await store.add_documents([Document("new", id="a")], on_duplicate="skip")
     assert (await store.get(["a"]))[0].content == "old"

@@ -14,6 +14,7 @@ import random
 import socket
 import threading
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
@@ -203,6 +204,15 @@ class Database:
         """As `read_snapshot`, for work that takes the connection alone."""
         return await self.read_snapshot(doing, lambda snapshot: work(snapshot.connection), deadline=deadline)
 
+    async def read_whole(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """As `read`, for work that reads whole tables by COPY, however long that takes."""
+
+        async def unlimited(snapshot: Snapshot) -> T:
+            await set_local(snapshot.connection, statement_timeout=0)
+            return await work(snapshot.connection)
+
+        return await self._run(doing, partial(self._read, unlimited, pipelined=False))
+
     async def read_snapshot(
         self, doing: str, work: Callable[[Snapshot], Awaitable[T]], *, deadline: float | None = None
     ) -> T:
@@ -220,21 +230,23 @@ class Database:
             SearchTimeoutError: The deadline passed. A connection of a pool was closed; the user's own can be used
                 again, unless it did not answer to the cancellation either: then it was closed, too.
         """
-
-        async def transaction(connection: Connection) -> T:
-            if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
-                # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
-                async with connection.transaction() as savepoint:
-                    await set_local(connection, **READ_SETTINGS)
-                    result = await work(Snapshot(connection))
-                    raise psycopg.Rollback(savepoint)
-                return result
-            async with open_snapshot(connection) as snapshot:
-                return await work(snapshot)
-
+        transaction = partial(self._read, work)
         if deadline is None:
             return await self._run(doing, transaction)
         return await self._give_up_after(deadline, doing, transaction)
+
+    async def _read(
+        self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, *, pipelined: bool = True
+    ) -> T:
+        if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
+            # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
+            async with connection.transaction() as savepoint:
+                await set_local(connection, **READ_SETTINGS)
+                result = await work(Snapshot(connection))
+                raise psycopg.Rollback(savepoint)
+            return result
+        async with open_snapshot(connection, pipelined=pipelined) as snapshot:
+            return await work(snapshot)
 
     async def _give_up_after(self, deadline: float, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
         held: list[Connection] = []

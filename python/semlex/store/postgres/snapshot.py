@@ -60,7 +60,7 @@ class Snapshot:
 
 
 @asynccontextmanager
-async def open_snapshot(connection: Connection) -> AsyncIterator[Snapshot]:
+async def open_snapshot(connection: Connection, *, pipelined: bool = True) -> AsyncIterator[Snapshot]:
     """A snapshot in its own transaction.
 
     Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
@@ -68,9 +68,10 @@ async def open_snapshot(connection: Connection) -> AsyncIterator[Snapshot]:
 
     Args:
         connection: In no transaction.
+        pipelined: Whether to do so; a COPY cannot stand in a pipeline.
     """
-    if not connection.autocommit:
-        # The user's own: the driver begins a transaction by itself before any statement.
+    if not (connection.autocommit and pipelined):
+        # On one of the user's the driver begins a transaction by itself before any statement.
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **READ_SETTINGS)

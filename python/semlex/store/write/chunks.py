@@ -15,10 +15,12 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
+import psycopg
 from pgvector import HalfVector, Vector
 from psycopg import sql
 
 from semlex import _core
+from semlex.errors import SHOWN_DUPLICATES, DuplicateError
 from semlex.store.keyword.id_arrays import NO_IDS, ids_of, joined
 from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig, copy_rows
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from semlex.store.write.chunk_batch import ChunkBatch, Column, RowSource
     from semlex.store.write.documents import DocumentRow
 
-OnDuplicate = Literal["update", "skip"]
+OnDuplicate = Literal["update", "skip", "fail"]
 WriteMode = Literal["direct", "merge"]
 
 # How a value becomes the column's type, by that type, where Postgres casts the element of an array not by itself.
@@ -102,7 +104,7 @@ async def write_chunks(
         rows: Without repeated keys.
         mode: ``direct`` when the collection was empty. A document that has chunks by now is merged instead; a key of
             another row that exists after all fails the transaction (23505).
-        on_duplicate: Whether a chunk that exists is updated or left as it is.
+        on_duplicate: Whether a chunk that exists is updated, left as it is, or fails the write.
         documents: What the rows were read from: written first, and their chunks are exactly the given ones afterwards.
         within: Keys of documents of which single chunks are written: locked first.
         new_documents: Holds the keys of those documents that were not there, afterwards.
@@ -114,6 +116,7 @@ async def write_chunks(
     Raises:
         AnalyzerVersionError: The keyword index is made by another version of the analyzer.
         CollectionNotFoundError: The collection was dropped.
+        DuplicateError: A chunk exists, and that is to fail.
     """
     if not len(rows) and not documents:
         return 0
@@ -133,10 +136,16 @@ async def write_chunks(
             every_vector = few.has_every_vector
         else:
             source, every_vector = await _staged_source(write, rows, bulk)
+        if on_duplicate == "fail":
+            await _refuse_stored(write, source, parameters)
         gone = NO_IDS
         if documents:
             gone = await _delete_others(write, source, parameters, [row.document_id for row in documents])
-        return await _merge(write, source, parameters, on_duplicate, gone, every_vector=every_vector)
+        count = await _merge(write, source, parameters, on_duplicate, gone, every_vector=every_vector)
+        if on_duplicate == "fail" and count < len(rows):
+            # Another writer has stored some since they were looked for. The next attempt finds them.
+            raise psycopg.errors.SerializationFailure("rows were stored in the meantime")
+        return count
 
 
 async def _have_chunks(write: _Write, documents: Sequence[UUID]) -> bool:
@@ -278,6 +287,23 @@ async def _delete_others(
     if embedding is not None:
         await write.connection.execute(others.format(names.embedding(embedding.version), source), values)
     return ids_of(row and row[0])
+
+
+async def _refuse_stored(write: _Write, source: sql.Composed, parameters: dict[str, Any]) -> None:
+    """Fails where chunks of the rows' keys are stored.
+
+    Raises:
+        DuplicateError: They are.
+    """
+    cursor = await write.connection.execute(
+        sql.SQL(
+            "SELECT s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
+            "ORDER BY s.chunk_id LIMIT %(most)s"
+        ).format(source, write.collection.names.chunk),
+        {**parameters, "most": SHOWN_DUPLICATES},
+    )
+    if found := [row[0] for row in await cursor.fetchall()]:
+        raise DuplicateError(found)
 
 
 _REPLACED = sql.SQL("{name} = excluded.{name}")

@@ -1,0 +1,219 @@
+"""Given rows, checked: texts, metadata and vectors of one batch."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semlex.errors import FieldError, ValidationError
+from semlex.ingest.given_documents import NO_CHILDREN, NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments
+from semlex.types.documents import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.ingest.bulk.row_fields import RowFields
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """Rows that follow each other in one place.
+
+    Attributes:
+        where: The file, or "" for what is in memory.
+        first: Number of the first row there, from 0.
+        ids: "" for one that is to be made.
+        texts: Texts.
+        metadata: JSON values.
+        vectors: float32, shape (n, d).
+    """
+
+    where: str
+    first: int
+    ids: list[str]
+    texts: list[str]
+    metadata: list[dict[str, Any]]
+    vectors: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def and_then(self, following: RowBatch) -> RowBatch:
+        """These rows and those that follow them."""
+        return replace(
+            self,
+            ids=self.ids + following.ids,
+            texts=self.texts + following.texts,
+            metadata=self.metadata + following.metadata,
+            vectors=np.concatenate([self.vectors, following.vectors]),
+        )
+
+    def follows(self, other: RowBatch) -> bool:
+        """Whether these rows come right after others, and have vectors of the same length."""
+        width = self.vectors.shape[1] == other.vectors.shape[1]
+        return width and self.where == other.where and self.first == other.first + len(other)
+
+    def given(self, fields: RowFields, storage: str) -> GivenDocuments:
+        """The rows as documents, checked.
+
+        Args:
+            fields: By whose names an error calls what is wrong.
+            storage: pgvector's type of the vectors.
+
+        Raises:
+            ValidationError: With every error of every row; rows are numbered as in their place.
+        """
+        count, now = len(self), utc_now()
+        documents = GivenDocuments(
+            self.ids,
+            self.texts,
+            self.metadata,
+            [None] * count,
+            [NO_CHILDREN] * count,
+            ([None] * count, [None] * count),
+            [now] * count,
+            [now] * count,
+            [None] * count,
+        )
+        try:
+            return documents.checked(self.vectors, storage)
+        except ValidationError as error:
+            names = {"content": fields.text, "embedding": fields.vector, "id": fields.id or "id"}
+            raise ValidationError(
+                (replace(one, row=self.first + one.row, field=names.get(one.field, one.field)) for one in error.errors),
+                f"in {self.where}" if self.where else "",
+            ) from None
+
+
+@contextmanager
+def found_in(where: str) -> Iterator[None]:
+    """Lets errors of rows say in which file they are."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ValidationError(error.errors, f"in {where}") from None
+
+
+def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where: str = "", first: int = 0) -> RowBatch:
+    """Rows out of columns of Python values.
+
+    Args:
+        columns: A list a field, all of this length; the vectors may be an array (n, d). A key that a row does not have
+            is None.
+        count: Number of rows.
+        fields: What they are.
+        where: The file.
+        first: Number of the first row there.
+
+    Raises:
+        ValidationError: A row has no text, no vector, or one of another length; or an id that is none.
+    """
+    names = list(columns)
+    id_field = fields.id_in(names)
+    found = _Found(first, ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
+    vectors = columns[fields.vector]
+    return RowBatch(
+        where,
+        first,
+        found.ids,
+        found.given(columns[fields.text], fields.text),
+        metadata_of({name: columns[name] for name in fields.metadata_in(names)}, count, fields.merged, found),
+        vectors if isinstance(vectors, np.ndarray) else found.vectors(vectors, fields.vector),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Makes errors that name a row and its id."""
+
+    first: int
+    ids: list[str]
+
+    def error(self, row: int, field: str, code: str, limit: str | None = None, actual: str | None = None) -> FieldError:
+        return FieldError(self.first + row, self.ids[row][:SHOWN_ID_CHARACTERS] or None, field, code, limit, actual)
+
+    def given(self, values: Sequence[Any], field: str) -> list[Any]:
+        missing = [self.error(row, field, "missing") for row, value in enumerate(values) if value is None]
+        if missing:
+            raise ValidationError(missing)
+        return list(values)
+
+    def vectors(self, values: Sequence[Any], field: str) -> NDArray[np.float32]:
+        """Lists of numbers as an array, all as long as the first."""
+        rows, errors = [], []
+        length: int | None = None
+        for number, value in enumerate(self.given(values, field)):
+            try:
+                with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+                    row = np.asarray(value, dtype=np.float32)
+            except (TypeError, ValueError, OverflowError):
+                row = np.empty((0, 0), np.float32)
+            if row.ndim != 1 or isinstance(value, (str, bytes)):
+                errors.append(self.error(number, field, "wrong_type", "a list of numbers", type(value).__name__))
+                continue
+            length = row.shape[0] if length is None else length
+            if row.shape[0] != length:
+                errors.append(self.error(number, field, *unequal(length, row.shape[0])))
+            rows.append(row)
+        if errors:
+            raise ValidationError(errors)
+        return np.stack(rows) if rows else np.empty((0, 0), np.float32)
+
+
+def unequal(length: int, found: int) -> tuple[str, str, str]:
+    """Code, limit and finding of a vector that is not as long as those before it."""
+    return "wrong_dimension", str(length), str(found)
+
+
+def ids_of(values: Sequence[Any], field: str, first: int) -> list[str]:
+    """Ids: texts as they are, whole numbers as text.
+
+    Raises:
+        ValidationError: One is neither.
+    """
+    ids, errors = [], []
+    for row, value in enumerate(values):
+        if isinstance(value, str) and value:
+            ids.append(value)
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            ids.append(str(value))
+        else:
+            code = "missing" if value is None or value == "" else "wrong_type"
+            errors.append(FieldError(first + row, None, field, code, "a text or a whole number", type(value).__name__))
+    if errors:
+        raise ValidationError(errors)
+    return ids
+
+
+def metadata_of(columns: Mapping[str, Sequence[Any]], count: int, merged: str, found: _Found) -> list[dict[str, Any]]:
+    """A mapping a row; a field in which a row has nothing is no key of it."""
+    if not columns:
+        return [NO_METADATA] * count
+    objects = [found_object(value, row, merged, found) for row, value in enumerate(columns.get(merged, ()))]
+    names = [name for name in columns if name != merged]
+    rows = zip(*(columns[name] for name in names), strict=True) if names else ((),) * count
+    made = [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
+    return [{**one, **own} for one, own in zip(objects, made, strict=True)] if objects else made
+
+
+def found_object(value: Any, row: int, field: str, found: _Found) -> dict[str, Any]:
+    """A mapping, or the one that a JSON text is."""
+    given = value
+    if isinstance(value, str):
+        try:
+            given = json.loads(value)
+        except (ValueError, RecursionError):
+            given = None
+    if isinstance(given, dict):
+        return given
+    if value is None:
+        return {}
+    raise ValidationError(
+        [found.error(row, field, "wrong_type", "an object, or the JSON text of one", type(value).__name__)]
+    )

@@ -1,0 +1,191 @@
+"""What a caller gives as rows: in memory, or files; in batches of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.ingest.bulk.arrow_rows import ParquetRows, stream_batches
+from semlex.ingest.bulk.json_rows import JsonRows
+from semlex.ingest.bulk.row_batch import batch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from semlex.ingest.bulk.row_batch import RowBatch
+    from semlex.ingest.bulk.row_fields import RowFields
+
+# A batch of vectors in memory; one more is read while it is written.
+MAX_VECTOR_BYTES = 32 * 1024 * 1024
+READ_ROWS = 1_024
+MATRIX = 2  # dimensions
+
+
+class RowSource(Protocol):
+    """Rows of one place."""
+
+    @property
+    def count(self) -> int | None:
+        """How many there are, or None where that is not known."""
+        ...
+
+    def batches(self, most_rows: int) -> Iterator[RowBatch]:
+        """The rows, in batches of at most so many."""
+        ...
+
+
+FILES: dict[str, Callable[[Path, RowFields], RowSource]] = {
+    ".parquet": ParquetRows,
+    ".jsonl": JsonRows,
+    ".ndjson": JsonRows,
+}
+
+
+class GivenRows:
+    """Rows in memory, or made one batch after the other.
+
+    Args:
+        given: A table with an Arrow stream, a mapping of columns, or an iterable of these.
+        fields: What is what.
+    """
+
+    def __init__(self, given: Any, fields: RowFields) -> None:
+        self._given, self._fields = given, fields
+        counted = getattr(given, "num_rows", None)
+        self.count = counted if isinstance(counted, int) else None
+
+    def batches(self, most_rows: int) -> Iterator[RowBatch]:
+        """The rows, in batches."""
+        first = 0
+        for part in [self._given] if _is_table(self._given) else self._given:
+            for batch in self._of(part, most_rows, first):
+                yield batch
+                first += len(batch)
+
+    def _of(self, part: Any, most_rows: int, first: int) -> Iterator[RowBatch]:
+        if not isinstance(part, Mapping):
+            if not _is_table(part):
+                raise _no_rows("each batch", part)
+            yield from stream_batches(part, self._fields, most_rows, first=first)
+            return
+        self._fields.check(list(part), "the batch")
+        columns = {name: _column(part[name], name) for name in part if name in self._wanted(part)}
+        lengths = {name: len(values) for name, values in columns.items()}
+        count = lengths[self._fields.text]
+        if wrong := next((name for name, length in lengths.items() if length != count), None):
+            text = f"{count} rows of {self._fields.text!r}"
+            raise ValidationError([FieldError(-1, None, wrong, "unequal_lengths", text, str(lengths[wrong]))])
+        for start in range(0, count, most_rows):
+            cut = {name: values[start : start + most_rows] for name, values in columns.items()}
+            # Numbers of NumPy are no JSON.
+            lists = {name: _listed(values, name == self._fields.vector) for name, values in cut.items()}
+            rows = min(most_rows, count - start)
+            yield batch_of(lists, rows, self._fields, first=first + start)
+
+    def _wanted(self, part: Mapping[str, Any]) -> set[str]:
+        own = self._fields.id_in(part)
+        needed = {self._fields.text, self._fields.vector, *self._fields.metadata_in(list(part))}
+        return needed if own is None else needed | {own}
+
+
+def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:
+    """Looks at everything that is to be loaded, before any of it is.
+
+    Args:
+        given: A table, mapping or iterable of batches; or a path, or a list of paths, of files or folders.
+        fields: What is what.
+
+    Raises:
+        ConfigurationError: It is nothing of these; there is no such file, or it is of another kind; a field is missing.
+    """
+    paths = _paths(given)
+    if paths is None:
+        if not _is_table(given) and (isinstance(given, (str, bytes)) or not isinstance(given, Iterable)):
+            raise _no_rows("rows", given)
+        return [GivenRows(given, fields)]
+    return [FILES[path.suffix.lower()](path, fields) for path in _files(paths)]
+
+
+def joined_batches(sources: Sequence[RowSource], most_rows: int) -> Iterator[RowBatch]:
+    """The rows of all sources, in batches that are as large as they may be.
+
+    Args:
+        sources: In this order.
+        most_rows: Of a batch; fewer where vectors are long.
+    """
+    for source in sources:
+        waiting: RowBatch | None = None
+        for batch in source.batches(min(most_rows, READ_ROWS)):
+            if waiting is None:
+                waiting = batch
+            elif batch.follows(waiting) and len(waiting) + len(batch) <= _most(waiting, most_rows):
+                waiting = waiting.and_then(batch)
+            else:
+                yield waiting
+                waiting = batch
+        if waiting is not None:
+            yield waiting
+
+
+def _most(batch: RowBatch, most_rows: int) -> int:
+    return min(most_rows, max(1, MAX_VECTOR_BYTES // max(batch.vectors[:1].nbytes, 1)))
+
+
+def _paths(given: Any) -> list[Path] | None:
+    if isinstance(given, (str, PathLike)):
+        return [Path(given)]
+    if isinstance(given, (list, tuple)) and given and all(isinstance(one, (str, PathLike)) for one in given):
+        return [Path(one) for one in given]
+    return None
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    kinds = ", ".join(FILES)
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            below = sorted(one for one in path.iterdir() if one.suffix.lower() in FILES and one.is_file())
+            if not below:
+                raise ConfigurationError(f"{path} holds no file that can be loaded ({kinds})")
+            found += below
+        elif not path.exists():
+            raise ConfigurationError(f"there is no file {path}")
+        elif path.suffix.lower() not in FILES or not path.is_file():
+            raise ConfigurationError(f"{path} is no file that can be loaded: make one of these of it: {kinds}")
+        else:
+            found.append(path)
+    return found
+
+
+def _is_table(given: Any) -> bool:
+    return isinstance(given, Mapping) or hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
+
+
+def _column(values: Any, name: str) -> Any:
+    """A column that has a length and can be cut."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        return values
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise ValidationError([FieldError(-1, None, name, "wrong_type", "a list or an array", type(values).__name__)])
+    return list(values)
+
+
+def _listed(values: Any, is_vector: bool) -> Any:
+    if not isinstance(values, np.ndarray):
+        return values
+    if not is_vector or values.ndim != MATRIX or values.dtype.kind not in "fiu":
+        return values.tolist()
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _no_rows(name: str, given: Any) -> ConfigurationError:
+    return ConfigurationError(
+        f"{name} must be a table with an Arrow stream, a mapping of columns, or the path of a file "
+        f"({', '.join(FILES)}); got {type(given).__name__}"
+    )

@@ -1,0 +1,1 @@
+"""Work on a whole collection: dumped and restored."""

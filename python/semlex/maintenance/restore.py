@@ -1,0 +1,180 @@
+"""A collection in from the files of a dump: one transaction, so it is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import numpy as np
+
+from semlex.errors import ConfigurationError, DumpError, ValidationError
+from semlex.ingest.bulk.arrow_rows import arrow
+from semlex.ingest.pipeline import ahead
+from semlex.ingest.progress import Progress
+from semlex.maintenance.dump import TransferReport
+from semlex.maintenance.dump_files import Manifest, table_parts
+from semlex.store.indexes.build import build_where_wanted
+from semlex.store.schema.registry import ensure_embedding_version, open_collection
+from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR
+from semlex.store.tables.copy_in import copy_in, count_rows
+from semlex.store.write.chunk_batch import ChunkBatch
+from semlex.store.write.chunks import write_chunks
+from semlex.store.write.documents import settle_chunk_settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from semlex.parameters import StorageName
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
+
+# Rows of a part: of vectors so many bytes, and of chunks not more than that.
+PART_BYTES = 32 * 1024 * 1024
+PART_ROWS = 16_384
+
+
+class Restore:
+    """One restore.
+
+    Args:
+        database: An open database.
+        names: Schema and name of the collection.
+        folder: The dump.
+        manifest: Of the folder.
+        storage: Another type of the vectors, or None.
+        progress: Called as the work goes on.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        names: Names,
+        folder: Path,
+        manifest: Manifest,
+        *,
+        storage: StorageName | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._database, self._names = database, names
+        self._folder, self._manifest = folder, manifest
+        self._storage = storage
+        self._progress = progress
+
+    async def run(self, *, keyword: str | None, build_indexes: bool) -> TransferReport:
+        """Restores the collection; see `Client.restore`."""
+        started = time.perf_counter()
+        arrow()
+        manifest = self._manifest
+        await asyncio.to_thread(manifest.check_files, self._folder)
+        settings = manifest.settings
+        if keyword is not None:
+            settings = replace(settings, keyword_engine=keyword)
+        collection = await open_collection(self._database, self._names, settings)
+        wanted = manifest.embedding
+        if wanted is not None:
+            wanted = replace(wanted, storage=self._storage or wanted.storage)
+            collection = await ensure_embedding_version(self._database, collection, wanted)
+        await self._database.write("restore the collection", lambda c: self._write(c, collection, manifest))
+        warnings: list[str] = []
+        index = collection.keyword.index
+        if index is not None:
+            await index.end_load(self._database, collection, manifest.counts[CHUNKS])
+        if build_indexes:
+            warnings += await build_where_wanted(self._database, collection, self._begin_indexes, None)
+        return TransferReport.of(self._names.collection, self._folder, manifest, started, tuple(warnings))
+
+    def _begin_indexes(self) -> None:
+        if self._progress is not None:
+            self._progress(Progress("build indexes", 0, None, "rows"))
+
+    async def _write(self, connection: Connection, collection: CollectionInfo, manifest: Manifest) -> None:
+        held = await count_rows(connection, collection)
+        if any(held.values()):
+            raise ConfigurationError(
+                f"collection {self._names.collection!r} is not empty ({held['chunks']:,} chunks, "
+                f"{held['documents']:,} documents): restore under another name (--collection), or drop it first: "
+                f"semlex drop {self._names.collection}"
+            )
+        if manifest.settings.chunk_settings is not None:
+            await settle_chunk_settings(connection, collection, manifest.settings.chunk_settings)
+        for table in TABLES:
+            if table != CHUNKS:
+                for part in table_parts(self._folder, table, None, PART_ROWS):
+                    await copy_in(connection, collection, table, _columns(part, table))
+        await self._write_chunks(connection, collection, manifest)
+        found = await count_rows(connection, collection)
+        if found != manifest.counts:
+            raise DumpError(
+                f"{self._folder} holds other rows than its manifest says ({_difference(found, manifest.counts)}); "
+                "nothing was restored: dump again"
+            )
+
+    async def _write_chunks(self, connection: Connection, collection: CollectionInfo, manifest: Manifest) -> None:
+        embedding = manifest.embedding
+        rows = PART_ROWS
+        if embedding is not None:
+            rows = max(1, min(rows, PART_BYTES // (4 * embedding.dimensions)))
+        done, total = 0, manifest.counts[CHUNKS]
+        parts = table_parts(self._folder, CHUNKS, embedding, rows)
+        try:
+            async with aclosing(ahead(_batches(parts))) as batches:
+                async for batch in batches:
+                    await write_chunks(connection, collection, batch, mode="direct")
+                    done += len(batch)
+                    if self._progress is not None:
+                        self._progress(Progress("restore", done, total, "rows"))
+        except (ValidationError, ValueError) as error:
+            if isinstance(error, DumpError):
+                raise
+            place = f"after row {done} of its chunks"
+            raise DumpError(f"{self._folder} holds what cannot be stored {place}: {error}; dump again") from None
+
+
+async def _batches(parts: Iterator[pa.RecordBatch]) -> AsyncGenerator[ChunkBatch, None]:
+    def make() -> ChunkBatch | None:
+        part = next(parts, None)
+        return None if part is None else _chunks(part)
+
+    while (batch := await asyncio.to_thread(make)) is not None:
+        yield batch
+
+
+def _columns(part: pa.RecordBatch, table: str) -> dict[str, list[Any]]:
+    wires = TABLES[table]
+    values = {name: part.column(name).to_pylist() for name in wires}
+    return {
+        name: [json.loads(value) for value in column] if wires[name] == "jsonb" else column
+        for name, column in values.items()
+    }
+
+
+def _chunks(part: pa.RecordBatch) -> ChunkBatch:
+    columns = _columns(part, CHUNKS)
+    columns["document_id"] = [UUID(value).bytes for value in columns["document_id"]]
+    embeddings: Any = None
+    if VECTOR in part.schema.names:
+        column = part.column(VECTOR)
+        given = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        embeddings = flat.reshape(len(given), column.type.list_size)
+        if len(given) < len(column):
+            vectors: list[Any] = [None] * len(column)
+            for number, vector in zip(given.tolist(), embeddings, strict=True):
+                vectors[number] = vector
+            embeddings = vectors
+    return ChunkBatch(**columns, embeddings=embeddings)
+
+
+def _difference(found: dict[str, int], expected: dict[str, int]) -> str:
+    different = [f"{found[name]:,} of {expected[name]:,} {name}" for name in expected if found[name] != expected[name]]
+    return ", ".join(different)

@@ -1,0 +1,319 @@
+"""A dump holds a collection bit for bit, and a restore makes the same of it; what is not whole restores nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
+from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+WIDTH = 16
+TABLES = ("source", "document", "ingestion_log", "chunk", "embedding_1")
+SHORTEST = 1e-3  # of the numbers of a vector that has a direction
+QUESTIONS = ("apple", "pear tree", "a number")
+
+
+def retriever(url: str, **options: Any) -> SyncRetriever:
+    options.setdefault("embedding_model", HashEmbedder(WIDTH))
+    return SyncRetriever(url, use_reranking=False, **{"collection": "orchard"} | options)
+
+
+def contents(url: str, collection: str) -> dict[str, list[Any]]:
+    """Every row of every table, without the ids that the keyword index gives; vectors as their bytes."""
+    found = {}
+    with psycopg.connect(url) as connection:
+        for table in TABLES:
+            name = psycopg.sql.Identifier("semlex", f"{collection}_{table}")
+            row = "jsonb_build_array(document_id, chunk_id, public.vector_send(embedding))"
+            if table != "embedding_1":
+                row = "to_jsonb(t) - 'keyword_id' - 'previous_id'"
+            query = psycopg.sql.SQL("SELECT {} AS row FROM {} AS t ORDER BY row").format(psycopg.sql.SQL(row), name)
+            found[table] = [one for (one,) in connection.execute(query)]
+    return found
+
+
+def answers(store: SyncRetriever) -> list[Any]:
+    return [
+        (hit.id, hit.vector_score, hit.keyword_score, hit.fused_score)
+        for question in QUESTIONS
+        for hit in store.search(question)
+    ]
+
+
+def filled(url: str, folder: Path) -> None:
+    pages = folder / "pages"
+    pages.mkdir()
+    for number in range(5):
+        (pages / f"{number}.md").write_text(
+            f"# Apple {number}\n\nA tree.\n\n## Pear\n\nA pear tree, number {number}.\n"
+        )
+    with retriever(url) as store:
+        store.index(pages)
+        store.add_documents(
+            [
+                Document("apple pie", {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}, id="pie"),
+                Document("Ein Baum", id="baum", language="german", parent_id="pie", child_ids=["x", "y"]),
+            ]
+        )
+        store.delete(document="3.md")
+    with retriever(url, embedding_model="none", create=False) as words:
+        assert words.count() > 5
+
+
+@pytest.mark.parametrize("storage", ["vector", "halfvec"])
+def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage: str) -> None:
+    with retriever(database_url, vector_storage=storage):
+        pass
+    filled(database_url, tmp_path)
+    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
+        report = store.dump(tmp_path / "dump")
+        assert (report.chunks, report.documents) == (store.count(), 4)
+        restored = client.restore(tmp_path / "dump", "copy")
+        assert (restored.chunks, restored.vectors, restored.warnings) == (report.chunks, report.vectors, ())
+    before, after = contents(database_url, "orchard"), contents(database_url, "copy")
+    assert before == after
+    assert all(before.values())
+    with retriever(database_url) as one, retriever(database_url, collection="copy") as other:
+        assert answers(one) == answers(other)
+        pages = tmp_path / "pages"
+        assert other.index(pages).unchanged == 4  # it goes on where the first left off
+        assert other.status().chunks == one.count() + 1  # the deleted file is read again
+
+
+def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tmp_path: Path) -> None:
+    with retriever(database_url, embedding_model="none", keyword="tsvector", distance="l2") as store:
+        store.dump(tmp_path / "empty")
+        store.add_documents([Document("apple", id="a")])
+        store.dump(tmp_path / "words")
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        assert client.restore(tmp_path / "empty", "none").chunks == 0
+        assert client.restore(tmp_path / "words", "words").chunks == 1
+        assert client.restore(tmp_path / "words", "other", keyword="bm25").chunks == 1
+    for name, engine in (("words", "tsvector"), ("other", "bm25")):
+        with retriever(database_url, embedding_model="none", collection=name) as store:
+            assert store.status().keyword == engine
+            assert [hit.id for hit in store.search("apple")] == ["a"]
+
+
+def test_rows_that_lack_a_vector(database_url: str, tmp_path: Path) -> None:
+    with retriever(database_url, embedding_model="none") as store:
+        store.add_documents([Document(f"apple {number}", id=f"w{number}") for number in range(3)])
+        store.add_documents([Document("pear", id="v")], np.ones((1, WIDTH)))
+        assert (store.dump(tmp_path / "dump").chunks, store.count()) == (4, 4)
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        assert client.restore(tmp_path / "dump", "copy").vectors == 1
+    assert contents(database_url, "orchard") == contents(database_url, "copy")
+
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXTS, lambda inner: st.lists(inner, max_size=3))
+METADATA = st.dictionaries(st.sampled_from(["a", "b", "é"]), VALUES, max_size=3)
+NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
+VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > SHORTEST)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=6))
+def test_every_value_comes_back(database_url: str, tmp_path: Path, rows: list[Any]) -> None:
+    shutil.rmtree(tmp_path / "dump", ignore_errors=True)
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        for name in ("values", "copy"):
+            with suppress(CollectionNotFoundError):
+                client.drop(name)
+    with retriever(database_url, embedding_model="none", collection="values", distance="l2") as store:
+        documents = [Document(text, metadata, id=f"d{number}") for number, (text, metadata, _) in enumerate(rows)]
+        vectors = np.array([vector for *_, vector in rows], np.float32).reshape(len(rows), 3)
+        store.add_documents(documents, vectors)
+        store.dump(tmp_path / "dump")
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        client.restore(tmp_path / "dump", "copy")
+    assert contents(database_url, "values") == contents(database_url, "copy")
+
+
+def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(database_url: str, tmp_path: Path) -> None:
+    """Writers go on meanwhile: what a dump holds was there at one moment."""
+
+    async def run() -> None:
+        async with PostgreSQLRetriever(
+            database_url, "none", use_reranking=False, collection="busy", keyword="none"
+        ) as store:
+            await store.add_documents([Document("first", id="0")], np.ones((1, 3)))
+            ended = asyncio.Event()
+
+            async def write() -> None:
+                number = 0
+                while not ended.is_set():
+                    number += 1
+                    pair = [Document("a pair", {"n": number}, id=f"{number}{side}") for side in "ab"]
+                    await store.add_documents(pair, np.full((2, 3), number))
+
+            writing = asyncio.create_task(write())
+            for number in range(5):
+                await store.dump(tmp_path / str(number))
+            ended.set()
+            await writing
+            async with Client(database_url, "none", use_reranking=False) as client:
+                for number in range(5):
+                    report = await client.restore(tmp_path / str(number), f"copy{number}")
+                    assert report.chunks % 2 == 1  # pairs, and the first
+                    assert report.vectors == report.chunks
+
+    asyncio.run(run())
+
+
+def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> None:
+    filled(database_url, tmp_path)
+    with retriever(database_url) as store:
+        store.dump(tmp_path / "dump")
+        table = pq.read_table(tmp_path / "dump" / "chunks.parquet")
+        rows = {row["chunk_id"]: row for row in table.to_pylist()}
+        assert rows["pie"]["chunk_text"] == "apple pie"
+        assert json.loads(rows["pie"]["metadata"])["deep"] == {"a": [1.5, None, "é"]}
+        assert rows["pie"]["created_at"].tzinfo is not None
+        assert len(rows["pie"]["embedding"]) == WIDTH
+    with retriever(database_url, embedding_model="none", collection="loaded") as loaded:
+        names = {"text_field": "chunk_text", "vector_field": "embedding", "id_field": "chunk_id"}
+        report = loaded.load_vectors(tmp_path / "dump" / "chunks.parquet", metadata_fields=["metadata"], **names)
+        assert report.rows == len(rows)
+        assert loaded.get(["pie"])[0].metadata == {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    def edit(folder: Path) -> None:
+        path = folder / "manifest.json"
+        values = json.loads(path.read_text(encoding="utf-8"))
+        change(values)
+        path.write_text(json.dumps(values), encoding="utf-8")
+
+    return edit
+
+
+def flip(folder: Path) -> None:
+    path = folder / "chunks.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def rewritten(folder: Path) -> None:
+    """Rows left out, with a manifest that fits the file but not its rows."""
+    path = folder / "chunks.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    import hashlib
+
+    data = path.read_bytes()
+    edit_manifest(
+        lambda values: values["files"]["chunks"].update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    )(folder)
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "is no whole dump"),
+    "half a manifest": (lambda folder: (folder / "manifest.json").write_text('{"format"'), "is no whole dump"),
+    "another file": (lambda folder: (folder / "manifest.json").write_text("[]"), "is not of a dump"),
+    "a newer version": (edit_manifest(lambda values: values.update(version=2)), "is a dump of version 2"),
+    "no settings": (edit_manifest(lambda values: values.pop("settings")), "is damaged"),
+    "unknown setting": (edit_manifest(lambda values: values["settings"].update(colour=1)), "is damaged"),
+    "a changed byte": (flip, "chunks.parquet is not the file that was dumped"),
+    "a cut file": (
+        lambda folder: os.truncate(folder / "chunks.parquet", 500),
+        "chunks.parquet is not the file that was dumped",
+    ),
+    "a missing file": (lambda folder: (folder / "sources.parquet").unlink(), "sources.parquet cannot be read"),
+    "other rows": (rewritten, "holds other rows than its manifest says"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_what_is_not_whole_restores_nothing(database_url: str, tmp_path: Path, kind: str) -> None:
+    damage, message = DAMAGED[kind]
+    with retriever(database_url) as store:
+        store.add_documents([Document(f"apple {number}", id=f"a{number}") for number in range(3)])
+        store.dump(tmp_path / "dump")
+    damage(tmp_path / "dump")
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        with pytest.raises(DumpError) as refused:
+            client.restore(tmp_path / "dump", "copy")
+        assert message in str(refused.value)
+        assert "apple" not in str(refused.value)
+        counted = {one.name: one.chunks for one in client.count_collections()}
+        assert counted.get("copy", 0) == 0
+
+
+def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("kept")
+    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
+        store.add_documents([Document("apple", id="a")])
+        with pytest.raises(ConfigurationError, match="exists: name a folder"):
+            store.dump(tmp_path / "full")
+        store.dump(tmp_path / "dump")
+        with pytest.raises(ConfigurationError, match="exists: name a folder"):
+            store.dump(tmp_path / "dump")
+        with pytest.raises(ConfigurationError, match=r"is not empty \(1 chunks"):
+            client.restore(tmp_path / "dump")
+    assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
+
+
+def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path: Path, shell: Shell) -> None:
+    count = 20_000
+    with retriever(database_url, embedding_model="none", bulk=BulkIngestConfig(build_indexes=False)) as store:
+        store.load_vectors({"text": [f"apple {number}" for number in range(count)], "vector": np.ones((count, WIDTH))})
+        store.dump(tmp_path / "dump")
+    command = [sys.executable, "-m", "semlex", "restore", str(tmp_path / "dump"), "-c", "copy"]
+    nothing = subprocess.DEVNULL
+    writing = "SELECT FROM pg_stat_activity WHERE query LIKE 'COPY%%copy_chunk%%FROM%%' AND pid <> pg_backend_pid()"
+    with (
+        closing(psycopg.connect(database_url, autocommit=True)) as connection,
+        subprocess.Popen(command, env=shell.environment, stdout=nothing, stderr=nothing) as process,
+    ):
+        while process.poll() is None and connection.execute(writing).fetchone() is None:
+            pass
+        process.kill()
+        process.wait()
+        assert process.returncode == -signal.SIGKILL
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        assert client.restore(tmp_path / "dump", "copy", build_indexes=False).chunks == count
+
+
+def test_on_the_command_line(shell: Shell) -> None:
+    (shell.folder / "pages").mkdir()
+    (shell.folder / "pages" / "a.md").write_text("# Apple\n\nAn apple tree.\n")
+    shell("index", "pages", "-c", "c", "--model", "none")
+    (dumped,) = shell.objects("dump", "saved", "-c", "c")
+    assert (dumped["chunks"], dumped["documents"]) == (1, 1)
+    assert "exists: name a folder" in shell("dump", "saved", "-c", "c", code=2).stderr
+    assert "c is not empty" in shell("restore", "saved", code=2).stderr.replace("'", "")
+    (restored,) = shell.objects("restore", "saved", "-c", "d")
+    assert restored["chunks"] == 1
+    (hit, *_) = shell.objects("search", "tree", "-c", "d")
+    assert hit["source_document"] == "a.md"
+    (shell.folder / "saved" / "manifest.json").write_text("{}")
+    assert "is not of a dump" in shell("restore", "saved", "-c", "e", code=2).stderr

@@ -1,0 +1,425 @@
+"""`load_vectors`: rows of tables with their vectors, stored as they are; what cannot be is refused with its row."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex import BulkIngestConfig, Document, SyncRetriever
+from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+WIDTH = 3
+SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
+
+
+def retriever(url: str, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, "none", None, use_reranking=False, **{"collection": "rows"} | options)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[SyncRetriever]:
+    with retriever(database_url, bulk=SMALL) as opened:
+        yield opened
+
+
+def columns(count: int, first: int = 0) -> dict[str, Any]:
+    numbers = range(first, first + count)
+    return {
+        "id": [f"r{number}" for number in numbers],
+        "text": [f"apple number {number}" for number in numbers],
+        "vector": np.array([[number + 1, 1, 0.1] for number in numbers], dtype=np.float32).reshape(count, WIDTH),
+        "year": [2000 + number for number in numbers],
+        "kind": ["even" if number % 2 == 0 else None for number in numbers],
+    }
+
+
+def table(count: int, first: int = 0) -> pa.Table:
+    given_columns = columns(count, first)
+    flat = pa.array(given_columns.pop("vector").reshape(-1))
+    return pa.table(given_columns | {"vector": pa.FixedSizeListArray.from_arrays(flat, WIDTH)})
+
+
+def stored(url: str, collection: str = "rows") -> dict[str, tuple[str, dict[str, Any], bytes]]:
+    """Id -> text, metadata, bytes of the vector."""
+    with psycopg.connect(url) as connection:
+        query = psycopg.sql.SQL(
+            "SELECT chunk_id, chunk_text, metadata, public.vector_send(embedding) "
+            "FROM semlex.{} LEFT JOIN semlex.{} USING (document_id, chunk_id)"
+        ).format(*(psycopg.sql.Identifier(f"{collection}_{name}") for name in ("chunk", "embedding_1")))
+        return {row[0]: row[1:] for row in connection.execute(query)}
+
+
+def expected(given_columns: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any], bytes]]:
+    head = WIDTH.to_bytes(2, "big") + bytes(2)
+    rows = zip(*(given_columns[name] for name in ("id", "text", "vector", "year", "kind")), strict=True)
+    return {
+        chunk_id: (text, {"year": year} | ({"kind": kind} if kind else {}), head + vector.astype(">f4").tobytes())
+        for chunk_id, text, vector, year, kind in rows
+    }
+
+
+# --- every source -----------------------------------------------------------------------------------------------------
+
+
+def parquet(folder: Path, count: int) -> Path:
+    path = folder / "rows.parquet"
+    pq.write_table(table(count), path, row_group_size=3)
+    return path
+
+
+def json_lines(folder: Path, count: int) -> Path:
+    path = folder / "rows.jsonl"
+    rows = zip(*(column.tolist() if hasattr(column, "tolist") else column for column in columns(count).values()))  # noqa: B905
+    lines = [json.dumps(dict(zip(columns(count), row, strict=True))) for row in rows]
+    path.write_text("\n\n".join(lines), encoding="utf-8")
+    return path
+
+
+SOURCES: dict[str, Any] = {
+    "columns": lambda _, count: columns(count),
+    "lists": lambda _, count: columns(count) | {"vector": columns(count)["vector"].tolist()},
+    "table": lambda _, count: table(count),
+    "reader": lambda _, count: table(count).to_reader(max_chunksize=3),
+    "record batches": lambda _, count: iter(table(count).to_batches(max_chunksize=3)),
+    "iterator of columns": lambda _, count: (columns(min(3, count - first), first) for first in range(0, count, 3)),
+    "parquet": parquet,
+    "json lines": json_lines,
+    "folder": lambda folder, count: parquet(folder, count).parent,
+    "paths": lambda folder, count: [str(parquet(folder, count))],
+}
+
+
+@pytest.mark.parametrize("count", [1, 4, 11])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_source_stores_the_same(
+    database_url: str, store: SyncRetriever, tmp_path: Path, kind: str, count: int
+) -> None:
+    report = store.load_vectors(SOURCES[kind](tmp_path, count))
+    assert (report.rows, report.written) == (count, count)
+    assert stored(database_url) == expected(columns(count))
+    hits = store.search("apple number 0", mode="keyword")
+    assert hits[0].id == "r0"
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> None:
+    given_columns = columns(count)
+    with retriever(database_url, collection="loaded") as loaded:
+        loaded.load_vectors(given_columns)
+    with retriever(database_url, collection="added") as added:
+        rows = expected(given_columns)
+        documents = [Document(text, metadata, id=name) for name, (text, metadata, _) in rows.items()]
+        added.add_documents(documents, given_columns["vector"] if count else None)
+    if count:
+        assert stored(database_url, "loaded") == stored(database_url, "added")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    runs=st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 9), st.text("abc é", min_size=1).filter(str.strip)), max_size=9),
+            st.sampled_from(["update", "skip", "fail"]),
+        ),
+        max_size=4,
+    )
+)
+def test_loads_after_each_other_are_a_mapping(database_url: str, runs: list[Any]) -> None:
+    """What stands in the collection is what a dict has after the same calls."""
+    model: dict[str, str] = {}
+    with retriever(database_url, collection="history", bulk=SMALL) as store:
+        store.drop_collection()
+    with retriever(database_url, collection="history", bulk=SMALL) as store:
+        for rows, mode in runs:
+            batch = {
+                "id": [number for number, _ in rows],
+                "text": [text for _, text in rows],
+                "vector": np.full((len(rows), WIDTH), 1, np.float32),
+            }
+            try:
+                store.load_vectors(batch, on_duplicate=mode)
+            except DuplicateError:
+                assert mode == "fail"
+            for start in range(0, len(rows), SMALL.batch_size):
+                part = [(str(number), text) for number, text in rows[start : start + SMALL.batch_size]]
+                names = [name for name, _ in part]
+                if mode == "fail" and (len(set(names)) < len(names) or set(names) & set(model)):
+                    break
+                for name, text in dict(part).items():
+                    if mode != "skip" or name not in model:
+                        model[name] = text
+        found = {document.id: document.content for document in store.get([str(number) for number in range(10)])}
+        assert found == model
+
+
+def test_ids_that_are_missing_follow_from_the_row(store: SyncRetriever) -> None:
+    rows = columns(3)
+    del rows["id"]
+    assert store.load_vectors(rows).written == 3
+    assert store.load_vectors(rows).written == 3
+    assert store.count() == 3
+
+
+def test_fields_by_other_names(database_url: str, store: SyncRetriever) -> None:
+    given_columns = columns(2)
+    names = {"id": "key", "text": "body", "vector": "embedding"}
+    renamed = {names.get(name, name): values for name, values in given_columns.items()}
+    renamed["metadata"] = ['{"year": 1, "extra": {"a": [1]}}', None]
+    store.load_vectors(
+        renamed, text_field="body", vector_field="embedding", id_field="key", metadata_fields=["kind", "metadata"]
+    )
+    found = stored(database_url)
+    assert found["r0"][1] == {"kind": "even", "year": 1, "extra": {"a": [1]}}
+    assert found["r1"][1] == {}
+
+
+def test_arrow_values_become_json(database_url: str, store: SyncRetriever) -> None:
+    moment = datetime(2024, 5, 6, 7, 8, 9, 10, UTC)
+    extra = {
+        "day": pa.array([date(2024, 5, 6)]),
+        "moment": pa.array([moment], pa.timestamp("ns", "UTC")),
+        "deep": pa.array([{"times": [moment], "n": None}]),
+        "word": pa.array(["red"]).dictionary_encode(),
+        "nothing": pa.nulls(1),
+        "small": pa.array([1.5], pa.float32()),
+    }
+    rows = table(1).select(["id", "text", "vector"])
+    for name, values in extra.items():
+        rows = rows.append_column(name, values)
+    store.load_vectors(rows)
+    assert stored(database_url)["r0"][1] == {
+        "day": "2024-05-06",
+        "moment": moment.isoformat(),
+        "deep": {"times": [moment.isoformat()], "n": None},
+        "word": "red",
+        "small": 1.5,
+    }
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float64(), pa.int8()])
+@pytest.mark.parametrize("width", [WIDTH, -1])
+def test_other_numbers_are_rounded_to_float32(
+    database_url: str, store: SyncRetriever, kind: pa.DataType, width: int
+) -> None:
+    vector = pa.array([[1, 2, 3]], pa.list_(pa.float64(), width)).cast(pa.list_(kind, width))
+    store.load_vectors(table(1).drop("vector").append_column("vector", vector))
+    assert np.frombuffer(stored(database_url)["r0"][2][4:], ">f4").tolist() == [1, 2, 3]
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    return columns(3) | values
+
+
+def vectors(*rows: Any) -> dict[str, Any]:
+    return changed(vector=list(rows))
+
+
+ROWS: dict[str, tuple[Any, str]] = {
+    "no vector": (vectors([1, 2, 3], None, [1, 2, 3]), "row 1 (id 'r1'): vector must be given"),
+    "another length": (vectors([1, 2, 3], [1, 2, 3], [1, 2]), "row 2 (id 'r2'): vector must have 3 components"),
+    "no number": (vectors([1, 2, 3], ["a", "b", "c"], [1, 2, 3]), "row 1 (id 'r1'): vector must be a list of numbers"),
+    "a matrix": (vectors([1, 2, 3], [[1], [2], [3]], [1, 2, 3]), "row 1 (id 'r1'): vector must be a list of numbers"),
+    "not finite": (vectors([1, 2, 3], [1, 2, float("nan")], [1, 2, 3]), "row 1 (id 'r1'): vector holds NaN"),
+    "too large": (vectors([1, 2, 3], [1, 2, 1e300], [1, 2, 3]), "row 1 (id 'r1'): vector holds NaN or infinity"),
+    "no text": (changed(text=["a", None, "c"]), "row 1 (id 'r1'): text must be given"),
+    "blank text": (changed(text=["a", "b", ""]), "row 2 (id 'r2'): text"),
+    "text that is none": (changed(text=["a", 5, "c"]), "row 1 (id 'r1'): text"),
+    "nul": (changed(text=["a", "b\0", "c"]), "row 1 (id 'r1'): text holds a NUL character"),
+    "no id": (changed(id=["a", None, "c"]), "row 1: id must be given"),
+    "an id that is none": (changed(id=["a", "b", 1.5]), "row 2: id must be a text or a whole number"),
+    "metadata that is none": (changed(metadata=[{}, "[1]", {}]), "row 1 (id 'r1'): metadata must be an object"),
+    "a value that is no JSON": (changed(kind=[1, {1, 2}, 3]), "row 1 (id 'r1'): metadata"),
+    "unequal columns": (changed(year=[1, 2]), "year must match 3 rows of 'text'"),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_wrong_row_is_named_and_nothing_is_stored(store: SyncRetriever, kind: str) -> None:
+    rows, message = ROWS[kind]
+    with pytest.raises(ValidationError) as refused:
+        store.load_vectors(rows)
+    assert message in str(refused.value)
+    assert "apple" not in str(refused.value)
+    assert store.count() == 0
+
+
+def arrow_row(number: int, **values: Any) -> pa.Table:
+    return pa.table({"id": [f"r{number}"], "text": ["a pear"], "vector": [[1.0, 2.0, 3.0]]} | values)
+
+
+def with_vectors(*rows: Any, kind: pa.DataType | None = None) -> pa.Table:
+    names = [f"r{number}" for number in range(len(rows))]
+    return pa.table({"id": names, "text": names, "vector": pa.array(rows, kind or pa.list_(pa.float32()))})
+
+
+ARROW_ROWS: dict[str, tuple[pa.Table, str]] = {
+    "null vector": (with_vectors([1, 2], None), "row 1: vector must be given"),
+    "null in a vector": (with_vectors([1, 2], [None, 1]), "row 1: vector holds NaN"),
+    "another length": (with_vectors([1, 2], [1, 2], [1]), "row 2: vector must have 2 components; got 1"),
+    "empty vectors": (with_vectors([], []), "vector"),
+}
+
+
+@pytest.mark.parametrize("kind", ARROW_ROWS)
+def test_a_wrong_arrow_row_is_named(store: SyncRetriever, tmp_path: Path, kind: str) -> None:
+    rows, message = ARROW_ROWS[kind]
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    for given_rows, where in ((rows, ""), (tmp_path / "rows.parquet", "rows.parquet")):
+        with pytest.raises(ValidationError) as refused:
+            store.load_vectors(given_rows)
+        assert message in str(refused.value)
+        assert where in str(refused.value)
+    assert store.count() == 0
+
+
+SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
+    "no text field": ({"text": None}, "has no field 'text': text_field names one of 'id', 'vector'"),
+    "no vector field": ({"vector": None}, "has no field 'vector': vector_field names one of"),
+    "vectors as text": ({"vector": ["[1, 2, 3]"]}, "field 'vector' must hold lists of numbers, it is of type string"),
+    "lists of texts": ({"vector": [["a"]]}, "must hold lists of numbers"),
+    "lists of lists": ({"vector": [[[1.0]]]}, "must hold lists of numbers"),
+    "texts as numbers": ({"text": [1]}, "field 'text' must hold text, it is of type int64"),
+    "ids as floats": ({"id": [1.5]}, "field 'id' must hold text or whole numbers"),
+    "bytes": ({"extra": [b"x"]}, "field 'extra' is of type binary, which JSON does not have"),
+    "decimals": ({"extra": [Decimal("1.5")]}, "field 'extra' is of type decimal"),
+    "bytes inside": ({"extra": [{"a": [b"x"]}]}, "field 'extra' is of type struct"),
+    "very many fields": ({f"c{number}": [1] for number in range(1_001)}, "has 1,004 fields, at most 1,000"),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_wrong_columns_are_refused_before_any_row(store: SyncRetriever, tmp_path: Path, kind: str) -> None:
+    values, message = SCHEMAS[kind]
+    rows = arrow_row(0, **{name: value for name, value in values.items() if value is not None})
+    rows = rows.drop([name for name, value in values.items() if value is None])
+    pq.write_table(table(3), tmp_path / "a.parquet")
+    pq.write_table(rows, tmp_path / "b.parquet")
+    for given_rows in (rows, tmp_path):
+        with pytest.raises(ConfigurationError) as refused:
+            store.load_vectors(given_rows)
+        assert message in str(refused.value)
+    assert store.count() == 0
+
+
+def test_files_that_are_none(store: SyncRetriever, tmp_path: Path) -> None:
+    good = parquet(tmp_path, 9)
+    data = good.read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
+    (tmp_path / "zero.parquet").write_bytes(b"")
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "deep.jsonl").write_text('{"text": ' + "[" * 100_000 + "\n")
+    (tmp_path / "bytes.jsonl").write_bytes(b'{"text": "\xff"}\n')
+    (tmp_path / "list.jsonl").write_text("[1]\n")
+    (tmp_path / "half.jsonl").write_text('{"text": "a"')
+    for name in ("cut.parquet", "zero.parquet", "rows.csv", "empty", "nothing.parquet", "deep.jsonl", "bytes.jsonl"):
+        with pytest.raises(ConfigurationError) as refused:
+            store.load_vectors(tmp_path / name)
+        assert name in str(refused.value)
+    for name in ("list.jsonl", "half.jsonl"):
+        with pytest.raises((ConfigurationError, ValidationError)) as refused:
+            store.load_vectors(tmp_path / name)
+        assert name in str(refused.value)
+    assert store.count() == 0
+
+
+def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table(3_000), path, row_group_size=1_000, compression="zstd", write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[len(data) * 2 // 3] ^= 0xFF
+    path.write_bytes(data)
+    with retriever(database_url, bulk=BulkIngestConfig(batch_size=1_000)) as store:
+        try:
+            report = store.load_vectors(path)
+        except (ConfigurationError, ValidationError) as refused:  # it may also be a byte that means nothing
+            said = str(refused)
+        else:
+            said = f"rows.parquet: the {report.rows:,} rows before it are stored"
+        kept = store.count()
+    assert "rows.parquet" in said
+    assert kept % 1_000 == 0
+    assert kept == 0 or f"the {kept:,} rows before it are stored" in said
+
+
+@pytest.mark.parametrize("given_rows", [None, 5, "text", b"text", [5], [None]])
+def test_what_is_no_table_is_refused(store: SyncRetriever, given_rows: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        store.load_vectors(given_rows)
+
+
+def test_a_wrong_row_in_the_middle_leaves_whole_batches(store: SyncRetriever) -> None:
+    rows = columns(10)
+    rows["text"][9] = ""
+    with pytest.raises(ValidationError) as refused:
+        store.load_vectors(rows)
+    assert "row 9 (id 'r9'): text" in str(refused.value)
+    assert "the 8 rows before it are stored; load all of them again once it is right" in str(refused.value)
+    assert store.count() == 8
+    rows["text"][9] = "a plum"
+    assert store.load_vectors(rows, on_duplicate="skip").written == 2
+    assert store.count() == 10
+
+
+def test_other_vectors_in_the_middle_are_refused(store: SyncRetriever) -> None:
+    parts = [columns(4), columns(4, 4) | {"vector": np.ones((4, WIDTH + 1), np.float32)}]
+    with pytest.raises(ModelMismatchError):
+        store.load_vectors(iter(parts))
+    assert store.count() == 4
+
+
+def test_ids_that_are_stored_fail_the_batch(store: SyncRetriever) -> None:
+    store.load_vectors(columns(2))
+    with pytest.raises(DuplicateError) as refused:
+        store.load_vectors(columns(3, 1), on_duplicate="fail")
+    assert refused.value.ids == ("r1",)
+    assert store.count() == 2
+    with pytest.raises(DuplicateError) as refused:
+        store.load_vectors(changed(id=["x", "y", "x"]), on_duplicate="fail")
+    assert refused.value.ids == ("x",)
+    assert store.count() == 2
+    with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
+        store.load_vectors(columns(1), on_duplicate="replace")  # type: ignore[arg-type]
+
+
+def test_documents_can_fail_too(store: SyncRetriever) -> None:
+    store.add_documents([Document("a", id="a")], [[1, 2, 3]])
+    with pytest.raises(DuplicateError, match="'a'"):
+        store.add_documents([Document("b", id="b"), Document("c", id="a")], np.ones((2, 3)), on_duplicate="fail")
+    assert [found.content for found in store.get(["a", "b"])] == ["a"]
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_import_on_the_command_line(shell: Shell) -> None:
+    parquet(shell.folder, 5)
+    (report,) = shell.objects("import", "rows.parquet", "-c", "c")
+    assert (report["rows"], report["written"]) == (5, 5)
+    said = shell("import", "rows.parquet", "-c", "c", "--on-duplicate", "skip").stderr
+    assert "0 rows stored, 5 left as they were or repeated" in said
+    said = shell("import", "rows.parquet", "-c", "c", "--text-field", "body", code=2).stderr
+    assert "rows.parquet has no field 'body'" in said
+    said = shell("import", "rows.parquet", "-c", "c", "--on-duplicate", "fail", code=2).stderr
+    assert "these ids are stored already or given twice: 'r0'" in said
+    (hit, *_) = shell.objects("search", "apple number 3", "-c", "c", "--mode", "keyword")
+    assert hit["metadata"]["year"] == 2003
