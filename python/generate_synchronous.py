@@ -12,10 +12,12 @@ from pathlib import Path
 
 RETRIEVER = Path(__file__).parent / "semlex" / "retriever"
 TARGET = RETRIEVER / "synchronous.py"
-SOURCES = ("collection", "reads", "fields", "folders", "tables", "upkeep", "client", "postgres")
+SOURCES = ("collection", "reads", "fields", "folders", "tables", "submission", "upkeep", "client", "postgres")
 # What belongs to an event loop of its own, and what the twin has by hand.
-LEFT_OUT = {"using", "open", "initialize", "close", "collection"}
+LEFT_OUT = {"using", "open", "initialize", "close", "collection", "of"}
 LOOP_BOUND = ("pool", "connection")
+# What has methods of its own, and becomes something else with them.
+WRAPPED = {"Job": "SyncJob.of({}, self._runner)", "list[Job]": "[SyncJob.of(job, self._runner) for job in {}]"}
 
 HEADER = '''"""Client, collection and retriever for programs without an event loop: the same methods, without ``await``.
 
@@ -24,14 +26,30 @@ Made by ``./x synchronous`` from the asynchronous classes: change those.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.retriever.loop_thread import LoopRunner
+from semlex.types.jobs import JobInfo
 {imports}
 
 if TYPE_CHECKING:
 {type_imports}
 
+
+@dataclass(frozen=True, slots=True)
+class SyncJob(JobInfo):
+    """A job as it was when it was read. It is a value: its methods give the job as it is then."""
+
+    _job: Job = field(repr=False, compare=False, kw_only=True)
+    _runner: LoopRunner = field(repr=False, compare=False, kw_only=True)
+
+    @classmethod
+    def of(cls, job: Job, runner: LoopRunner) -> Self:
+        """The same job without ``await``."""
+        return cls(**job.values(), _job=job, _runner=runner)
+
+{job}
 
 class SyncCollection:
     """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
@@ -122,8 +140,8 @@ LIFECYCLE = '''    def initialize(self) -> None:
 class Source:
     """The classes of a module, with the text of their methods."""
 
-    def __init__(self, name: str) -> None:
-        self.text = (RETRIEVER / f"{name}.py").read_text(encoding="utf-8")
+    def __init__(self, path: Path) -> None:
+        self.text = path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.text)
         self.classes = {node.name: node for node in self.tree.body if isinstance(node, ast.ClassDef)}
 
@@ -216,6 +234,8 @@ def methods(source: Source, name: str, inner: str, used: tuple[set[str], set[str
             )
             continue
         call = f"self._runner.{'iterate' if is_stream else 'run'}({', '.join([f'self.{inner}.{node.name}', *handed])})"
+        if returns in WRAPPED:
+            call, returns = WRAPPED[returns].format(call), returns.replace("Job", "SyncJob")
         if node.name == "drop_collection":
             body = f"        dropped = {call}\n        self.close()\n        return dropped\n"
         else:
@@ -251,11 +271,16 @@ def arguments_of(source: Source, name: str) -> str:
 
 def generated() -> str:
     """The text of the module."""
-    sources = {name: Source(name) for name in SOURCES}
+    sources = {name: Source(RETRIEVER / f"{name}.py") for name in SOURCES}
+    job_source = Source(RETRIEVER.parent / "jobs" / "job.py")
     used: tuple[set[str], set[str]] = (set(), set())
     collection = methods(sources["collection"], "Collection", "_collection", used)
-    for part in ("reads", "fields", "folders", "tables", "upkeep"):
-        collection += methods(sources[part], f"Collection{part.capitalize()}", "_collection", used)
+    parts = {"submission": "Jobs"} | {
+        part: part.capitalize() for part in ("reads", "fields", "folders", "tables", "upkeep")
+    }
+    for part, name in parts.items():
+        collection += methods(sources[part], f"Collection{name}", "_collection", used)
+    job = methods(job_source, "Job", "_job", used)
     client = methods(sources["client"], "Client", "_client", used)
     retriever = methods(sources["postgres"], "PostgreSQLRetriever", "_retriever", used)
     client_signature, client_call, client_function_signature = constructor(sources["client"], "Client", used)
@@ -286,6 +311,7 @@ def generated() -> str:
             imports="\n".join(sorted(at_run_time)),
             type_imports="\n".join(f"    {line}" for line in sorted(for_types)),
             collection=collection,
+            job=job,
             client=client,
             retriever=retriever,
             lifecycle=LIFECYCLE,

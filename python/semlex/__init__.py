@@ -38,6 +38,7 @@ Models that rerank:
     Reranker: For one of your own.
 
 Long work:
+    Job, SyncJob: Work that is left to a worker: `Collection.submit`, `Client.jobs`, `Client.work`.
     Progress: What a callback gets while it goes on.
     IndexReport, DeleteReport, LoadReport, TransferReport: What was done.
     SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
@@ -98,6 +99,7 @@ _MODULES = {
     "HnswIndex": "semlex.store.indexes.options",
     "IndexReport": "semlex.ingest.progress",
     "IvfflatIndex": "semlex.store.indexes.options",
+    "Job": "semlex.jobs.job",
     "LegReport": "semlex.types.results",
     "LLMReranker": "semlex.reranking.llm",
     "LoadedDocument": "semlex.ingest.loaders.base",
@@ -126,6 +128,7 @@ _MODULES = {
     "SyncClient": "semlex.retriever.synchronous",
     "SyncCollection": "semlex.retriever.synchronous",
     "SyncCounts": "semlex.ingest.sync.report",
+    "SyncJob": "semlex.retriever.synchronous",
     "SyncPlan": "semlex.ingest.sync.report",
     "SyncReport": "semlex.ingest.sync.report",
     "SyncRetriever": "semlex.retriever.synchronous",

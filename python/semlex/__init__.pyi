@@ -31,6 +31,7 @@ from semlex.ingest.sync.report import MovedDocument as MovedDocument
 from semlex.ingest.sync.report import SyncCounts as SyncCounts
 from semlex.ingest.sync.report import SyncPlan as SyncPlan
 from semlex.ingest.sync.report import SyncReport as SyncReport
+from semlex.jobs.job import Job as Job
 from semlex.maintenance.dump import TransferReport as TransferReport
 from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
@@ -48,6 +49,7 @@ from semlex.retriever.collection import Collection as Collection
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncClient as SyncClient
 from semlex.retriever.synchronous import SyncCollection as SyncCollection
+from semlex.retriever.synchronous import SyncJob as SyncJob
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.retriever.synchronous import connect_sync as connect_sync
 from semlex.store.indexes.options import HnswIndex as HnswIndex
@@ -100,6 +102,7 @@ __all__ = [
     "HnswIndex",
     "IndexReport",
     "IvfflatIndex",
+    "Job",
     "LLMReranker",
     "LegReport",
     "LoadError",
@@ -126,6 +129,7 @@ __all__ = [
     "SyncClient",
     "SyncCollection",
     "SyncCounts",
+    "SyncJob",
     "SyncPlan",
     "SyncReport",
     "SyncRetriever",

@@ -18,6 +18,7 @@
     ├── WorkAbandonedError (RuntimeError)     work ended early: nobody waits for it, or the retriever was closed
     ├── EmbeddingsMissingError (LookupError)  vector search where no vectors are stored yet
     ├── SearchTimeoutError (TimeoutError)     no leg answered before the deadline
+    ├── JobTimeoutError (TimeoutError)        a job has not ended in the time that was given to it
     └── StoreError (RuntimeError)             the database
         ├── ConnectionFailedError (ConnectionError)
         ├── ReadOnlyError (PermissionError)
@@ -26,6 +27,7 @@
         ├── CollectionNotFoundError (LookupError)
         ├── SchemaVersionError
         ├── IncompleteWriteError
+        ├── LeaseLostError                    a job went on elsewhere; what its former worker writes is refused
         ├── DamagedSegmentError               a row of the keyword index is not what was written
         ├── AnalyzerVersionError              the keyword index was made by another version of the analyzer
         └── EmbeddedServerError
@@ -194,6 +196,10 @@ class SearchTimeoutError(SemlexError, TimeoutError):
     """No leg answered before the deadline."""
 
 
+class JobTimeoutError(SemlexError, TimeoutError):
+    """A job has not ended in the time that was given to it; it goes on."""
+
+
 class WorkAbandonedError(SemlexError, RuntimeError):
     """Work ended early, because whoever asked for it had been cancelled or had closed the retriever."""
 
@@ -248,6 +254,10 @@ class SchemaVersionError(StoreError):
 
 class IncompleteWriteError(StoreError):
     """The server received another number of rows than were sent; the transaction was rolled back."""
+
+
+class LeaseLostError(StoreError):
+    """A job went on elsewhere, because its worker was silent for too long: what that one writes now is refused."""
 
 
 class DamagedSegmentError(StoreError):

@@ -18,7 +18,7 @@ RULE = """
     cli
     evaluation
     retriever
-    diagnostics maintenance testing
+    diagnostics maintenance testing jobs
     ingest search
     open_collection
     store embedding reranking

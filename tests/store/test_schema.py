@@ -389,7 +389,7 @@ async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(d
         stored = retriever.info
     with psycopg.connect(database_url) as connection:
         # Its tables as the first version made them.
-        connection.execute("DROP TABLE semlex.collection, semlex.embedding_version")
+        connection.execute("DROP TABLE semlex.collection, semlex.embedding_version, semlex.job")
         connection.execute(
             "DROP TABLE semlex.old_source, semlex.old_document, semlex.old_chunk, semlex.old_ingestion_log"
         )

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from semlex.cli.commands.background.jobs import jobs_app, submit
+from semlex.cli.commands.background.worker import worker
 from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
 from semlex.cli.commands.doctor import doctor_app
@@ -44,6 +46,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(postgres_app, name="postgres")
 app.add_typer(sources_app, name="sources")
 app.add_typer(fields_app, name="fields")
+app.add_typer(jobs_app, name="jobs")
 app.command()(delete)
 app.command()(rechunk)
 app.command()(migrate)
@@ -60,6 +63,8 @@ app.command()(dump)
 app.command()(restore)
 app.command()(optimize)
 app.command()(create_index)
+app.command()(submit)
+app.command()(worker)
 app.command()(reindex)
 app.command()(status)
 app.command()(collections)

@@ -8,6 +8,7 @@ from semlex.errors import (
     DumpError,
     DuplicateError,
     EmbeddingsMissingError,
+    JobTimeoutError,
     MissingExtraError,
     ModelError,
     SearchTimeoutError,
@@ -27,7 +28,7 @@ Exit codes:
     4  a model, or vectors that are not there
     5  done, but some files could not be read (they are listed)
     6  no such collection
-    7  nothing had answered at the deadline
+    7  nothing had answered at the deadline, or a job had not ended
   130  interrupted (Ctrl-C)
 """
 
@@ -35,6 +36,7 @@ Exit codes:
 _CODES: tuple[tuple[type[SemlexError], int], ...] = (
     (CollectionNotFoundError, NO_COLLECTION),
     (SearchTimeoutError, DEADLINE),
+    (JobTimeoutError, DEADLINE),
     (ModelError, MODEL),
     (MissingExtraError, MODEL),
     (EmbeddingsMissingError, MODEL),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from semlex.diagnostics.collections import CountedCollection, count_collections
 from semlex.diagnostics.status import server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
-from semlex.maintenance.dump_files import Manifest
-from semlex.maintenance.restore import Restore
+from semlex.errors import ConfigurationError
+from semlex.jobs.job import Job
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
@@ -28,13 +28,16 @@ from semlex.retriever.collection import Collection
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.settings.files import model_names
+from semlex.store.jobs.queue import JobQueue
+from semlex.store.jobs.rows import job_key
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.migrating import Step, migrate, pending_steps
 from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.validation import callable_errors, check_parameters, kind_errors, text_parameter
+from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
+from semlex.validation import callable_errors, check_parameters, kind_errors, text_parameter, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,8 +51,10 @@ if TYPE_CHECKING:
     from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.schema.collection import ListedCollection
+    from semlex.types.jobs import JobState
 
 ANY_OPTIONS = CollectionOptions()
+MAX_LISTED_JOBS = 10_000
 
 
 class Client:
@@ -233,6 +238,9 @@ class Client:
             ConfigurationError: The collection is not empty.
             MissingExtraError: pyarrow is not installed.
         """
+        from semlex.maintenance.dump_files import Manifest  # noqa: PLC0415 - most programs only search
+        from semlex.maintenance.restore import Restore  # noqa: PLC0415
+
         check_parameters(
             kind_errors("folder", folder, str, PathLike),
             text_parameter("collection", collection),
@@ -247,6 +255,95 @@ class Client:
         names = Names(resources.server.schema, collection or manifest.collection)
         work = Restore(resources.database, names, path, manifest, storage=storage, progress=progress)
         return await work.run(keyword=keyword, build_indexes=build_indexes)
+
+    async def jobs(
+        self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100
+    ) -> list[Job]:
+        """The jobs of all collections that were submitted last, the newest first; without their documents.
+
+        Args:
+            state: Only those in it: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
+            collection: Only those of the collection of this name.
+            limit: At most so many.
+        """
+        check_parameters(
+            kind_errors("state", state, str, NoneType),
+            text_parameter("collection", collection),
+            whole_number_errors("limit", limit, 1, MAX_LISTED_JOBS),
+        )
+        if state is not None and state not in STATES:
+            raise ConfigurationError(f"state must be one of {', '.join(STATES)}; got {state[:80]!a}")
+        queue = await self._queue()
+        found = await queue.list(state=state, collection=collection, limit=limit)
+        return [Job.of(info, queue) for info in found]
+
+    async def job(self, job_id: str) -> Job:
+        """A job by its id.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        queue = await self._queue()
+        return Job.of(await queue.get(job_key(job_id)), queue)
+
+    async def _queue(self) -> JobQueue:
+        resources = await self._resources.ready()
+        return JobQueue(resources.database, resources.server.schema)
+
+    async def work(
+        self,
+        *,
+        concurrency: int = 1,
+        allow: Sequence[str | Path] = (),
+        drain: bool = False,
+        limit: int | None = None,
+        lease: float = DEFAULT_LEASE_SECONDS,
+        keep_days: float = DEFAULT_KEEP_DAYS,
+        tell: Callable[[str], None] | None = None,
+    ) -> int:
+        """Does the jobs of all collections of the schema, until it is cancelled; any number may work side by side.
+
+        When it is cancelled, running jobs come to the end of their batch, and are given back; cancelled once more, it
+        waits for no batch. Models are those of this client and of the collections, never of a job.
+
+        Args:
+            concurrency: Most jobs at a time.
+            allow: Folders that jobs may read, with all below them; none by default.
+            drain: Whether it ends when no job is left that may be begun now.
+            limit: How many jobs it begins before it ends; None: any number.
+            lease: Seconds after which a job of a silent worker goes on elsewhere, at least 1.
+            keep_days: Days for which ended jobs are kept.
+            tell: Gets a line about each job, and about a server that is lost.
+
+        Returns:
+            How many jobs have ended here.
+
+        Raises:
+            ConfigurationError: A value is refused, or a folder is not there.
+        """
+        from semlex.jobs.worker import Worker, WorkerOptions  # noqa: PLC0415 - most programs only search
+
+        options = WorkerOptions(concurrency, allow, drain, limit, lease, keep_days, tell)
+        resources = await self._resources.ready()
+
+        async def opened(name: str) -> Collection:
+            # Opened anew for every job: somebody may have dropped it and made another.
+            wanted = WantedOptions.of(ANY_OPTIONS, self._defaults)
+            return await Collection(resources, name, wanted, create=False).open()
+
+        worker = Worker(resources.database, resources.server.schema, opened, options)
+        await (await self._queue()).ensure_table()
+        working = asyncio.ensure_future(worker.run())
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            worker.stop()
+            try:
+                await asyncio.shield(working)
+            except asyncio.CancelledError:  # once more: batches are not waited for
+                worker.abandon()
+                await working
+            raise
 
     async def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""

@@ -16,6 +16,7 @@ from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.fields import CollectionFields
 from semlex.retriever.folders import CollectionFolders, checked_load_options
 from semlex.retriever.reads import CollectionReads
+from semlex.retriever.submission import CollectionJobs
 from semlex.retriever.tables import CollectionTables
 from semlex.retriever.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
@@ -51,7 +52,9 @@ if TYPE_CHECKING:
     Ids = list[str]
 
 
-class Collection(CollectionReads, CollectionFields, CollectionFolders, CollectionTables, CollectionUpkeep):
+class Collection(
+    CollectionReads, CollectionFields, CollectionFolders, CollectionTables, CollectionJobs, CollectionUpkeep
+):
     """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
     Args:

@@ -5,9 +5,11 @@ Made by ``./x synchronous`` from the asynchronous classes: change those.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.retriever.loop_thread import LoopRunner
+from semlex.types.jobs import JobInfo
 from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.parameters import DEFAULT_BM25
 from semlex.parameters import DEFAULT_CACHE_BYTES
@@ -17,6 +19,9 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search.facets import DEFAULT_CANDIDATES
 from semlex.search.facets import DEFAULT_VALUES
 from semlex.store.write.copy import DEFAULT_BULK
+from semlex.types.jobs import DEFAULT_ATTEMPTS
+from semlex.types.jobs import DEFAULT_KEEP_DAYS
+from semlex.types.jobs import DEFAULT_LEASE_SECONDS
 from semlex.types.queries import DEFAULT_TOP_K
 
 if TYPE_CHECKING:
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Mapping
     from collections.abc import Sequence
+    from datetime import datetime
     from numpy.typing import ArrayLike
     from os import PathLike
     from pathlib import Path
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport
     from semlex.ingest.progress import Progress
     from semlex.ingest.sync.report import SyncReport
+    from semlex.jobs.job import Job
     from semlex.maintenance.dump import TransferReport
     from semlex.parameters import Bm25Options
     from semlex.parameters import CollectionOptions
@@ -66,9 +73,61 @@ if TYPE_CHECKING:
     from semlex.types.facets import Facets
     from semlex.types.field_summaries import FieldSummaries
     from semlex.types.field_summaries import IndexedType
+    from semlex.types.jobs import JobState
     from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode
     from semlex.types.results import SearchResults
+
+
+@dataclass(frozen=True, slots=True)
+class SyncJob(JobInfo):
+    """A job as it was when it was read. It is a value: its methods give the job as it is then."""
+
+    _job: Job = field(repr=False, compare=False, kw_only=True)
+    _runner: LoopRunner = field(repr=False, compare=False, kw_only=True)
+
+    @classmethod
+    def of(cls, job: Job, runner: LoopRunner) -> Self:
+        """The same job without ``await``."""
+        return cls(**job.values(), _job=job, _runner=runner)
+
+    def status(self) -> SyncJob:
+        """The job as it is now.
+
+        Raises:
+            ConfigurationError: It has ended, and was removed.
+        """
+        return SyncJob.of(self._runner.run(self._job.status), self._runner)
+
+    def wait(
+        self,
+        timeout: float | None = None,
+    ) -> SyncJob:
+        """The job when it has ended: done, failed or cancelled.
+
+        Args:
+            timeout: Seconds to wait at most; None: any time.
+
+        Raises:
+            JobTimeoutError: It has not ended by then; it goes on.
+        """
+        return SyncJob.of(self._runner.run(self._job.wait, timeout), self._runner)
+
+    def cancel(self) -> SyncJob:
+        """Ends it, if it is queued; if it is running, its worker ends it soon, with whole batches only.
+
+        Raises:
+            ConfigurationError: It is done, or has failed.
+        """
+        return SyncJob.of(self._runner.run(self._job.cancel), self._runner)
+
+    def retry(self) -> SyncJob:
+        """Puts it back into the queue after it has failed, or was cancelled; what it had done is not done again.
+
+        Raises:
+            ConfigurationError: It is in another state.
+        """
+        return SyncJob.of(self._runner.run(self._job.retry), self._runner)
 
 
 class SyncCollection:
@@ -209,6 +268,38 @@ class SyncCollection:
     ) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
         return self._runner.run(self._collection.embed_missing, progress)
+
+    def submit(
+        self,
+        kind: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        priority: int = 0,
+        unique_key: str | None = None,
+        not_before: datetime | None = None,
+        max_attempts: int = DEFAULT_ATTEMPTS,
+    ) -> SyncJob:
+        """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``).
+
+        The kinds are ``index``, ``sync`` (with ``paths``, and what the methods take), ``add`` (with ``documents``, and
+        ``on_duplicate``), ``optimize``, ``rechunk`` and ``embed``. A job may be begun more than once: it goes on where
+        it was, and what it does is there once. A collection that is not there yet is made, but its model is not loaded.
+
+        Args:
+            kind: What is to be done.
+            arguments: What it is done with, at most 1 MiB as JSON. Paths are made absolute; they are the worker's.
+            priority: A higher one goes first; -1,000,000 to 1,000,000.
+            unique_key: While a job of this key is queued for the collection, that one is returned, and no other is
+                stored; at most 512 bytes.
+            not_before: When it may be begun.
+            max_attempts: How often it is begun before it has failed; 1 to 1,000.
+
+        Raises:
+            ConfigurationError: There is no such kind or argument, or a value is refused.
+            ValidationError: With every error of every document.
+            CollectionNotFoundError: There is no collection, and none is to be made.
+        """
+        return SyncJob.of(self._runner.run(self._collection.submit, kind, arguments, priority=priority, unique_key=unique_key, not_before=not_before, max_attempts=max_attempts), self._runner)
 
     def search(
         self,
@@ -954,6 +1045,66 @@ class SyncClient:
             MissingExtraError: pyarrow is not installed.
         """
         return self._runner.run(self._client.restore, folder, collection, keyword=keyword, vector_storage=vector_storage, build_indexes=build_indexes, progress=progress)
+
+    def jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        collection: str | None = None,
+        limit: int = 100,
+    ) -> list[SyncJob]:
+        """The jobs of all collections that were submitted last, the newest first; without their documents.
+
+        Args:
+            state: Only those in it: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
+            collection: Only those of the collection of this name.
+            limit: At most so many.
+        """
+        return [SyncJob.of(job, self._runner) for job in self._runner.run(self._client.jobs, state=state, collection=collection, limit=limit)]
+
+    def job(
+        self,
+        job_id: str,
+    ) -> SyncJob:
+        """A job by its id.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        return SyncJob.of(self._runner.run(self._client.job, job_id), self._runner)
+
+    def work(
+        self,
+        *,
+        concurrency: int = 1,
+        allow: Sequence[str | Path] = (),
+        drain: bool = False,
+        limit: int | None = None,
+        lease: float = DEFAULT_LEASE_SECONDS,
+        keep_days: float = DEFAULT_KEEP_DAYS,
+        tell: Callable[[str], None] | None = None,
+    ) -> int:
+        """Does the jobs of all collections of the schema, until it is cancelled; any number may work side by side.
+
+        When it is cancelled, running jobs come to the end of their batch, and are given back; cancelled once more, it
+        waits for no batch. Models are those of this client and of the collections, never of a job.
+
+        Args:
+            concurrency: Most jobs at a time.
+            allow: Folders that jobs may read, with all below them; none by default.
+            drain: Whether it ends when no job is left that may be begun now.
+            limit: How many jobs it begins before it ends; None: any number.
+            lease: Seconds after which a job of a silent worker goes on elsewhere, at least 1.
+            keep_days: Days for which ended jobs are kept.
+            tell: Gets a line about each job, and about a server that is lost.
+
+        Returns:
+            How many jobs have ended here.
+
+        Raises:
+            ConfigurationError: A value is refused, or a folder is not there.
+        """
+        return self._runner.run(self._client.work, concurrency=concurrency, allow=allow, drain=drain, limit=limit, lease=lease, keep_days=keep_days, tell=tell)
 
     def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""

@@ -78,6 +78,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "add_field": lambda _: {"name": "year", "type": "number", "force": True},
     "remove_field": lambda _: {"name": "year"},
     "health_check": lambda _: {},
+    "submit": lambda _: {"kind": "optimize"},
 }
 # Other words for an argument in a message; what its elements are called.
 OTHER_NAMES = {

@@ -35,6 +35,7 @@ from semlex.store.postgres.settings import (
     set_local,
 )
 from semlex.store.postgres.snapshot import Snapshot, open_snapshot
+from semlex.store.postgres.write_guard import guarded
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class Database:
                 if not joined:
                     await begin_writing(connection)
                     try:
-                        return await work(connection)
+                        return await guarded(connection, work)
                     except BaseException:
                         if connection.info.transaction_status == TransactionStatus.ACTIVE and self._connection is None:
                             # Interrupted inside a COPY: it cannot be rolled back, so the server does it.
@@ -320,7 +321,7 @@ class Database:
                         raise
                 previous = await current_settings(connection)
                 await set_local(connection, **SETTINGS)
-                result = await work(connection)
+                result = await guarded(connection, work)
                 await set_local(connection, **previous)
                 return result
 

@@ -16,8 +16,8 @@ from semlex.errors import (
 )
 from semlex.store.postgres.addresses import without_password
 
-# Serialization failure, deadlock, shutdown, crash shutdown, cannot connect now.
-RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
+# Serialization failure, deadlock, shutdown, crash shutdown, cannot connect now, too long idle in a transaction.
+RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "25P03"})
 # Connection, shutdown, resources, login, no such database.
 CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
 # Classes whose primary message quotes the offending value.

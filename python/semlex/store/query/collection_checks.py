@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.server_info import ServerInfo
 
 REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
+# What a schema has beside them, once it is migrated.
+SHARED_TABLES = ("job",)
 TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone")
 
 
@@ -76,7 +78,7 @@ async def _in_schema(connection: Connection, schema: str) -> list[str]:
         [schema],
     )
     present = [name for (name,) in await cursor.fetchall()]
-    problems, known = [], set(REGISTRY_TABLES)
+    problems, known = [], {*REGISTRY_TABLES, *SHARED_TABLES}
     for found in collections:
         known |= {f"{found.name}_{table}" for table in TABLES}
         known |= {f"{found.name}_embedding_{version}" for version in found.embeddings}

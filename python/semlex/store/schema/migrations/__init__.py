@@ -16,6 +16,7 @@ from semlex.store.schema.migrations import (
     m0003_sources_and_settings,
     m0004_pages,
     m0005_how_files_are_read,
+    m0007_jobs,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (
     m0002_keyword_index.registry,
     m0003_sources_and_settings.registry,
     m0005_how_files_are_read.registry,
+    m0007_jobs.registry,
 )
 COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0001_initial.collection,

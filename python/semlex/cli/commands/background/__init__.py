@@ -1,0 +1,1 @@
+"""The commands about work in the background."""

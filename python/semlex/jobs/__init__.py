@@ -1,0 +1,1 @@
+"""Background work: what jobs there are, and who does them."""

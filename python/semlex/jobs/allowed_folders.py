@@ -1,0 +1,62 @@
+"""Which folders a worker may read.
+
+Whoever may write to the database may submit a job. Its paths say what is read with the worker's rights, and stored
+where others can search it; so a worker reads nothing but what it was told when it was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex.errors import ConfigurationError
+from semlex.validation import check_parameters, strings_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class AllowedFolders:
+    """Folders that jobs may read, with all that is below them; none by default.
+
+    Args:
+        folders: Their paths; links are followed once, now.
+
+    Raises:
+        ConfigurationError: One is no folder.
+    """
+
+    def __init__(self, folders: Sequence[str | Path] = ()) -> None:
+        check_parameters(strings_errors("allow", [str(one) for one in folders]))
+        self._roots = [Path(os.path.realpath(folder)) for folder in folders]
+        for given, root in zip(folders, self._roots, strict=True):
+            if not root.is_dir():
+                raise ConfigurationError(f"allow: there is no folder {str(given)!a}")
+
+    async def check(self, paths: Sequence[str]) -> None:
+        """Refuses paths that may not be read, or that this worker cannot see.
+
+        A path that is missing here may be there on another machine: it never means that it was emptied.
+
+        Raises:
+            ConfigurationError: Names the path, and how to go on.
+        """
+        for path in paths:
+            await asyncio.to_thread(self._check, path)
+
+    def _check(self, path: str) -> None:
+        real = Path(os.path.realpath(path))
+        if not any(real.is_relative_to(root) for root in self._roots):
+            raise ConfigurationError(
+                f"{path!a} is in no folder that this worker may read: start one with --allow FOLDER (allow=) where it "
+                "is, then: semlex jobs retry"
+            )
+        try:
+            real.stat()
+        except OSError as error:
+            raise ConfigurationError(
+                f"this worker cannot see {path!a} ({error.strerror}); nothing was changed. Mount it, or start a worker "
+                "where it is, then: semlex jobs retry"
+            ) from None

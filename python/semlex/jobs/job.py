@@ -1,0 +1,78 @@
+"""A job that was submitted: what it was when it was read, and what can be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from semlex.errors import JobTimeoutError
+from semlex.store.jobs.rows import job_key
+from semlex.types.jobs import JobInfo
+from semlex.validation import check_parameters, number_errors
+
+if TYPE_CHECKING:
+    from semlex.store.jobs.queue import JobQueue
+
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job(JobInfo):
+    """A job as it was when it was read. It is a value: its methods give the job as it is then."""
+
+    _queue: JobQueue = field(repr=False, compare=False, kw_only=True)
+
+    @classmethod
+    def of(cls, info: JobInfo, queue: JobQueue) -> Self:
+        """The job of what was read of it."""
+        return cls(**info.values(), _queue=queue)
+
+    async def status(self) -> Job:
+        """The job as it is now.
+
+        Raises:
+            ConfigurationError: It has ended, and was removed.
+        """
+        return Job.of(await self._queue.get(job_key(self.id)), self._queue)
+
+    async def wait(self, timeout: float | None = None) -> Job:  # noqa: ASYNC109 - it ends with an error of its own
+        """The job when it has ended: done, failed or cancelled.
+
+        Args:
+            timeout: Seconds to wait at most; None: any time.
+
+        Raises:
+            JobTimeoutError: It has not ended by then; it goes on.
+        """
+        check_parameters([] if timeout is None else number_errors("timeout", timeout, 0, threading.TIMEOUT_MAX))
+        clock = asyncio.get_running_loop().time
+        until = None if timeout is None else clock() + timeout
+        pause = FIRST_PAUSE_SECONDS
+        while not (job := await self.status()).has_ended:
+            left = pause if until is None else until - clock()
+            if left <= 0:
+                raise JobTimeoutError(
+                    f"job {self.id} is {job.state} after {timeout:g} s, and goes on: wait again, or see whether a "
+                    "worker runs (semlex worker)"
+                )
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, LAST_PAUSE_SECONDS)
+        return job
+
+    async def cancel(self) -> Job:
+        """Ends it, if it is queued; if it is running, its worker ends it soon, with whole batches only.
+
+        Raises:
+            ConfigurationError: It is done, or has failed.
+        """
+        return Job.of(await self._queue.cancel(job_key(self.id)), self._queue)
+
+    async def retry(self) -> Job:
+        """Puts it back into the queue after it has failed, or was cancelled; what it had done is not done again.
+
+        Raises:
+            ConfigurationError: It is in another state.
+        """
+        return Job.of(await self._queue.retry(job_key(self.id)), self._queue)

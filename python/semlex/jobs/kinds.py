@@ -1,0 +1,241 @@
+"""The kinds of jobs: the arguments of each, how they are checked, and what is called.
+
+Arguments are checked when a job is submitted, and again when it is begun, because the table can be written to by
+others. No name out of the table leads to anything but a kind of this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from semlex.errors import ConfigurationError
+from semlex.filters.fields import nearest
+from semlex.jobs.documents import documents_from_json, documents_to_json
+from semlex.types.jobs import MAX_ARGUMENT_BYTES
+from semlex.validation import (
+    Errors,
+    check_parameters,
+    kind_errors,
+    strings_errors,
+    text_errors,
+    whole_number_errors,
+)
+
+if TYPE_CHECKING:
+    from semlex.ingest.progress import IndexReport, Progress
+    from semlex.jobs.allowed_folders import AllowedFolders
+
+Check: TypeAlias = Callable[[str, object], Errors]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job is done with.
+
+    Attributes:
+        collection: The open collection.
+        arguments: Those of the job, checked.
+        progress: To be called as the work goes on.
+        allowed: Folders that may be read.
+    """
+
+    collection: Any
+    arguments: dict[str, Any]
+    progress: Callable[[Progress], None]
+    allowed: AllowedFolders
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """A kind of jobs.
+
+    Attributes:
+        run: Does the work, and returns what was done, in numbers.
+        options: Name of an argument -> what is wrong with a value.
+        needed: Name of the argument that no job goes without, or None.
+    """
+
+    run: Callable[[Work], Awaitable[dict[str, int]]]
+    options: Mapping[str, Check]
+    needed: str | None = None
+
+
+def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments of a new job, as JSON: paths absolute, documents with their ids, what is None left out.
+
+    Raises:
+        ConfigurationError: There is no such kind or argument, a value is refused, or all are too large.
+        ValidationError: With every error of every document.
+    """
+    given = {} if given is None else given
+    check_parameters(kind_errors("kind", kind, str), kind_errors("arguments", given, Mapping))
+    arguments = {name: value for name, value in given.items() if value is not None}
+    _check_names(kind, arguments)
+    if "paths" in arguments:
+        arguments["paths"] = _absolute(arguments["paths"])
+    if "documents" in arguments:
+        documents = arguments["documents"]
+        is_json = isinstance(documents, list) and any(isinstance(row, Mapping) for row in documents)
+        arguments["documents"] = documents_to_json(documents_from_json(documents) if is_json else documents)
+    # Sets and tuples are sequences to whoever gives them.
+    lists = {name: list(value) for name, value in arguments.items() if isinstance(value, (set, frozenset, tuple))}
+    arguments = check_arguments(kind, arguments | lists)
+    size = len(json.dumps(arguments, ensure_ascii=False).encode())
+    if size > MAX_ARGUMENT_BYTES:
+        raise ConfigurationError(
+            f"the arguments of a job have at most {MAX_ARGUMENT_BYTES:,} bytes; these have {size:,}: submit several "
+            "jobs, put the documents into a file and submit 'index' for it, or call add_documents()"
+        )
+    return arguments
+
+
+def check_arguments(kind: str, arguments: object) -> dict[str, Any]:
+    """Arguments as they are stored.
+
+    Raises:
+        ConfigurationError: There is no such kind or argument, or a value is refused.
+    """
+    if not isinstance(arguments, dict):
+        raise ConfigurationError(f"arguments must be an object; got {type(arguments).__name__}")
+    _check_names(kind, arguments)
+    options = KINDS[kind].options
+    check_parameters(*(options[name](name, value) for name, value in arguments.items()))
+    return arguments
+
+
+def _check_names(kind: str, arguments: Mapping[str, Any]) -> None:
+    if kind not in KINDS:
+        raise ConfigurationError(f"kind: there are no jobs of the kind {kind[:80]!a}; kinds: {', '.join(KINDS)}")
+    options, needed = KINDS[kind].options, KINDS[kind].needed
+    for name in arguments:
+        if name not in options:
+            known = f"it takes {', '.join(options)}" if options else "it takes none"
+            near = nearest(str(name), options)
+            raise ConfigurationError(
+                f"arguments: a job of the kind {kind!r} has no {str(name)[:80]!a}{near or f'; {known}'}"
+            )
+    if needed is not None and needed not in arguments:
+        raise ConfigurationError(f"arguments: a job of the kind {kind!r} needs {needed}")
+
+
+def _absolute(paths: object) -> list[str]:
+    """The same paths on every working directory."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    if not isinstance(given, (list, tuple)) or not given:
+        raise ConfigurationError("paths must be a list of paths, at least one")
+    check_parameters(*(kind_errors("paths", path, str, Path) for path in given))
+    check_parameters(*(text_errors("paths", str(path), blank=False) for path in given))
+    return [os.path.abspath(path) for path in given]  # noqa: PTH100 - as `Path.absolute`, without ``..``
+
+
+# --- what is wrong with a value ---------------------------------------------------------------------------------------
+
+
+def _text(field: str, value: object) -> Errors:
+    return text_errors(field, value, blank=False)
+
+
+def _texts(field: str, value: object) -> Errors:
+    texts = value if isinstance(value, list) else []
+    return strings_errors(field, value) or [error for text in texts for error in text_errors(field, text)]
+
+
+def _flag(field: str, value: object) -> Errors:
+    return kind_errors(field, value, bool)
+
+
+def _number(field: str, value: object) -> Errors:
+    return whole_number_errors(field, value, 0)
+
+
+def _one_of(*choices: str) -> Check:
+    def check(field: str, value: object) -> Errors:
+        if value not in choices:
+            raise ConfigurationError(f"{field} must be {' or '.join(map(repr, choices))}; got {value!r:.80}")
+        return []
+
+    return check
+
+
+def _paths(field: str, value: object) -> Errors:
+    errors = _texts(field, value)
+    if not errors and not (isinstance(value, list) and value and all(map(os.path.isabs, value))):
+        raise ConfigurationError(f"{field} must be a list of absolute paths, at least one")
+    return errors
+
+
+def _documents(_field: str, value: object) -> Errors:
+    documents_from_json(value)
+    return []
+
+
+# --- what is done -----------------------------------------------------------------------------------------------------
+
+
+async def _index(work: Work) -> dict[str, int]:
+    options = dict(work.arguments)
+    paths = options.pop("paths")
+    await work.allowed.check(paths)
+    return _counts(await work.collection.index(*paths, **options, progress=work.progress))
+
+
+async def _sync(work: Work) -> dict[str, int]:
+    options = dict(work.arguments)
+    paths = options.pop("paths")
+    await work.allowed.check(paths)
+    report = await work.collection.sync(*paths, **options, progress=work.progress)
+    return _counts(report.run) | {"moved": report.done.moved, "deleted": report.done.deleted}
+
+
+async def _rechunk(work: Work) -> dict[str, int]:
+    wanted = work.arguments.get("source")
+    sources = await work.collection.sources()
+    await work.allowed.check([source.root for source in sources if wanted in (None, source.name)])
+    return _counts(await work.collection.rechunk(**work.arguments, progress=work.progress))
+
+
+async def _add(work: Work) -> dict[str, int]:
+    options = dict(work.arguments)
+    documents = documents_from_json(options.pop("documents"))
+    return {"written": len(await work.collection.add_documents(documents, **options, progress=work.progress))}
+
+
+async def _optimize(work: Work) -> dict[str, int]:
+    return {"merged": await work.collection.optimize(progress=work.progress)}
+
+
+async def _embed(work: Work) -> dict[str, int]:
+    return {"embedded": await work.collection.embed_missing(progress=work.progress)}
+
+
+def _counts(report: IndexReport) -> dict[str, int]:
+    names = ("added", "changed", "unchanged", "failed", "chunks", "embedded")
+    return {name: getattr(report, name) for name in names}
+
+
+_CHUNKS: dict[str, Check] = {"chunk_tokens": _number, "overlap_tokens": _number, "min_tokens": _number}
+_FILES: dict[str, Check] = {
+    "paths": _paths,
+    "source": _text,
+    "include": _texts,
+    "exclude": _texts,
+    "recursive": _flag,
+    "text_fields": _texts,
+    "id_field": _text,
+    "detect_encoding": _flag,
+    "on_bad_text": _one_of("error", "repair", "skip"),
+    **_CHUNKS,
+}
+KINDS: dict[str, JobKind] = {
+    "index": JobKind(_index, _FILES, "paths"),
+    "sync": JobKind(_sync, {**_FILES, "keep_deleted": _flag, "allow_empty": _flag}, "paths"),
+    "add": JobKind(_add, {"documents": _documents, "on_duplicate": _one_of("update", "skip")}, "documents"),
+    "optimize": JobKind(_optimize, {}),
+    "rechunk": JobKind(_rechunk, {**_CHUNKS, "source": _text}),
+    "embed": JobKind(_embed, {}),
+}

@@ -1,0 +1,84 @@
+"""Work in the background: the part of a collection that leaves it to a worker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from semlex.jobs.job import Job
+from semlex.jobs.kinds import arguments_to_store
+from semlex.store.jobs.queue import JobQueue, NewJob
+from semlex.store.schema.presence import no_such_collection
+from semlex.store.schema.registry import find_collection, list_collections
+from semlex.types.jobs import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
+from semlex.validation import check_parameters, text_errors, time_errors, whole_number_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from semlex.ingest.indexer import Indexer
+    from semlex.retriever.resources import Resources
+    from semlex.store.schema.names import Names
+
+
+class CollectionJobs(ABC):
+    """Submitting jobs; `Collection` is one."""
+
+    names: Names
+    _resources: Resources
+    _create: bool
+
+    @abstractmethod
+    async def _ready(self) -> Indexer:
+        """The open collection."""
+
+    async def submit(
+        self,
+        kind: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        priority: int = 0,
+        unique_key: str | None = None,
+        not_before: datetime | None = None,
+        max_attempts: int = DEFAULT_ATTEMPTS,
+    ) -> Job:
+        """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``).
+
+        The kinds are ``index``, ``sync`` (with ``paths``, and what the methods take), ``add`` (with ``documents``, and
+        ``on_duplicate``), ``optimize``, ``rechunk`` and ``embed``. A job may be begun more than once: it goes on where
+        it was, and what it does is there once. A collection that is not there yet is made, but its model is not loaded.
+
+        Args:
+            kind: What is to be done.
+            arguments: What it is done with, at most 1 MiB as JSON. Paths are made absolute; they are the worker's.
+            priority: A higher one goes first; -1,000,000 to 1,000,000.
+            unique_key: While a job of this key is queued for the collection, that one is returned, and no other is
+                stored; at most 512 bytes.
+            not_before: When it may be begun.
+            max_attempts: How often it is begun before it has failed; 1 to 1,000.
+
+        Raises:
+            ConfigurationError: There is no such kind or argument, or a value is refused.
+            ValidationError: With every error of every document.
+            CollectionNotFoundError: There is no collection, and none is to be made.
+        """
+        check_parameters(
+            whole_number_errors("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
+            []
+            if unique_key is None
+            else text_errors("unique_key", unique_key, max_bytes=MAX_UNIQUE_KEY_BYTES, blank=False),
+            [] if not_before is None else time_errors("not_before", not_before),
+            whole_number_errors("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
+        )
+        stored = arguments_to_store(kind, arguments)
+        database = (await self._resources.ready()).database
+        if await find_collection(database, self.names) is None:
+            if not self._create:
+                known = [listed.name for listed in await list_collections(database, self.names.schema)]
+                raise no_such_collection(self.names.collection, known)
+            await self._ready()
+        queue = JobQueue(database, self.names.schema)
+        await queue.ensure_table()
+        job = NewJob(kind, self.names.collection, stored, priority, unique_key, not_before, max_attempts)
+        return Job.of(await queue.submit(job), queue)

@@ -1,0 +1,109 @@
+"""Jobs: work on a collection that is stored, and done by a worker. No input or output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from semlex.types.documents import json_value
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+STATES: tuple[JobState, ...] = ("queued", "running", "done", "failed", "cancelled")
+ENDED: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
+DEFAULT_ATTEMPTS = 5
+DEFAULT_LEASE_SECONDS = 60.0
+DEFAULT_KEEP_DAYS = 7.0
+MAX_ATTEMPTS = 1_000
+MAX_PRIORITY = 1_000_000
+MAX_ARGUMENT_BYTES = 1024 * 1024
+MAX_UNIQUE_KEY_BYTES = 512
+
+
+class JobProgress(NamedTuple):
+    """How far a job has come, as its worker has told last.
+
+    Attributes:
+        stage: As in `Progress`.
+        done: Units done.
+        total: Units in all, or None while unknown.
+        unit: Of what.
+    """
+
+    stage: str
+    done: int
+    total: int | None
+    unit: str
+
+
+class JobError(NamedTuple):
+    """Why an attempt failed.
+
+    Attributes:
+        code: Name of the error's class.
+        message: What it says.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """A job as it was when it was read. All times are the server's.
+
+    Attributes:
+        id: Unique.
+        kind: What is to be done: ``index``, ``sync``, ``add``, ``optimize``, ``rechunk`` or ``embed``.
+        collection: Name of the collection.
+        arguments: What it is done with, without documents.
+        state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
+        priority: A higher one goes first.
+        unique_key: As it was submitted, or None.
+        cancel_wanted: Whether a running job has been told to end.
+        attempts: How often it was begun, as far as that counts: what a worker gives back when it is stopped does not.
+        max_attempts: After so many it has failed.
+        progress: How far it has come, or None.
+        error: Why the last attempt failed, or None.
+        result: What was done, in numbers; None until it is done.
+        due_at: When a worker may take it, if it is queued; when its lease ends, if it is running.
+        submitted_at: When it was submitted.
+        started_at: When its last attempt began, or None.
+        finished_at: When it ended, or None.
+    """
+
+    id: str
+    kind: str
+    collection: str
+    arguments: Any
+    state: JobState
+    priority: int
+    unique_key: str | None
+    cancel_wanted: bool
+    attempts: int
+    max_attempts: int
+    progress: JobProgress | None
+    error: JobError | None
+    result: dict[str, int] | None
+    due_at: datetime
+    submitted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will be done, unless somebody wants it to be tried again."""
+        return self.state in ENDED
+
+    def values(self) -> dict[str, Any]:
+        """Every attribute of a `JobInfo` by its name."""
+        return {one.name: getattr(self, one.name) for one in fields(JobInfo)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in JSON's types: times are ISO 8601 texts."""
+        found = self.values()
+        for name in ("progress", "error"):
+            found[name] = None if found[name] is None else found[name]._asdict()
+        return {name: json_value(value) for name, value in found.items()}

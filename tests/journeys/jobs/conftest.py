@@ -1,0 +1,29 @@
+"""Folders and models for jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.job_clients import Blocking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.md").write_text(f"# Page {number}\n\nWords of page {number}.\n")
+    return folder
+
+
+@pytest.fixture
+def blocking() -> Iterator[Blocking]:
+    model = Blocking()
+    yield model
+    model.may_go_on.set()

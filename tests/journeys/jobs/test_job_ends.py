@@ -1,0 +1,193 @@
+"""Which job is next, and how jobs end: cancelled, given back, taken by another worker, removed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import Document
+from semlex.errors import ConfigurationError
+from semlex.jobs import attempt, worker
+from tests.support.job_clients import Blocking, client, reached, sql
+from tests.support.transaction_pooler import TransactionPooler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_priority_and_time_say_what_is_next(database_url: str) -> None:
+    told: list[str] = []
+    async with client(database_url) as opened:
+        book = opened.collection("book")
+        later = datetime.now(UTC) + timedelta(hours=1)
+        jobs = [
+            await book.submit("optimize", priority=priority, not_before=at)
+            for priority, at in ((0, None), (5, later), (5, None), (-1, None), (0, None))
+        ]
+        assert await opened.work(drain=True, tell=told.append) == 4
+        order = [next(number for number, job in enumerate(jobs) if job.id in line) for line in told]
+        assert order == [2, 0, 4, 3]
+        assert (await jobs[1].status()).due_at == later
+        sql(database_url, "UPDATE semlex.job SET due_at = now() WHERE state = 'queued'")
+        assert await opened.work(limit=1) == 1
+        assert (await jobs[1].status()).state == "done"
+        with pytest.raises(ConfigurationError, match="not_before"):
+            await book.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
+
+
+async def test_old_jobs_are_removed(database_url: str) -> None:
+    async with client(database_url) as opened:
+        book = opened.collection("book")
+        jobs = [await book.submit("optimize") for _ in range(4)]
+        await jobs[0].cancel()
+        await opened.work(drain=True)
+        waiting = await book.submit("optimize", not_before=datetime.now(UTC) + timedelta(hours=1))
+        sql(database_url, "UPDATE semlex.job SET finished_at = finished_at - interval '8 days' WHERE job_id = ANY(%s)",
+            [job.id for job in jobs[:3]])  # fmt: skip
+        await opened.work(drain=True)
+        assert {job.id for job in await opened.jobs()} == {jobs[3].id, waiting.id}
+        with pytest.raises(ConfigurationError, match="semlex jobs lists"):
+            await jobs[0].status()
+        await opened.work(drain=True, keep_days=0)
+        assert {job.id for job in await opened.jobs()} == {waiting.id}
+
+
+@pytest.mark.slow
+async def test_a_running_job_is_cancelled_with_whole_batches_only(
+    database_url: str, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "PROGRESS_SECONDS", 0.05)
+    async with client(database_url, blocking) as opened:
+        book = opened.collection("book")
+        job = await book.submit("add", {"documents": [Document(f"text {n}") for n in range(5)]})
+        working = asyncio.create_task(opened.work(drain=True, lease=3))
+        await reached(blocking)
+        asked = await job.cancel()
+        assert (asked.state, asked.cancel_wanted) == ("running", True)
+        blocking.may_go_on.set()
+        assert await working in (0, 1)
+        job = await job.status()
+        assert (job.state, await book.count()) in (("cancelled", 0), ("done", 5))
+        if job.state == "cancelled":
+            assert (await job.cancel()).state == "cancelled"
+            await (await job.retry()).status()
+            assert await opened.work(drain=True) == 1
+            assert await book.count() == 5
+
+
+@pytest.mark.slow
+async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url: str, blocking: Blocking) -> None:
+    async with client(database_url, blocking) as opened:
+        book = opened.collection("book")
+        jobs = [await book.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}) for n in range(3)]
+        working = asyncio.create_task(opened.work(concurrency=2))
+        await reached(blocking)
+        working.cancel()
+        await asyncio.sleep(0)
+        blocking.may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        found = [await job.status() for job in jobs]
+        assert {(job.state, job.attempts) for job in found} <= {("queued", 0), ("done", 1)}
+        assert found[2].state == "queued"
+        await opened.work(drain=True)
+        assert {(await job.status()).attempts for job in jobs} == {1}
+        assert await book.count() == 3
+
+
+@pytest.mark.slow
+async def test_a_worker_that_is_not_patient_ends_what_stands_still(
+    database_url: str, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "STOP_SECONDS", 0.1)
+    async with client(database_url, blocking) as opened:
+        job = await opened.collection("book").submit("add", {"documents": [Document("text")]})
+        working = asyncio.create_task(opened.work())
+        await reached(blocking)
+        working.cancel()
+        threading.Timer(1, blocking.may_go_on.set).start()  # the model's thread cannot be ended
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        job = await job.status()
+        assert (job.state, job.attempts) == ("queued", 0)
+
+
+@pytest.mark.slow
+async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Path, blocking: Blocking) -> None:
+    """Its job was done elsewhere meanwhile, with newer files: nothing of the older ones comes in."""
+    told: list[str] = []
+    async with client(database_url, blocking) as late, client(database_url) as other:
+        book = late.collection("book")
+        job = await book.submit("index", {"paths": [docs]})
+        working = asyncio.create_task(late.work(limit=1, allow=[docs], tell=told.append))
+        await reached(blocking)
+        sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+        (docs / "0.md").write_text("# New\n\nNewer words.\n")
+        assert await other.work(drain=True, allow=[docs]) == 1
+        before = {hit.id: hit.content for hit in await other.collection("book").search("words", 10)}
+        blocking.may_go_on.set()
+        assert await working == 0
+        assert "lost" in told[0]
+        job = await job.status()
+        assert (job.state, job.attempts) == ("done", 2)
+        after = {hit.id: hit.content for hit in await other.collection("book").search("words", 10)}
+        assert before == after
+        assert any("Newer" in text for text in after.values())
+
+
+async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url: str) -> None:
+    async with client(database_url) as opened:
+        job = await opened.collection("book").submit("optimize", max_attempts=2)
+        sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2")
+        assert await opened.work(drain=True) == 0
+        job = await job.status()
+        assert job.state == "failed"
+        assert job.error is not None
+        assert "went silent, 2 attempts" in job.error.message
+
+
+@pytest.mark.slow
+async def test_progress_is_told(
+    database_url: str, docs: Path, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "PROGRESS_SECONDS", 0.02)
+    async with client(database_url, blocking) as opened:
+        job = await opened.collection("book").submit("index", {"paths": [docs]})
+        working = asyncio.create_task(opened.work(drain=True, allow=[docs]))
+        async with asyncio.timeout(60):
+            while (found := (await job.status()).progress) is None:  # noqa: ASYNC110 - the server tells no event
+                await asyncio.sleep(0.02)
+        assert (found.stage, found.total, found.unit) == ("read", 3, "files")
+        blocking.may_go_on.set()
+        assert await working == 1
+
+
+async def test_behind_a_transaction_pooler(database_url: str, docs: Path) -> None:
+    async with TransactionPooler(database_url) as pooler, client(pooler.address) as opened:
+        book = opened.collection("book")
+        jobs = [await book.submit("index", {"paths": [docs]}), await book.submit("add", {"documents": [Document("x")]})]
+        assert await opened.work(drain=True, concurrency=2, allow=[docs]) == 2
+        assert {(await job.status()).state for job in jobs} == {"done"}
+        assert await book.count() == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"concurrency": 0}, "concurrency"),
+        ({"lease": 0.5}, "lease"),
+        ({"allow": "docs"}, "allow"),
+        ({"allow": ["/nowhere-at-all"]}, "no folder"),
+        ({"limit": 0}, "limit"),
+        ({"keep_days": -1}, "keep_days"),
+        ({"tell": "me"}, "tell"),
+    ],
+)
+async def test_options_of_a_worker_are_checked(database_url: str, options: dict[str, Any], match: str) -> None:
+    async with client(database_url) as opened:
+        with pytest.raises(ConfigurationError, match=match):
+            await opened.work(drain=True, **options)

@@ -1,0 +1,289 @@
+"""Jobs of every kind, submitted and done; those that are refused; those that fail, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import Client, Document, Job, SyncClient
+from semlex.errors import (
+    CollectionNotFoundError,
+    ConfigurationError,
+    JobTimeoutError,
+    ModelServerError,
+    ValidationError,
+)
+from semlex.jobs import attempt, kinds
+from semlex.jobs.attempt import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, delay_after
+from semlex.testing import HashEmbedder
+from tests.support.job_clients import client, sql
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# --- every kind -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_every_kind_is_done(database_url: str, docs: Path) -> None:
+    async with client(database_url) as opened:
+        book = opened.collection("book")
+
+        async def done(kind: str, arguments: dict[str, Any] | None = None) -> dict[str, int]:
+            job = await book.submit(kind, arguments)
+            assert (job.state, job.kind, job.collection) == ("queued", kind, "book")
+            assert await opened.work(drain=True, allow=[docs]) == 1
+            job = await job.wait(0)
+            assert (job.state, job.error, job.attempts) == ("done", None, 1), job
+            assert job.result is not None
+            return job.result
+
+        seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
+        assert seen <= set(kinds.KINDS)
+        assert (await done("index", {"paths": [docs], "exclude": ["2.*"]}))["added"] == 2
+        (docs / "0.md").unlink()
+        found = await done("sync", {"paths": [docs]})
+        assert (found["added"], found["deleted"], found["unchanged"]) == (1, 1, 1)
+        given = [Document("a lion", {"n": 1}, "lion"), Document("a zebra", {"tags": ["a"]})]
+        assert await done("add", {"documents": given}) == {"written": 2}
+        assert (await book.get(["lion"]))[0].metadata == {"n": 1}
+        assert (await done("rechunk", {"chunk_tokens": 300}))["changed"] == 2
+        assert "merged" in await done("optimize")
+        sql(database_url, "DELETE FROM semlex.book_embedding_1")
+        assert await done("embed") == {"embedded": 4}
+        assert sorted(hit.content for hit in await book.search("lion zebra", 2)) == ["a lion", "a zebra"]
+
+
+async def test_a_document_comes_out_of_a_job_as_it_went_in(database_url: str) -> None:
+    at = datetime(2020, 1, 2, 3, 4, 5, 6, UTC)
+    given = Document(
+        "ein Text ✓", {"deep": {"n": [1, 2.5, None, True]}}, "", "whole", ["a"], at, at, "german", "0", "9"
+    )
+    async with client(database_url) as opened:
+        direct, queued = opened.collection("direct"), opened.collection("queued")
+        (key,) = await direct.add_documents([given])
+        await queued.submit("add", {"documents": (one for one in [given])})
+        assert await opened.work(drain=True) == 1
+        assert await queued.get([key]) == await direct.get([key])
+        assert await queued.submit("add", {"documents": [{"content": "as JSON", "id": "x"}]})
+        await opened.work(drain=True)
+        assert (await queued.get(["x"]))[0].content == "as JSON"
+
+
+def test_without_an_event_loop(database_url: str) -> None:
+    with SyncClient(database_url, "none", use_reranking=False) as opened:
+        job = opened.collection("book").submit("add", {"documents": [Document("a lion", id="lion")]}, unique_key="k")
+        assert opened.collection("book").submit("optimize", unique_key="k").id == job.id
+        with pytest.raises(JobTimeoutError, match="semlex worker"):
+            job.wait(0.1)
+        assert opened.work(drain=True) == 1
+        assert job.status().state == job.wait(1).state == "done"
+        with pytest.raises(ConfigurationError, match="is done"):
+            job.cancel()
+        assert opened.job(job.id) == job.status()
+        assert [one.id for one in opened.jobs(state="done", collection="book")] == [job.id]
+        assert opened.jobs(state="failed") == opened.jobs(collection="other") == []
+        assert json.loads(json.dumps(job.status().to_dict()))["result"] == {"written": 1}
+
+
+async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url: str) -> None:
+    class Untouched(HashEmbedder):
+        def embed_documents(self, texts: Any) -> Any:
+            raise AssertionError
+
+    async with client(database_url) as opened:
+        await opened.collection("book").count()
+    async with client(database_url, Untouched(8)) as opened:
+        book = opened.collection("book", create=False)
+        await book.submit("optimize")
+        assert book._indexer is None
+        with pytest.raises(CollectionNotFoundError, match="book"):
+            await opened.collection("other", create=False).submit("optimize")
+
+
+# --- what is refused when it is submitted -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "match"),
+    [
+        ("delete", {}, "kinds: index, sync, add"),
+        ("os.system", {"paths": ["/"]}, "no jobs of the kind"),
+        ("index", {}, "needs paths"),
+        ("index", {"paths": []}, "at least one"),
+        ("index", {"paths": ["a\0b"]}, "NUL"),
+        ("index", {"paths": ["a"], "includ": ["*"]}, "did you mean include"),
+        ("index", {"paths": ["a"], "include": "*.md"}, "include must be"),
+        ("index", {"paths": ["a"], "recursive": "yes"}, "recursive must be"),
+        ("index", {"paths": ["a"], "chunk_tokens": "9"}, "chunk_tokens must be"),
+        ("index", {"paths": ["a"], "on_bad_text": "hide"}, "on_bad_text must be"),
+        ("index", {"paths": ["a"], "progress": print}, "has no 'progress'"),
+        ("sync", {"paths": ["a"], "dry_run": True}, "has no 'dry_run'"),
+        ("optimize", {"thoroughly": True}, "it takes none"),
+        ("add", {"documents": [Document("x")], "on_duplicate": "both"}, "on_duplicate must be"),
+        ("add", {"documents": []}, "at least one"),
+        ("add", {"documents": [{"text": "x"}]}, "row 0 must be an object with content"),
+        ("add", {"documents": [{"content": "x", "created_at": "now"}]}, "ISO 8601"),
+        ("add", {"documents": [Document("x" * 100_000, id=str(n)) for n in range(11)]}, "submit several jobs"),
+        ("optimize", [], "arguments must be"),
+    ],
+)
+async def test_bad_arguments_are_refused(database_url: str, kind: str, arguments: Any, match: str) -> None:
+    async with client(database_url) as opened:
+        with pytest.raises(ConfigurationError, match=match):
+            await opened.collection("book").submit(kind, arguments)
+        assert await opened.collections() == []
+        assert await opened.jobs() == []
+
+
+async def test_bad_documents_are_refused_with_every_error(database_url: str) -> None:
+    async with client(database_url) as opened:
+        with pytest.raises(ValidationError) as caught:
+            await opened.collection("book").submit("add", {"documents": [Document(""), Document("a\0")]})
+        assert [(error.row, error.field) for error in caught.value.errors] == [(0, "content"), (1, "content")]
+
+
+# --- what fails when it is done ---------------------------------------------------------------------------------------
+
+
+async def failed(opened: Client, job: Job, **options: Any) -> str:
+    """Why the job has failed, at its first attempt."""
+    await opened.work(drain=True, **options)
+    job = await job.status()
+    assert (job.state, job.attempts) == ("failed", 1), job
+    assert job.error is not None
+    return f"{job.error.code}: {job.error.message}"
+
+
+@pytest.mark.slow
+async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(
+    database_url: str, docs: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret")
+    (docs / "link").symlink_to(outside)
+    async with client(database_url) as opened:
+        book = opened.collection("book")
+        await book.index(docs)
+        for paths in ([outside], [outside / "secret.md"], [docs / "link"], [docs, outside], ["/etc/passwd"]):
+            job = await book.submit("index", {"paths": paths})
+            assert "may read" in await failed(opened, job, allow=[docs])
+        for kind, arguments in (("index", {"paths": [docs]}), ("sync", {"paths": [docs]}), ("rechunk", {})):
+            assert "--allow" in await failed(opened, await book.submit(kind, arguments))
+        for allow_empty in (False, True):
+            gone = {"paths": [docs / "gone"], "allow_empty": allow_empty}
+            assert "cannot see" in await failed(opened, await book.submit("sync", gone), allow=[docs])
+        for page in range(3):
+            os.rename(docs / f"{page}.md", outside / f"{page}.md")  # noqa: PTH104
+        assert "but 3 documents" in await failed(opened, await book.submit("sync", {"paths": [docs]}), allow=[docs])
+        os.rename(docs, tmp_path / "moved")  # noqa: PTH104
+        for kind, arguments in (("sync", {"paths": [docs], "allow_empty": True}), ("rechunk", {"chunk_tokens": 100})):
+            assert "cannot see" in await failed(opened, await book.submit(kind, arguments), allow=[tmp_path])
+        assert await book.count() == 3
+        (tmp_path / "moved").rename(docs)
+        job = (await opened.jobs(state="failed"))[-1]
+        assert (await job.retry()).state == "queued"
+        with pytest.raises(ConfigurationError, match="no folder"):
+            await opened.work(drain=True, allow=[docs / "0.md"])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "match"),
+    [
+        ("kind", "os.system", "no jobs of the kind"),
+        ("kind", "sync", "needs paths"),
+        ("arguments", "[]", "must be an object"),
+        ("arguments", "7", "must be an object"),
+        ("arguments", '{"paths": 5}', "has no 'paths'"),
+        ("collection", "other", "there is no collection"),
+        ("collection", "Robert'); DROP TABLE", "collection"),
+    ],
+)
+async def test_what_others_have_written_into_the_table_is_checked(
+    database_url: str, column: str, value: str, match: str
+) -> None:
+    async with client(database_url) as opened:
+        job = await opened.collection("book").submit("optimize")
+        sql(database_url, f"UPDATE semlex.job SET {column} = %s", value)  # noqa: S608
+        assert match in await failed(opened, job)
+        assert len(await opened.jobs()) == 1
+
+
+async def test_a_relative_path_in_the_table_is_refused(database_url: str, docs: Path) -> None:
+    async with client(database_url) as opened:
+        job = await opened.collection("book").submit("index", {"paths": [docs]})
+        assert job.arguments == {"paths": [str(docs)]}
+        sql(database_url, """UPDATE semlex.job SET arguments = '{"paths": ["docs"]}'""")
+        assert "absolute" in await failed(opened, job, allow=[docs])
+
+
+async def test_another_model_fails_at_once(database_url: str) -> None:
+    async with client(database_url) as opened:
+        book = opened.collection("book")
+        await book.add_texts(["a"])
+        job = await book.submit("embed")
+    async with client(database_url, HashEmbedder(9)) as opened:
+        assert (await failed(opened, job := await opened.job(job.id))).startswith("ModelMismatchError: ")
+
+
+class Faulty(HashEmbedder):
+    """Fails so many times."""
+
+    def __init__(self, failures: int, error: Exception) -> None:
+        super().__init__(8)
+        self.failures, self.error = failures, error
+
+    def embed_documents(self, texts: Any) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise self.error
+        return super().embed_documents(texts)
+
+
+@pytest.fixture
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "delay_after", lambda attempts: 0.0)
+
+
+@pytest.mark.usefixtures("no_delay")
+async def test_what_may_go_away_is_tried_again(database_url: str) -> None:
+    async with client(database_url, Faulty(2, ModelServerError("busy"))) as opened:
+        job = await opened.collection("book").submit("add", {"documents": [Document("a lion", id="lion")]})
+        assert await opened.work(drain=True) == 1
+        job = await job.status()
+        assert (job.state, job.attempts, job.error) == ("done", 3, None)
+        assert await opened.collection("book").count() == 1
+
+
+@pytest.mark.usefixtures("no_delay")
+async def test_what_goes_on_failing_is_set_aside_and_can_be_tried_again(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Faulty(4, RuntimeError("zebra stripes"))
+    async with client(database_url, model) as opened:
+        new = {"documents": [Document("a lion", id="lion")]}
+        job = await opened.collection("book").submit("add", new, max_attempts=3)
+        assert await opened.work(drain=True) == 1
+        job = await job.status()
+        assert (job.state, job.attempts, model.failures) == ("failed", 3, 1)
+        assert job.error is not None
+        assert "zebra" not in str(job.error)
+        assert "zebra stripes" in caplog.text
+        job = await job.retry()
+        assert (job.state, job.attempts, job.error) == ("queued", 0, None)
+        assert await opened.work(drain=True) == 1
+        assert ((await job.status()).state, (await job.status()).attempts) == ("done", 2)
+
+
+def test_delays_grow_and_differ() -> None:
+    for attempts in range(1, 1_000, 7):
+        longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** (attempts - 1))
+        delays = {delay_after(attempts) for _ in range(20)}
+        assert len(delays) > 1
+        assert all(longest / 2 <= delay <= longest for delay in delays)

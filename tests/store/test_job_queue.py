@@ -1,0 +1,296 @@
+"""The queue of jobs beside a plain model of it: whatever is done in whatever order, both hold the same."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from semlex.errors import ConfigurationError, LeaseLostError
+from semlex.store.jobs.leases import Claim, JobLeases
+from semlex.store.jobs.queue import JobQueue, NewJob
+from semlex.store.postgres.database import Database
+from semlex.store.schema.registry import migrate_registry
+from semlex.types.jobs import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+    from uuid import UUID
+
+pytestmark = pytest.mark.pg16
+
+# Seconds of the model's clock. A test takes less than one of them, so that the true clock changes no order.
+STEP = 1_000
+LEASE = 2 * STEP
+KEPT = 5 * STEP
+
+
+@dataclass
+class Known:
+    """A job, as the model knows it."""
+
+    number: int
+    unique_key: str | None
+    priority: int
+    due: int
+    set_at: int
+    max_attempts: int
+    state: str = "queued"
+    fence: int = 0
+    attempts: int = 0
+    cancel_wanted: bool = False
+    code: str | None = None
+    finished: int | None = None
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        return (self.state, self.fence, self.attempts, self.cancel_wanted, self.code, self.finished is not None)
+
+    def end(self, state: str, now: int, code: str | None = None) -> None:
+        self.state, self.finished = state, now
+        self.code = code
+
+
+async def outcome(work: Awaitable[Any]) -> Any:
+    """What comes of a call: its result, or the class of its error."""
+    try:
+        return await work
+    except (LeaseLostError, ConfigurationError) as error:
+        return type(error)
+
+
+class QueueBesideModel(RuleBasedStateMachine):
+    """Everything that can be done with a queue, by anybody who ever had one of its jobs."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.changes = 0
+        self.jobs: dict[UUID, Known] = {}
+        self.claims: list[Claim] = []
+        self.effects = 0
+        self._runner = asyncio.Runner()
+        self._connection = self.run(psycopg.AsyncConnection.connect(self.url, autocommit=True))
+        database = Database(connection=self._connection)
+        self.run(migrate_registry(database, "semlex"))
+        self.run(self._connection.execute("TRUNCATE semlex.job"))
+        self.run(self._connection.execute("CREATE TABLE IF NOT EXISTS public.effect (fence int)"))
+        self.run(self._connection.execute("TRUNCATE public.effect"))
+        self.database = database
+        self.queue, self.leases = JobQueue(database, "semlex"), JobLeases(database, "semlex", LEASE)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(work)
+
+    def teardown(self) -> None:
+        self.run(self._connection.close())
+        self._runner.close()
+
+    def stamp(self) -> int:
+        self.changes += 1
+        return self.changes
+
+    def holds(self, claim: Claim) -> bool:
+        job = self.jobs.get(claim.job_id)
+        return job is not None and job.fence == claim.fence and job.state == "running"
+
+    # --- those who want something done --------------------------------------------------------------------------------
+
+    @rule(
+        priority=st.integers(-1, 1),
+        unique_key=st.none() | st.sampled_from("ab"),
+        delay=st.integers(0, 2),
+        max_attempts=st.integers(1, 3),
+    )
+    def submit(self, priority: int, unique_key: str | None, delay: int, max_attempts: int) -> None:
+        clock = self.run(self._connection.execute("SELECT clock_timestamp()"))
+        (now,) = self.run(clock.fetchone())
+        not_before = now + timedelta(seconds=delay * STEP) if delay else None
+        new = NewJob("optimize", "c", {}, priority, unique_key, not_before, max_attempts)
+        info = self.run(self.queue.submit(new))
+        same = [job for job in self.jobs.values() if job.unique_key == unique_key and job.state == "queued"]
+        known = {str(key): job for key, job in self.jobs.items()}.get(info.id)
+        if unique_key is not None and same:
+            assert known is min(same, key=lambda job: job.number)
+            return
+        assert known is None
+        (key,) = self.run(self._keys()) - self.jobs.keys()
+        stamp = self.stamp()
+        self.jobs[key] = Known(stamp, unique_key, priority, self.now + delay * STEP, stamp, max_attempts)
+
+    async def _keys(self) -> set[UUID]:
+        cursor = await self._connection.execute("SELECT job_id FROM semlex.job")
+        return {key for (key,) in await cursor.fetchall()}
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        key = list(self.jobs)[data.draw(st.integers(0, len(self.jobs) - 1))]  # ids are new in every run
+        job = self.jobs[key]
+        found = self.run(outcome(self.queue.cancel(key)))
+        if job.state in ("done", "failed"):
+            assert found is ConfigurationError
+            return
+        job.cancel_wanted = job.state == "running"
+        if job.state == "queued":
+            job.end("cancelled", self.now, job.code)
+        assert found.state == job.state
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        key = list(self.jobs)[data.draw(st.integers(0, len(self.jobs) - 1))]  # ids are new in every run
+        job = self.jobs[key]
+        found = self.run(outcome(self.queue.retry(key)))
+        if job.state not in ("failed", "cancelled"):
+            assert found is ConfigurationError
+            return
+        job.state, job.attempts, job.due, job.set_at = "queued", 0, self.now, self.stamp()
+        job.cancel_wanted, job.code, job.finished = False, None, None
+
+    # --- those who do it ----------------------------------------------------------------------------------------------
+
+    @rule()
+    def claim(self) -> None:
+        claim = self.run(self.leases.claim())
+        while True:
+            ready = [
+                (-job.priority, job.due, job.set_at, key)
+                for key, job in self.jobs.items()
+                if job.state in ("queued", "running") and job.due <= self.now
+            ]
+            if not ready:
+                assert claim is None
+                return
+            key = min(ready)[-1]
+            job = self.jobs[key]
+            job.fence += 1
+            if job.cancel_wanted:
+                job.cancel_wanted = False
+                job.end("cancelled", self.now, job.code)
+            elif job.state == "running" and job.attempts >= job.max_attempts:
+                job.end("failed", self.now, "LeaseLostError")
+            else:
+                job.state, job.attempts = "running", job.attempts + 1
+                job.due, job.set_at = self.now + LEASE, self.stamp()
+                break
+        assert claim is not None
+        assert (claim.job_id, claim.fence, claim.attempts) == (key, job.fence, job.attempts)
+        self.claims.append(claim)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
+        found = self.run(outcome(self.leases.renew(claim, None)))
+        if not self.holds(claim):
+            assert found is LeaseLostError
+            return
+        job = self.jobs[claim.job_id]
+        assert found == job.cancel_wanted
+        job.due, job.set_at = self.now + LEASE, self.stamp()
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), how=st.sampled_from(["complete", "fail", "again", "release", "cancelled"]))
+    def end(self, data: st.DataObject, how: str) -> None:
+        claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
+        error = JobError("StoreError", "why\0 \udcff")
+        calls = {
+            "complete": lambda: self.leases.complete(claim, {"n": 1}),
+            "fail": lambda: self.leases.fail(claim, error, None),
+            "again": lambda: self.leases.fail(claim, error, STEP),
+            "release": lambda: self.leases.release(claim),
+            "cancelled": lambda: self.leases.cancelled(claim),
+        }
+        found = self.run(outcome(calls[how]()))
+        if not self.holds(claim):
+            assert found is LeaseLostError
+            return
+        job = self.jobs[claim.job_id]
+        if how == "complete":
+            job.end("done", self.now)
+        elif how == "fail":
+            job.cancel_wanted = False
+            job.end("failed", self.now, "StoreError")
+        elif how == "cancelled":
+            job.cancel_wanted = False
+            job.end("cancelled", self.now, job.code)
+        else:
+            job.state, job.set_at = "queued", self.stamp()
+            job.due = self.now + (STEP if how == "again" else 0)
+            job.attempts -= how == "release"
+            job.code = "StoreError" if how == "again" else job.code
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
+        found = self.run(outcome(self._write(claim)))
+        job = self.jobs.get(claim.job_id)
+        if job is None or job.fence != claim.fence:
+            assert found is LeaseLostError
+            return
+        assert found == job.cancel_wanted
+        self.effects += 1
+
+    async def _write(self, claim: Claim) -> bool:
+        async def work(connection: Any) -> bool:
+            async with self.leases.fenced(connection, claim) as cancel_wanted:
+                await connection.execute("INSERT INTO public.effect VALUES (%s)", [claim.fence])
+            return cancel_wanted
+
+        return await self.database.write("write", work)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    @rule(steps=st.integers(1, 3))
+    def time_passes(self, steps: int) -> None:
+        """What is due comes nearer by what the table says: nothing here asks another clock than the server's."""
+        self.now += steps * STEP
+        back = timedelta(seconds=steps * STEP)
+        self.run(
+            self._connection.execute(
+                "UPDATE semlex.job SET due_at = due_at - %(back)s, finished_at = finished_at - %(back)s, "
+                "submitted_at = submitted_at - %(back)s",
+                {"back": back},
+            )
+        )
+
+    @rule()
+    def remove(self) -> None:
+        removed = self.run(self.leases.remove_ended(KEPT))
+        old = [key for key, job in self.jobs.items() if job.finished is not None and job.finished + KEPT <= self.now]
+        assert removed == len(old)
+        for key in old:
+            del self.jobs[key]
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        stored, effects = self.run(self._stored())
+        assert stored == {key: job.row for key, job in self.jobs.items()}
+        assert effects == self.effects
+
+    async def _stored(self) -> tuple[dict[UUID, tuple[Any, ...]], int]:
+        cursor = await self._connection.execute(
+            "SELECT job_id, state, fence, attempts, cancel_wanted, error_code, finished_at IS NOT NULL FROM semlex.job"
+        )
+        stored = {key: tuple(row) for key, *row in await cursor.fetchall()}
+        cursor = await self._connection.execute("SELECT count(*) FROM public.effect")
+        row = await cursor.fetchone()
+        return stored, 0 if row is None else row[0]
+
+
+@pytest.mark.slow
+def test_the_queue_is_what_the_model_says(database_url: str, full: bool) -> None:
+    machine = type("Machine", (QueueBesideModel,), {"url": database_url})
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=1_000 if full else 25, stateful_step_count=60 if full else 40)
+    )

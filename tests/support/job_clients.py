@@ -1,0 +1,39 @@
+"""What tests of jobs share: clients, a look into the table, a model that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import psycopg
+
+from semlex import Client
+from semlex.testing import HashEmbedder
+
+
+def client(url: str, embedder: Any = None) -> Client:
+    return Client(url, embedder or HashEmbedder(8), use_reranking=False)
+
+
+def sql(url: str, statement: str, *given: object) -> list[Any]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), given)
+        return cursor.fetchall() if cursor.description else []
+
+
+class Blocking(HashEmbedder):
+    """Waits in the model until it may go on, and says when it does."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.reached, self.may_go_on = threading.Event(), threading.Event()
+
+    def embed_documents(self, texts: Any) -> Any:
+        self.reached.set()
+        assert self.may_go_on.wait(60)
+        return super().embed_documents(texts)
+
+
+async def reached(model: Blocking) -> None:
+    assert await asyncio.to_thread(model.reached.wait, 60)
