@@ -12,7 +12,8 @@ from pathlib import Path
 
 RETRIEVER = Path(__file__).parent / "semlex" / "retriever"
 TARGET = RETRIEVER / "synchronous.py"
-SOURCES = ("collection", "reads", "fields", "folders", "tables", "submission", "upkeep", "client", "postgres")
+PARTS = ("reads", "fields", "folders", "tables", "embeddings", "submission", "upkeep")
+SOURCES = ("collection", *PARTS, "client", "postgres")
 # What belongs to an event loop of its own, and what the twin has by hand.
 LEFT_OUT = {"using", "open", "initialize", "close", "collection", "of"}
 LOOP_BOUND = ("pool", "connection")
@@ -271,14 +272,12 @@ def arguments_of(source: Source, name: str) -> str:
 
 def generated() -> str:
     """The text of the module."""
-    sources = {name: Source(RETRIEVER / f"{name}.py") for name in SOURCES}
+    sources = {name: Source(RETRIEVER / ("parts" if name in PARTS else "") / f"{name}.py") for name in SOURCES}
     job_source = Source(RETRIEVER.parent / "jobs" / "job.py")
     used: tuple[set[str], set[str]] = (set(), set())
     collection = methods(sources["collection"], "Collection", "_collection", used)
-    parts = {"submission": "Jobs"} | {
-        part: part.capitalize() for part in ("reads", "fields", "folders", "tables", "upkeep")
-    }
-    for part, name in parts.items():
+    for part in PARTS:
+        name = {"submission": "Jobs"}.get(part, part.capitalize())
         collection += methods(sources[part], f"Collection{name}", "_collection", used)
     job = methods(job_source, "Job", "_job", used)
     client = methods(sources["client"], "Client", "_client", used)
@@ -292,7 +291,7 @@ def generated() -> str:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 known |= {
-                    target.id: f"from semlex.retriever.{name} import {target.id}"
+                    target.id: f"from semlex.retriever.{'parts.' if name in PARTS else ''}{name} import {target.id}"
                     for target in node.targets
                     if isinstance(target, ast.Name)
                 }

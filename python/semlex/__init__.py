@@ -41,6 +41,7 @@ Long work:
     Job, SyncJob: Work that is left to a worker: `Collection.submit`, `Client.jobs`, `Client.work`.
     Progress: What a callback gets while it goes on.
     IndexReport, DeleteReport, LoadReport, TransferReport: What was done.
+    ReembedReport, EmbeddingFigures: What a change of the embedding model did; one set of vectors of a collection.
     SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
     Documents, DocumentInfo: The documents that were read from files, with the states of these; one of them.
     DocumentName, MovedDocument: Which document; one whose file has another name now.
@@ -87,6 +88,7 @@ _MODULES = {
     "Documents": "semlex.ingest.document_states",
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
+    "EmbeddingFigures": "semlex.maintenance.report",
     "F": "semlex.filters.tree",
     "Facet": "semlex.types.facets",
     "Facets": "semlex.types.facets",
@@ -116,6 +118,7 @@ _MODULES = {
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
     "Record": "semlex.ingest.loaders.base",
+    "ReembedReport": "semlex.maintenance.report",
     "register_loader": "semlex.ingest.loaders.registry",
     "Reranker": "semlex.reranking.base",
     "SearchQuery": "semlex.types.queries",

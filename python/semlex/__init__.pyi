@@ -33,6 +33,8 @@ from semlex.ingest.sync.report import SyncPlan as SyncPlan
 from semlex.ingest.sync.report import SyncReport as SyncReport
 from semlex.jobs.job import Job as Job
 from semlex.maintenance.dump import TransferReport as TransferReport
+from semlex.maintenance.report import EmbeddingFigures as EmbeddingFigures
+from semlex.maintenance.report import ReembedReport as ReembedReport
 from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
 from semlex.reranking.base import Reranker as Reranker
@@ -90,6 +92,7 @@ __all__ = [
     "Documents",
     "Embedder",
     "EmbedderIdentity",
+    "EmbeddingFigures",
     "F",
     "Facet",
     "FacetValue",
@@ -118,6 +121,7 @@ __all__ = [
     "Qwen3EmbeddingEncoder",
     "Qwen3Reranker",
     "Record",
+    "ReembedReport",
     "Reranker",
     "SearchQuery",
     "SearchResult",

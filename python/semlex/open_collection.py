@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
+import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from semlex.errors import ModelMismatchError
+from semlex.errors import ModelMismatchError, PrivilegeError, SemlexError
 from semlex.models.token_counters import counter_of_words
 from semlex.models.tokenizer import FILE_COUNTER
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedShares
-from semlex.store.schema.registry import ensure_embedding_version, find_collection, open_collection
+from semlex.store.schema.embedding_versions import dropped, ensure_embedding_version, read_versions
+from semlex.store.schema.registry import find_collection, open_collection
+from semlex.store.write.embedding_version import note_use
 
 if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
@@ -20,8 +26,18 @@ if TYPE_CHECKING:
     from semlex.models.executor import ModelExecutor
     from semlex.models.token_counters import TokenCounter
     from semlex.reranking.base import Reranker
+    from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, Versions
+
+logger = logging.getLogger("semlex")
+
+# Another process may make, switch or drop a set of vectors. One that is still in use is dropped after a minute without
+# a use that was noted, so that both are looked after more often than that.
+LOOK_SECONDS = 20.0
+NOTE_SECONDS = 20.0
+# Noting a use is for others; no search waits longer for it.
+NOTE_LIMIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +122,30 @@ class OpenReranker:
 
 
 @dataclass(slots=True)
+class SeenVersions:
+    """The sets of vectors of a collection as they were seen last.
+
+    Attributes:
+        at: When.
+        versions: What was seen; None: nothing since the collection was opened.
+        told: Who was told of which serving one that this process does not use.
+        noted_at: When the use of another one than the serving was noted last.
+        is_noted: Whether it can be noted: this role may.
+    """
+
+    at: float = field(default_factory=time.monotonic)
+    versions: Versions | None = None
+    told: set[tuple[str, int]] = field(default_factory=set)
+    noted_at: float = -math.inf
+    is_noted: bool = True
+
+
+@dataclass(slots=True)
 class OpenCollection:
     """A collection as it was opened.
+
+    A process goes on with the vectors of its own model as long as they stand, whichever version serves those who open
+    the collection later. One that neither has a model nor brings vectors goes with the serving version.
 
     Attributes:
         database: An open database.
@@ -117,6 +155,9 @@ class OpenCollection:
         query_cache: Vectors of queries that were asked before.
         sample: Stored vectors, for completed fusion.
         filter_shares: Which shares of the chunks filters keep.
+        indexes: The vector indexes.
+        seen: The sets of vectors.
+        brings_vectors: Whether the caller has vectors of his own, which are those of the version in use then.
     """
 
     database: Database
@@ -127,6 +168,8 @@ class OpenCollection:
     sample: VectorSample = field(default_factory=VectorSample)
     filter_shares: RememberedShares = field(default_factory=RememberedShares)
     indexes: RememberedIndexes = field(default_factory=RememberedIndexes)
+    seen: SeenVersions = field(default_factory=SeenVersions)
+    brings_vectors: bool = False
     _may_be_undone: bool = False
 
     async def refresh(self) -> None:
@@ -135,13 +178,19 @@ class OpenCollection:
         Raises:
             CollectionNotFoundError: The collection is not there any more.
         """
-        found = await open_collection(self.database, self.info.names, None, create=False)
-        self.info = replace(found, keyword=self.info.keyword)
+        self._take(await open_collection(self.database, self.info.names, None, create=False))
 
     async def renew(self) -> None:
         """Reads again what there is where the caller's rollback may have undone what his transaction made."""
         if self._may_be_undone and (found := await find_collection(self.database, self.info.names)):
-            self.info = replace(found, keyword=self.info.keyword)
+            self._take(found)
+
+    def _take(self, found: CollectionInfo) -> None:
+        self.seen.at, self.seen.versions = time.monotonic(), found.versions
+        used = self.info.embedding
+        if used is not None and found.versions.of(used.identity_key) is None:
+            used = None  # made in a transaction that was rolled back
+        self.info = self._with(found.versions, replace(found, keyword=self.info.keyword, embedding=used))
 
     async def ensure_version(self, wanted: EmbeddingVersion) -> None:
         """Makes sure that the collection can hold such vectors.
@@ -149,6 +198,107 @@ class OpenCollection:
         Raises:
             ModelMismatchError: It has others.
         """
+        await self.look()
         # Whether the caller's transaction will be committed is not known yet.
         self._may_be_undone |= self.database.joins_transaction and self.info.embedding is None
         self.info = await ensure_embedding_version(self.database, self.info, wanted)
+        self.seen.versions = self.info.versions
+
+    # --- several sets of vectors --------------------------------------------------------------------------------------
+
+    def forget_versions(self) -> None:
+        """Lets the next one look: a version was made, switched or dropped here."""
+        self.seen.at = -math.inf
+
+    async def look(self) -> None:
+        """`follow`, in a transaction of its own."""
+        if self._is_late():
+            await self.database.read("look at the embedding versions", self.follow)
+
+    async def follow(self, connection: Connection) -> CollectionInfo:
+        """What is known of the collection, with the vectors that are to be searched, as the transaction sees them.
+
+        Args:
+            connection: In the search's transaction. It is asked when nobody has looked for a while.
+
+        Raises:
+            ModelMismatchError: The vectors of the open model were dropped.
+        """
+        if self._is_late():
+            found = await read_versions(connection, self.info)
+            self.seen.at = time.monotonic()
+            self.seen.versions = found or self.seen.versions
+        return self._as_seen()
+
+    def _as_seen(self) -> CollectionInfo:
+        """What is known, with what any search has seen last: each may have had a view of its own."""
+        if self.seen.versions is not None:
+            self.info = self._with(self.seen.versions, self.info)
+        return self.info
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self.seen.at >= LOOK_SECONDS
+
+    def _with(self, versions: Versions, info: CollectionInfo) -> CollectionInfo:
+        """A collection with the vectors that are used here."""
+        info, used, model = replace(info, versions=versions), info.embedding, self.models.version
+        if used is None and model is not None:
+            # Others have made the first vectors. Where they are of another model, words go on to answer.
+            return replace(info, embedding=versions.of(model.identity_key))
+        if used is None or (model is None and not self.brings_vectors):
+            return replace(info, embedding=versions.answering)
+        own = versions.of(used.identity_key)
+        if own is None:
+            raise dropped(info)
+        return replace(info, embedding=own)
+
+    def note(self, who: Literal["search", "write"]) -> list[str]:
+        """What the user should know, once each: that another version serves those who open the collection now.
+
+        Args:
+            who: In whose answer it stands. The log has it once.
+        """
+        info, model = self._as_seen(), self.models.version
+        serving, used = info.versions.answering, info.embedding
+        if serving is None or used == serving or (who, serving.version) in self.seen.told:
+            return []
+        is_logged = any(version == serving.version for _, version in self.seen.told)
+        self.seen.told.add((who, serving.version))
+        name = info.names.collection
+        if used is not None:
+            goes_on = f"this process goes on with version {used.version} ({used.model}), as it was opened"
+        else:
+            goes_on = f"this process was opened with {'' if model is None else model.model} and answers by words alone"
+        note = (
+            f"collection {name!r} has version {serving.version} of its vectors now ({serving.model}); {goes_on}: open "
+            "the collection anew with the new model"
+        )
+        if not is_logged:
+            logger.warning("%s", note)
+        return [note]
+
+    async def note_use(self) -> None:
+        """Notes for others that a version is in use that does not serve those who open the collection now.
+
+        In a short transaction of its own, and never where that is not possible: on a standby, for a role that may only
+        read, and inside a transaction of the caller's, which would hold a lock as long as it likes.
+        """
+        info, seen = self._as_seen(), self.seen
+        used = info.embedding
+        if used is None or used.version == info.versions.serving or not seen.is_noted:
+            return
+        if info.server.read_only or self.database.joins_transaction:
+            return
+        if time.monotonic() - seen.noted_at < NOTE_SECONDS:
+            return
+        seen.noted_at = time.monotonic()
+
+        async def work(connection: Connection) -> None:
+            await note_use(connection, info.names, used.version)
+
+        try:
+            async with asyncio.timeout(NOTE_LIMIT_SECONDS):
+                await self.database.write("note the use of an embedding version", work)
+        except (SemlexError, TimeoutError) as error:
+            seen.is_noted = not isinstance(error, PrivilegeError)
+            logger.info("that version %d is in use was not noted: %s", used.version, error or "it took too long")

@@ -15,7 +15,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from semlex.errors import ReadOnlyError
+from semlex import open_collection
+from semlex.errors import ModelMismatchError, ReadOnlyError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.server import EmbeddedServer
@@ -26,6 +27,7 @@ from tests.support.clients.keyword_index_client import WORDS
 from tests.support.folders import TEMPORARY
 from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
+from tests.support.two_models import OtherEmbedder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,6 +209,36 @@ async def test_a_standby_refuses_writes(pair: Pair) -> None:
         with pytest.raises(ReadOnlyError):
             await retriever_of(pair.standby, "new").initialize()
         assert await primary.count() == 20
+
+
+async def test_a_program_of_the_old_model_goes_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another model serves on the primary; on the standby the old one answers, until its vectors are dropped."""
+    monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(open_collection, "NOTE_SECONDS", 0.0)
+    async with retriever_of(pair.primary, "models") as primary:
+        await primary.add_documents(many(40))
+        await pair.catch_up()
+        async with retriever_of(pair.standby, "models") as standby:
+            before = told(await standby.search("yellow fruit"))
+            await primary.reembed(OtherEmbedder(16))
+            await pair.catch_up()
+            [note] = (await standby.search("yellow fruit")).warnings
+            assert "goes on with version 1" in note
+            assert told(await standby.search("yellow fruit")) == before
+            async with retriever_of(pair.standby, "models", OtherEmbedder(16)) as new:
+                assert (await new.search("yellow fruit")).embedding_model == "tests/other"
+            for work in (
+                lambda: standby.reembed(OtherEmbedder(16)),
+                standby.rollback_embeddings,
+                lambda: standby.drop_embeddings(1),
+            ):
+                with pytest.raises(ReadOnlyError):
+                    await work()
+            assert [one.state for one in await standby.embeddings()] == ["old", "serving"]
+            await primary.drop_embeddings(1, force=True)
+            await pair.catch_up()
+            with pytest.raises(ModelMismatchError, match="were dropped"):
+                await standby.search("yellow fruit")
 
 
 class Following:

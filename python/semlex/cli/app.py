@@ -13,15 +13,15 @@ from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
 from semlex.cli.commands.doctor import doctor_app
 from semlex.cli.commands.evaluate import evaluation_app
-from semlex.cli.commands.facets import facets
 from semlex.cli.commands.fields import fields_app
 from semlex.cli.commands.index import chunks, embed, index
 from semlex.cli.commands.models import models_app
 from semlex.cli.commands.postgres import postgres_app
-from semlex.cli.commands.search import search, try_folder
+from semlex.cli.commands.search import facets, search, try_folder
 from semlex.cli.commands.sources import sources_app
 from semlex.cli.commands.sync import documents, sync
 from semlex.cli.commands.whole_collection.create_index import create_index
+from semlex.cli.commands.whole_collection.embeddings import embeddings, reembed
 from semlex.cli.commands.whole_collection.maintenance import delete, optimize, rechunk, reindex
 from semlex.cli.commands.whole_collection.transfer import dump, import_rows, restore
 from semlex.cli.exit_codes import EXIT_CODES, exit_code
@@ -61,6 +61,8 @@ app.command()(embed)
 app.command("import")(import_rows)
 app.command()(dump)
 app.command()(restore)
+app.command()(reembed)
+app.command()(embeddings)
 app.command()(optimize)
 app.command()(create_index)
 app.command()(submit)

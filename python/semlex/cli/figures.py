@@ -121,9 +121,15 @@ def _cutting(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
 
 
 def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
+    if (building := figures.building_version) is not None:
+        of = f" of {_count(figures.chunks, estimated=figures.estimated)} chunks"
+        ended = "" if building.is_running else "; semlex reembed with that model goes on"
+        yield "in the making", f"version {building.version}, {building.model}: {building.vectors:,}{of}{ended}"
     if figures.embedding_model is None:
         yield "model", f"none: {KEYWORDS_ONLY}"
         return
+    if figures.serving_version != figures.embedding_version:
+        yield "version", f"{figures.embedding_version}; version {figures.serving_version} serves now"
     yield "model", figures.embedding_model
     yield "dimensions", f"{figures.dimensions:,}, distance {figures.distance}"
     yield "chunks with a vector", _count(figures.embedded, estimated=figures.estimated)

@@ -10,8 +10,10 @@ from semlex.errors import SemlexError
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
-from semlex.store.query.statistics import collection_figures
+from semlex.store.query.statistics import collection_figures, count_vectors
+from semlex.store.schema.embedding_versions import read_versions
 from semlex.store.write.documents import LogEntry, last_run
+from semlex.store.write.embedding_version import version_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +41,23 @@ class KeywordCache:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class BuildingVersion:
+    """A set of vectors of another model in the making.
+
+    Attributes:
+        version: Its number.
+        model: Its model.
+        vectors: How many it has.
+        is_running: Whether a process fills it at this moment.
+    """
+
+    version: int
+    model: str
+    vectors: int
+    is_running: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionStatus:
     """Where a collection is, and its figures. Figures that only a full count gives are None when it is estimated.
@@ -54,9 +73,12 @@ class CollectionStatus:
         language: Of documents that name none.
         token_counter: What counts the tokens of chunks.
         chunk_settings: How files are cut, or None until the first one is.
-        embedding_model: Its model, or None when it holds no vectors.
+        embedding_model: Model of the vectors in use here, or None when there are none.
         dimensions: Length of the vectors, or None.
         distance: How vectors are compared.
+        embedding_version: Number of the set of vectors in use here, or None.
+        serving_version: Number of the one that whoever opens the collection uses, or None.
+        building_version: The one in the making, or None.
         embedded: Chunks with a vector.
         orphaned_vectors: Vectors whose chunk is gone.
         vector_indexes: Indexes over the vectors, the newest last; searches use the last one that is valid.
@@ -91,6 +113,9 @@ class CollectionStatus:
     embedding_model: str | None
     dimensions: int | None
     distance: str
+    embedding_version: int | None
+    serving_version: int | None
+    building_version: BuildingVersion | None
     embedded: int
     orphaned_vectors: int | None
     vector_indexes: tuple[StoredIndex, ...]
@@ -169,7 +194,17 @@ async def collection_status(
     async def look(connection: Connection) -> VectorIndexes:
         return await read_vector_indexes(connection, collection, with_size=True)
 
+    async def look_for_building(connection: Connection) -> tuple[int, BuildingVersion | None]:
+        found = await read_versions(connection, collection) or collection.versions
+        rows = [row for row in await version_rows(connection, collection) if row.building]
+        if not rows:
+            return found.serving, None
+        version, running = rows[0].version, rows[0].seconds_left > 0
+        vectors = await count_vectors(connection, collection, version.version, exact=exact)
+        return found.serving, BuildingVersion(version.version, version.model, vectors, running)
+
     server, figures = await database.read("count", count)
+    serving, building = await database.read("look at the embedding versions", look_for_building)
     run = await database.read("read the log", lambda c: last_run(c, collection))
     embedding, index = collection.embedding, collection.keyword.index
     return CollectionStatus(
@@ -186,6 +221,9 @@ async def collection_status(
         embedding_model=embedding.model if embedding else None,
         dimensions=embedding.dimensions if embedding else None,
         distance=collection.settings.distance,
+        embedding_version=embedding.version if embedding else None,
+        serving_version=serving or None,
+        building_version=building,
         vector_indexes=(await database.read("look at the indexes", look)).stored,
         **figures,
         query_cache=query_cache.figures,

@@ -267,6 +267,7 @@ class Indexer:
 
     async def ensure_version(self, given: EmbeddingVersion | None) -> None:
         """Makes sure that the collection can hold the given vectors, or those of the open model."""
+        self.opened.brings_vectors |= given is not None
         wanted = given or self._models.version
         if wanted is not None:
             await self.opened.ensure_version(replace(wanted, storage=self.storage))
@@ -345,11 +346,11 @@ class Indexer:
         return done
 
     async def end_load(self, written: int, progress: Callable[[Progress], None] | None) -> list[str]:
-        """Merges and builds indexes; returns what could not be done. Nothing of it fails: all is stored by now."""
+        """Merges and builds indexes; returns what should be known. Nothing of it fails: all is stored by now."""
         index = self.collection.keyword.index
         if index is not None and not self.database.joins_transaction:
             await index.end_load(self.database, self.collection, written)
-        return await self._build_indexes(progress)
+        return [*self.opened.note("write"), *await self._build_indexes(progress)]
 
     async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> list[str]:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.

@@ -19,7 +19,8 @@ from semlex.ingest.progress import Progress
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.dump_files import Manifest, table_parts
 from semlex.store.indexes.build import build_where_wanted
-from semlex.store.schema.registry import ensure_embedding_version, open_collection
+from semlex.store.schema.embedding_versions import ensure_embedding_version
+from semlex.store.schema.registry import open_collection
 from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR
 from semlex.store.tables.copy_in import copy_in, count_rows
 from semlex.store.write.chunk_batch import ChunkBatch

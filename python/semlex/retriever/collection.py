@@ -13,16 +13,17 @@ from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
-from semlex.retriever.fields import CollectionFields
-from semlex.retriever.folders import CollectionFolders, checked_load_options
-from semlex.retriever.reads import CollectionReads
-from semlex.retriever.submission import CollectionJobs
-from semlex.retriever.tables import CollectionTables
-from semlex.retriever.upkeep import CollectionUpkeep
+from semlex.retriever.parts.embeddings import CollectionEmbeddings
+from semlex.retriever.parts.fields import CollectionFields
+from semlex.retriever.parts.folders import CollectionFolders, checked_load_options
+from semlex.retriever.parts.reads import CollectionReads
+from semlex.retriever.parts.submission import CollectionJobs
+from semlex.retriever.parts.tables import CollectionTables
+from semlex.retriever.parts.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
 from semlex.store.postgres.database import Database
 from semlex.store.schema import registry
-from semlex.store.schema.collection import check_same_model
+from semlex.store.schema.collection import for_model
 from semlex.store.schema.names import Names
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunks import OnDuplicate
 
     # A collection has a method called `list`.
@@ -53,7 +54,13 @@ if TYPE_CHECKING:
 
 
 class Collection(
-    CollectionReads, CollectionFields, CollectionFolders, CollectionTables, CollectionJobs, CollectionUpkeep
+    CollectionReads,
+    CollectionFields,
+    CollectionFolders,
+    CollectionTables,
+    CollectionEmbeddings,
+    CollectionJobs,
+    CollectionUpkeep,
 ):
     """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
@@ -151,21 +158,30 @@ class Collection(
         if stored is None:
             self._wanted.chunk_settings().check()
         else:
-            self._wanted.check(name, stored.options)
-        models = await resources.models_of(stored.embedding if stored else None)
+            # How vectors are stored is known when it is known which: a model has its own.
+            self._wanted.check(name, replace(stored, embedding=None).options)
+        models = await resources.models_of(None if stored is None else self._expected(stored))
         settings = self._wanted.settings()
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
         info = await registry.open_collection(database, self.names, settings, create=self._create)
+        if models.version is not None:
+            info = for_model(info, models.version)
         self._wanted.check(name, info.options)  # somebody else may have made it in the meantime
         open_parent = None if self._parent is None else self._parent._current()  # noqa: SLF001 - of this class
         if open_parent is not None and open_parent.collection.collection_id == info.collection_id:
             info = replace(info, keyword=open_parent.collection.keyword)
         elif info.keyword.index is not None:
             resources.configure_keyword_index(info.keyword.index, self._bm25)
-        if models.version is not None:
-            check_same_model(info, models.version)
-        return OpenCollection(database, info, models, resources.executor, resources.query_cache)
+        opened = OpenCollection(database, info, models, resources.executor, resources.query_cache)
+        await opened.note_use()
+        return opened
+
+    def _expected(self, stored: CollectionInfo) -> EmbeddingVersion | None:
+        """The vectors that are probably wanted: those of the named model, else those that serve."""
+        named = self._resources.models.embedding_model
+        own = [version for version in stored.versions.standing if version.model == named]
+        return stored.embedding if stored.embedding in own or not own else own[-1]
 
     @property
     def _opened(self) -> OpenCollection:

@@ -16,15 +16,17 @@ from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.forked import torch_process
 from semlex.parameters import MAX_CACHE_BYTES
-from semlex.retriever.model_selection import open_embedder, open_reranker, runs_on_torch
+from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
 if TYPE_CHECKING:
+    from os import PathLike
+
+    from semlex.embedding.base import Embedder
     from semlex.open_collection import OpenModels, OpenReranker
     from semlex.parameters import Bm25Options, ServerOptions
-    from semlex.retriever.model_selection import ModelOptions
     from semlex.store.keyword.base import KeywordIndex
     from semlex.store.schema.collection import EmbeddingVersion
 
@@ -199,15 +201,40 @@ class Resources:
         async with self._choosing:
             known = self._open_models.get(key)
             if known is None:
-                opened = await open_embedder(self.executor, self.models, stored)
-                try:
-                    if runs_on_torch(opened.embedder):
-                        torch_process.check()
-                except BaseException:
-                    await asyncio.to_thread(opened.close)
-                    raise
+                opened = await self._opened_alone(self.models, stored)
                 known = self._open_models[key] = await self._shared(opened)
         return known
+
+    async def named_model(
+        self, model: str | Embedder, *, dimensions: int | None = None, tokenizer: str | PathLike[str] | None = None
+    ) -> OpenModels:
+        """A model that the user names beside that of a collection; whoever asks for it closes it.
+
+        Raises:
+            ConfigurationError: As `open_embedder`.
+            ModelError: As `open_embedder`.
+        """
+        options = ModelOptions(model, device=self.models.device, dimensions=dimensions, tokenizer=tokenizer)
+        return await self._opened_alone(options, None)
+
+    async def stored_model(self, stored: EmbeddingVersion) -> OpenModels:
+        """The model that a collection names for vectors that do not serve; whoever asks for it closes it.
+
+        Raises:
+            ModelMismatchError: As `open_embedder`.
+        """
+        own = replace(self.models, embedding_model=None, dimensions=None, default_model=None, default_dimensions=None)
+        return await self._opened_alone(own, stored)
+
+    async def _opened_alone(self, options: ModelOptions, stored: EmbeddingVersion | None) -> OpenModels:
+        opened = await open_embedder(self.executor, options, stored)
+        try:
+            if runs_on_torch(opened.embedder):
+                torch_process.check()
+        except BaseException:
+            await asyncio.to_thread(opened.close)
+            raise
+        return opened
 
     async def _shared(self, opened: OpenModels) -> OpenModels:
         """The same model where it is open already, chosen for another collection."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from semlex.ingest.sync.report import SyncReport
     from semlex.jobs.job import Job
     from semlex.maintenance.dump import TransferReport
+    from semlex.maintenance.report import ReembedReport
     from semlex.parameters import Bm25Options
     from semlex.parameters import CollectionOptions
     from semlex.parameters import DistanceName
@@ -57,9 +58,10 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.retriever.collection import Collection
     from semlex.retriever.collection import Ids
-    from semlex.retriever.reads import Chunks
-    from semlex.retriever.reads import ManyResults
-    from semlex.retriever.upkeep import Sources
+    from semlex.retriever.parts.embeddings import Figures
+    from semlex.retriever.parts.reads import Chunks
+    from semlex.retriever.parts.reads import ManyResults
+    from semlex.retriever.parts.upkeep import Sources
     from semlex.search.fusion import FusionMethod
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
@@ -268,38 +270,6 @@ class SyncCollection:
     ) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
         return self._runner.run(self._collection.embed_missing, progress)
-
-    def submit(
-        self,
-        kind: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        priority: int = 0,
-        unique_key: str | None = None,
-        not_before: datetime | None = None,
-        max_attempts: int = DEFAULT_ATTEMPTS,
-    ) -> SyncJob:
-        """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``).
-
-        The kinds are ``index``, ``sync`` (with ``paths``, and what the methods take), ``add`` (with ``documents``, and
-        ``on_duplicate``), ``optimize``, ``rechunk`` and ``embed``. A job may be begun more than once: it goes on where
-        it was, and what it does is there once. A collection that is not there yet is made, but its model is not loaded.
-
-        Args:
-            kind: What is to be done.
-            arguments: What it is done with, at most 1 MiB as JSON. Paths are made absolute; they are the worker's.
-            priority: A higher one goes first; -1,000,000 to 1,000,000.
-            unique_key: While a job of this key is queued for the collection, that one is returned, and no other is
-                stored; at most 512 bytes.
-            not_before: When it may be begun.
-            max_attempts: How often it is begun before it has failed; 1 to 1,000.
-
-        Raises:
-            ConfigurationError: There is no such kind or argument, or a value is refused.
-            ValidationError: With every error of every document.
-            CollectionNotFoundError: There is no collection, and none is to be made.
-        """
-        return SyncJob.of(self._runner.run(self._collection.submit, kind, arguments, priority=priority, unique_key=unique_key, not_before=not_before, max_attempts=max_attempts), self._runner)
 
     def search(
         self,
@@ -739,6 +709,115 @@ class SyncCollection:
             MissingExtraError: pyarrow is not installed.
         """
         return self._runner.run(self._collection.dump, folder, progress)
+
+    def reembed(
+        self,
+        model: str | Embedder,
+        *,
+        dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
+        vector_storage: StorageName | None = None,
+        restart: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> ReembedReport:
+        """Changes the embedding model, while the collection is searched and written.
+
+        The vectors of the new model are made beside those that serve. When none is missing, their index is built and
+        both were looked at, they serve whoever opens the collection from then on. Who holds the old model, this object
+        included, goes on with the old vectors; open the collection anew with the new model. A run that was ended is
+        continued by the same call.
+
+        Args:
+            model: An `Embedder`; a model's name or folder; or ``"static"``.
+            dimensions: Length of the new vectors, as for a retriever.
+            tokenizer: Of a model behind a server, as for a retriever.
+            vector_storage: ``vector`` or ``halfvec``; None is as the vectors are stored now.
+            restart: Whether what an earlier run has made is dropped first.
+            dry_run: Whether to count only.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: The collection has this model already, or a change to another one was begun.
+            StoreError: Another process is at it, or a check failed: nothing was switched.
+            ModelError: The model fails, or makes other vectors of the same text than before.
+        """
+        return self._runner.run(self._collection.reembed, model, dimensions=dimensions, tokenizer=tokenizer, vector_storage=vector_storage, restart=restart, dry_run=dry_run, progress=progress)
+
+    def rollback_embeddings(
+        self,
+        model: str | Embedder | None = None,
+        *,
+        force: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> ReembedReport:
+        """Lets the vectors serve again that served before the last change, after making those that it lacks.
+
+        Args:
+            model: The one that made them; None: as the collection names it, where it can be used here.
+            force: Whether to go back although chunks lack a vector and the model cannot be used.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: Nothing served before.
+            StoreError: Chunks lack a vector and the model cannot be used, or another process is at it.
+            ModelMismatchError: The named model makes other vectors.
+        """
+        return self._runner.run(self._collection.rollback_embeddings, model, force=force, progress=progress)
+
+    def embeddings(self) -> Figures:
+        """All sets of vectors with their counts, by their numbers."""
+        return self._runner.run(self._collection.embeddings)
+
+    def drop_embeddings(
+        self,
+        version: int,
+        *,
+        force: bool = False,
+    ) -> None:
+        """Drops a set of vectors.
+
+        Args:
+            version: Its number; not that of the serving one.
+            force: Whether to drop it although a process has searched it within the last minute, or fills it.
+
+        Raises:
+            ConfigurationError: There is none of that number, or it serves.
+            StoreError: It is in use.
+        """
+        self._runner.run(self._collection.drop_embeddings, version, force=force)
+
+    def submit(
+        self,
+        kind: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        priority: int = 0,
+        unique_key: str | None = None,
+        not_before: datetime | None = None,
+        max_attempts: int = DEFAULT_ATTEMPTS,
+    ) -> SyncJob:
+        """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``).
+
+        The kinds are ``index``, ``sync`` (with ``paths``, and what the methods take), ``add`` (with ``documents``, and
+        ``on_duplicate``), ``optimize``, ``rechunk`` and ``embed``. A job may be begun more than once: it goes on where
+        it was, and what it does is there once. A collection that is not there yet is made, but its model is not loaded.
+
+        Args:
+            kind: What is to be done.
+            arguments: What it is done with, at most 1 MiB as JSON. Paths are made absolute; they are the worker's.
+            priority: A higher one goes first; -1,000,000 to 1,000,000.
+            unique_key: While a job of this key is queued for the collection, that one is returned, and no other is
+                stored; at most 512 bytes.
+            not_before: When it may be begun.
+            max_attempts: How often it is begun before it has failed; 1 to 1,000.
+
+        Raises:
+            ConfigurationError: There is no such kind or argument, or a value is refused.
+            ValidationError: With every error of every document.
+            CollectionNotFoundError: There is no collection, and none is to be made.
+        """
+        return SyncJob.of(self._runner.run(self._collection.submit, kind, arguments, priority=priority, unique_key=unique_key, not_before=not_before, max_attempts=max_attempts), self._runner)
 
     def delete(
         self,

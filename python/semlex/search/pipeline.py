@@ -64,7 +64,7 @@ class SearchPipeline:
         if request.page is not None and not request.page.offset:
             request = opened_list(request, str(collection.collection_id), reranks=self._reranker is not None)
         legs, warnings = choose_legs(request, collection, opened.models)
-        return SearchState(request, legs, request.vector, warnings=warnings)
+        return SearchState(request, collection, legs, request.vector, warnings=warnings)
 
     async def find(self, state: SearchState, opened: OpenCollection) -> Found:
         """The hits; where no chunk holds the query's phrases, those of its words."""
@@ -81,7 +81,8 @@ class SearchPipeline:
 
     async def _results(self, state: SearchState, found: Found) -> SearchResults:
         """The hits in their last order, and what is told of them."""
-        collection = self._opened.info
+        collection = state.collection
+        state.warnings += self._opened.note("search")
         hits, reranked_by = await ranked_list(state, found.hits, self._reranker, self._opened.executor)
         cursor = next_cursor(state, found.hits, reranked_by, str(collection.collection_id))
-        return search_results(state, found, hits, collection=collection, reranker=reranked_by, next_cursor=cursor)
+        return search_results(state, found, hits, reranker=reranked_by, next_cursor=cursor)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
 from semlex.search.request import MAX_CANDIDATES
 from semlex.store.query.vector import VectorPlan, vector_leg
+from semlex.store.schema.collection import for_model
 from semlex.validation import refuse
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
         ConfigurationError: No keyword engine for mode="keyword".
         EmbeddingsMissingError: No vectors for mode="vector", or nothing to search by at all.
         ModelError: Nothing embeds the query of mode="vector".
+        ModelMismatchError: mode="vector", and the first vectors were made with another model since.
     """
     has_vectors = collection.embedding is not None
     can_embed = request.vector is not None or (models.embedder is not None and request.text is not None)
@@ -43,6 +45,8 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
     keyword = request.text is not None and collection.settings.keyword_engine != "none"
     name = collection.names.collection
     if request.mode == "vector" or (request.mode is None and not keyword and not vector):
+        if not has_vectors and models.version is not None:
+            for_model(collection, models.version)
         if not has_vectors:
             raise EmbeddingsMissingError(
                 f"collection {name!r} holds no vectors yet; fill them in with: semlex embed --collection {name}"
@@ -133,7 +137,6 @@ def exact_plan(selection: Filter) -> VectorPlan:
 
 def plan_legs(
     state: SearchState,
-    collection: CollectionInfo,
     depth: int,
     selection: Filter,
     *,
@@ -143,8 +146,7 @@ def plan_legs(
     """The legs of a search that can run.
 
     Args:
-        state: Says which are wanted, and has the query's vector.
-        collection: As opened.
+        state: Says which are wanted and of which collection, and has the query's vector.
         depth: Candidates of each leg.
         selection: The filter, with what is known of it.
         plan: How the vector leg finds its chunks.
@@ -153,7 +155,8 @@ def plan_legs(
     Raises:
         ModelMismatchError: The query's vector has another length than the stored ones.
     """
-    request, vector, stored = state.request, state.vector, collection.embedding
+    request, collection, vector = state.request, state.collection, state.vector
+    stored = collection.embedding
     plans: list[LegPlan] = []
     if "vector" in state.legs and vector is not None and stored is not None:
         if vector.shape != (stored.dimensions,):

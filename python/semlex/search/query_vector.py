@@ -108,7 +108,7 @@ def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: fl
     reason = made if isinstance(made, Exception) else None
     if not isinstance(made, Exception):
         try:
-            state.vector = _usable_vector(made)
+            state.vector = usable_query_vector(made)
         except ModelError as error:
             reason = error
     if reason is None:
@@ -120,7 +120,7 @@ def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: fl
     state.failed["vector"] = failed_leg(failure, seconds * 1000)
 
 
-def _usable_vector(made: ArrayLike) -> NDArray[np.float32]:
+def usable_query_vector(made: ArrayLike) -> NDArray[np.float32]:
     """The vector that a model made of a query."""
     vector = np.asarray(made, dtype=np.float32, order="C")
     if vector.ndim != 1 or _core.validate_rows([("vector", "vector", vector[None], None)]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from semlex.search.fusion import LEGS
 from semlex.search.grouping import by_document, in_groups, too_few_documents
 from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchMode, SearchResult, SearchResults
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from semlex.search.rerank import Hits
     from semlex.search.state import Found, SearchState
     from semlex.store.query.leg import LegResult
-    from semlex.store.schema.collection import CollectionInfo
 
 # Scores of a candidate that its hit bears.
 STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution", "boost")
@@ -24,7 +24,6 @@ def search_results(
     found: Found,
     hits: Hits,
     *,
-    collection: CollectionInfo,
     reranker: str | None,
     next_cursor: str | None = None,
 ) -> SearchResults:
@@ -35,7 +34,6 @@ def search_results(
         found: By the database.
         hits: Best first; no more than top_k of them are results, of a list those of the page; of grouped ones those
             of the best top_k documents.
-        collection: As opened.
         reranker: What ordered the hits last, or None.
         next_cursor: Leads to the next page, if there is one.
     """
@@ -57,8 +55,8 @@ def search_results(
         warnings += legs[name].warnings
         timings[f"{name}_leg"] = legs[name].milliseconds
     timings["total"] = (time.perf_counter() - request.started) * 1000
-    embedding = collection.embedding
-    is_cosine = collection.distance.name == "cosine"
+    embedding = state.collection.embedding
+    is_cosine = state.collection.distance.name == "cosine"
     similarities = [hit.vector_score for hit in results if hit.vector_score is not None and is_cosine]
     return SearchResults(
         results,
@@ -74,8 +72,15 @@ def search_results(
         coverage=max((hit.coverage for hit in results if hit.coverage is not None), default=None),
         warnings=list(dict.fromkeys(warnings)),
         next_cursor=next_cursor,
+        without_vector=_without_vector(results, answered, found),
         documents=[_document(rank, [hit for _, hit in group]) for rank, group in enumerate(groups, 1)],
     )
+
+
+def _without_vector(results: list[SearchResult], answered: list[str], found: Found) -> int | None:
+    """How many hits have no vector: completed fusion asks for that of each."""
+    is_known = len(answered) == len(LEGS) and found.fusion == "completed"
+    return sum(hit.vector_score is None for hit in results) if is_known else None
 
 
 def _document(rank: int, hits: list[SearchResult]) -> DocumentHits:

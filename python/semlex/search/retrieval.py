@@ -79,7 +79,7 @@ class Retrieval:
 
     def __init__(self, opened: OpenCollection, *, reranks: bool) -> None:
         self._database = opened.database
-        self._collection = opened.info
+        self._opened = opened
         self._embedder = opened.models.embedder
         self._sample = opened.sample
         self._filter_shares = opened.filter_shares
@@ -122,9 +122,10 @@ class Retrieval:
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult]:
             register_vector_parameter(snapshot.connection)
             await limit(snapshot.connection, seconds)
+            state.collection = await self._opened.follow(snapshot.connection)
             selection, plan = await self._select(snapshot, state)
             plan = exact_plan(selection) if exact else plan
-            plans = plan_legs(state, self._collection, depth, selection, plan=plan, indexes=self._indexes.last)
+            plans = plan_legs(state, depth, selection, plan=plan, indexes=self._indexes.last)
             return await self._search(snapshot, state, plans, depth, selection if plan == "index" else None)
 
         started = time.perf_counter()
@@ -132,7 +133,7 @@ class Retrieval:
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
             plan = vector_plan(request.condition, has_index=True, index_share=request.index_share)
-            plans = plan_legs(state, self._collection, depth, request.condition, plan=plan, indexes=self._indexes.last)
+            plans = plan_legs(state, depth, request.condition, plan=plan, indexes=self._indexes.last)
             results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
 
             async def load(snapshot: Snapshot) -> Found:
@@ -149,17 +150,17 @@ class Retrieval:
         """
         request = state.request
         condition = request.condition
-        indexes = await self._indexes.read(snapshot.connection, self._collection)
+        indexes = await self._indexes.read(snapshot.connection, state.collection)
         if condition.is_empty:
             return condition, "index"
         share = self._filter_shares.get(condition)
         if share is None:
-            share = await sampled_share(snapshot, self._collection, condition)
+            share = await sampled_share(snapshot, state.collection, condition)
             self._filter_shares.put(condition, share)
         condition = replace(condition, share=share)
         is_narrow = share < request.index_share
-        if is_narrow and "keyword" in state.legs and self._collection.keyword.index is not None:
-            ids = await read_ids(snapshot, self._collection, condition, request.exact_rows)
+        if is_narrow and "keyword" in state.legs and state.collection.keyword.index is not None:
+            ids = await read_ids(snapshot, state.collection, condition, request.exact_rows)
             condition = condition if ids is None else condition.selecting(ids)
         return condition, vector_plan(condition, has_index=indexes.used is not None, index_share=request.index_share)
 
@@ -186,7 +187,7 @@ class Retrieval:
             # The index may stop early (dead rows, a filter that leaves out what is near, its own limits); an exact scan
             # tells whether more exist.
             plan = exact_plan(selection)
-            again = vector_leg(self._collection, query_vector(state), depth, selection, plan=plan)
+            again = vector_leg(state.collection, query_vector(state), depth, selection, plan=plan)
             complete = (await run_legs(snapshot, [again])).results
             if complete["vector"].error is not None:
                 return results  # out of time: what the index found is the result
@@ -218,7 +219,7 @@ class Retrieval:
         wanted = rows_wanted(state.request, reranks=self._reranks)
         documents: dict[Key, DocumentKey] | None = None
         if state.request.group_size is not None:
-            documents = await documents_of(snapshot.connection, self._collection, candidates.union.keys)
+            documents = await documents_of(snapshot.connection, state.collection, candidates.union.keys)
             count = documents_wanted(state.request, reranks=self._reranks)
             best = best_of_documents(fused, documents, count=count, size=state.request.group_size)
             fused, wanted = iter(best), len(best)
@@ -228,7 +229,7 @@ class Retrieval:
         # Rows that are gone are replaced by the next candidates.
         while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
             keys = [candidate.key for candidate in batch]
-            loaded = await load_results(snapshot.connection, self._collection, keys, state.request.text, postings)
+            loaded = await load_results(snapshot.connection, state.collection, keys, state.request.text, postings)
             hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
             dropped += len(batch) - len(loaded)
         is_short = dropped > 0 and len(hits) < wanted
@@ -266,7 +267,7 @@ class Retrieval:
     ) -> Iterator[Candidate]:
         """Candidates by their scores times the factors of what they pass."""
         keys, remaining = candidates.union.keys, state.request.remaining()
-        names, boosts = self._collection.names, state.request.boosts
+        names, boosts = state.collection.names, state.request.boosts
         factors: NDArray[np.float64] | None = None
         if remaining is None:
             factors = await boost_factors(snapshot, names, keys, boosts)
@@ -291,7 +292,7 @@ class Retrieval:
         return fuse_completed(results, union, scores, spread=spread, weight=weight)
 
     def _calibration(self, state: SearchState) -> Calibration:
-        return Calibration(self._sample, self._collection, query_vector(state))
+        return Calibration(self._sample, state.collection, query_vector(state))
 
     async def unknown_fields(self, request: Request) -> list[str]:
         """Why nothing may have passed the filter, as far as that is quick to find out."""
@@ -301,7 +302,7 @@ class Retrieval:
         async def look(snapshot: Snapshot) -> list[str]:
             await limit(snapshot.connection, seconds)
             async with snapshot.in_time():
-                return await unknown_fields(snapshot.connection, self._collection.names, request.condition)
+                return await unknown_fields(snapshot.connection, self._opened.info.names, request.condition)
             return []  # it took too long
 
         try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from semlex.search.request import Request
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.types.results import SearchResult
 
 
@@ -22,6 +23,7 @@ class SearchState:
 
     Attributes:
         request: What is asked.
+        collection: As it is known, with the vectors that are searched: all stages go by these.
         legs: Those that are wanted, ``vector`` before ``keyword``.
         vector: The query's, float32, shape (d,); None without a vector leg, or where embedding failed.
         query_cached: Whether the vector was in memory.
@@ -32,6 +34,7 @@ class SearchState:
     """
 
     request: Request
+    collection: CollectionInfo
     legs: list[str]
     vector: NDArray[np.float32] | None
     query_cached: bool = False

@@ -227,6 +227,8 @@ class SearchResults(list[SearchResult]):
             collection probably holds no answer.
         warnings: What did not go as asked, for example a leg that failed; empty when all went well.
         next_cursor: Leads to the next page of a list that is read page by page; None where there is none.
+        without_vector: How many of the hits have no vector yet and were found by their words (``semlex embed`` makes
+            what is missing); None without both legs, and with another fusion than ``completed``, which do not know it.
         documents: The documents with their hits, best first, of a search that is grouped by document; else empty.
     """
 
@@ -246,6 +248,7 @@ class SearchResults(list[SearchResult]):
         coverage: float | None = None,
         warnings: list[str] | None = None,
         next_cursor: str | None = None,
+        without_vector: int | None = None,
         documents: list[DocumentHits] | None = None,
     ) -> None:
         super().__init__(hits or [])
@@ -261,6 +264,7 @@ class SearchResults(list[SearchResult]):
         self.coverage = coverage
         self.warnings = warnings or []
         self.next_cursor = next_cursor
+        self.without_vector = without_vector
         self.documents = documents or []
 
     def to_dict(self) -> dict[str, Any]:

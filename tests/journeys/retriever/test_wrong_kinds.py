@@ -55,6 +55,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "add_texts": lambda _: {"texts": ["good"]},
     "index": lambda folder: {"paths": folder},
     "embed_missing": lambda _: {},
+    "embeddings": lambda _: {},
     "create_index": lambda _: {},
     "estimate_index": lambda _: {},
     "delete": lambda _: {"ids": ["missing"]},
@@ -104,7 +105,11 @@ SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query"
     "cursor",
 }
 # What ends or begins a retriever, and what needs another test's world.
-APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranker"}
+APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranker"} | {
+    "reembed",
+    "rollback_embeddings",
+    "drop_embeddings",
+}
 STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())
 CLASSES = (
     "CollectionOptions",

@@ -20,6 +20,7 @@ from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.keyword.bm25.rebuild import _Rebuild
+from semlex.store.schema import locks
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
@@ -269,7 +270,7 @@ async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypa
 async def test_the_switch_waits_for_a_writer_and_lets_others_through(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuilding, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         bm25(database_url) as retriever,

@@ -1,4 +1,4 @@
-"""The commands that answer questions: ``semlex try`` and ``semlex search``."""
+"""The commands that answer questions: ``semlex try``, ``semlex search`` and ``semlex facets``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.figures import print_facets
 from semlex.cli.options import (
     INT,
     SECONDS,
@@ -157,3 +158,28 @@ def search(
                 options |= {"group_by": "document", "group_size": group}
             results = retriever.search(questions[0], top_k, deadline=deadline, max_results=max_results, **options)
     print_results(results, as_json=context.as_json)
+
+
+@with_context("collection", ..., *SERVER, "embedding_model", "device")
+def facets(
+    context: Context,
+    fields: Annotated[list[str], typer.Argument(help="Fields, as in filters: year, author.name, @source, @type, …")],
+    *,
+    filters: Filter = None,
+    query: Annotated[
+        str | None, typer.Option("--query", help="Count the candidates of a query instead of all chunks.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="Of the query: vector, keyword or hybrid; keyword: only its words.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", parser=whole_number, metavar=INT, help="Most values of a field.")
+    ] = 20,
+) -> None:
+    """Count which values fields have, over all chunks that pass a filter, or over the candidates of a query."""
+    settings = context.settings() if query is not None else context.settings(embedding_model="none")
+    with context.opened(settings) as retriever:
+        found = retriever.facets(
+            fields, filter_of(filters), query=query, mode=cast("SearchMode | None", mode), limit=limit
+        )
+    context.emit(found.to_dict(), lambda: print_facets(found))

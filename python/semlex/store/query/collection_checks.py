@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
 # What a schema has beside them, once it is migrated.
 SHARED_TABLES = ("job",)
+MAX_SHOWN_NAME = 200  # characters of a model's name
 TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone")
 
 
@@ -67,9 +69,14 @@ async def _in_schema(connection: Connection, schema: str) -> list[str]:
         return [f"schema {schema} was made by a newer semlex (registry {row[0]}, known are {newest}); update semlex"]
     cursor = await connection.execute(
         sql.SQL(
-            "SELECT c.name, c.schema_version, c.embedding_version, to_jsonb(c) -> 'building_generation' <> 'null', "
-            "ARRAY(SELECT e.version FROM {} AS e WHERE e.name = c.name ORDER BY e.version) FROM {} AS c ORDER BY c.name"
-        ).format(sql.Identifier(schema, "embedding_version"), sql.Identifier(schema, "collection"))
+            "SELECT c.name, c.schema_version, to_jsonb(c) -> 'building_generation' <> 'null', "
+            "ARRAY(SELECT e.version FROM {versions} AS e WHERE e.name = c.name ORDER BY e.version), "
+            # As JSON, because older registries lack what later migrations add.
+            "(SELECT e.model FROM {versions} AS e, to_jsonb(e) AS stored WHERE e.name = c.name "
+            "AND (stored ->> 'building')::bool "
+            "AND coalesce((stored ->> 'run_until')::timestamptz < now(), true) LIMIT 1) "
+            "FROM {registry} AS c ORDER BY c.name"
+        ).format(versions=sql.Identifier(schema, "embedding_version"), registry=sql.Identifier(schema, "collection"))
     )
     collections = [_Registered(*row) for row in await cursor.fetchall()]
     cursor = await connection.execute(
@@ -97,9 +104,9 @@ class _Registered(NamedTuple):
 
     name: str
     version: int
-    embedding: int
     building: bool
     embeddings: list[int]
+    unfinished_model: str | None
 
 
 async def _in_collection(
@@ -122,8 +129,16 @@ async def _in_collection(
             f"a rebuild of the keyword index of {name} goes on, or was ended before it was done; then finish it with: "
             f"semlex reindex --keyword --collection {names.collection}"
         )
-    if registered.embedding:
-        vectors = names.embedding(registered.embedding)
+    if registered.unfinished_model is not None:
+        model = registered.unfinished_model
+        shown = model if model.isprintable() and len(model) <= MAX_SHOWN_NAME else "MODEL"
+        problems.append(
+            f"a change of {name} to another embedding model was ended before it was done; go on with: semlex reembed "
+            f"--collection {names.collection} --model {shlex.quote(shown)}, or drop what it has made: semlex "
+            f"embeddings --collection {names.collection} --drop {registered.embeddings[-1]}"
+        )
+    for version in registered.embeddings:
+        vectors = names.embedding(version)
         orphaned = is_orphaned(names.chunk)
         cursor = await connection.execute(sql.SQL("SELECT count(*) FROM {} AS e WHERE {}").format(vectors, orphaned))
         row = await cursor.fetchone()

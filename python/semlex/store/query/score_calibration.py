@@ -10,7 +10,7 @@ import hashlib
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from psycopg import sql
@@ -18,6 +18,8 @@ from psycopg import sql
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from semlex.parameters import DistanceName
@@ -173,6 +175,50 @@ async def _draw(
     connection: Connection, collection: CollectionInfo, embedding: EmbeddingVersion
 ) -> tuple[NDArray[np.float32], float]:
     """The sample, and about how many rows there are."""
+    found, rows = await _drawn(connection, collection, embedding, sql.SQL(""), sql.SQL(""))
+    return _vectors_of(found, embedding), rows
+
+
+async def sample_chunks(
+    connection: Connection, collection: CollectionInfo, rows: int
+) -> tuple[list[tuple[str, str]], NDArray[np.float32]]:
+    """Context and text of some chunks, and their vectors, float32, shape (n, d): of the sample, spread evenly.
+
+    Args:
+        connection: In a transaction.
+        collection: With vectors.
+        rows: Most chunks.
+    """
+    embedding = collection.embedding
+    if embedding is None:
+        raise ConfigurationError("the collection holds no vectors")
+    join = sql.SQL("JOIN {} AS c USING (document_id, chunk_id)").format(collection.names.chunk)
+    found, _ = await _drawn(connection, collection, embedding, sql.SQL(", c.context, c.chunk_text"), join)
+    kept = found[:: max(1, -(-len(found) // rows))]
+    return [(context, text) for _, context, text in kept], _vectors_of(kept, embedding)
+
+
+def _vectors_of(rows: Sequence[Any], embedding: EmbeddingVersion) -> NDArray[np.float32]:
+    data = b"".join([row[0][HEADER_BYTES:] for row in rows])
+    return np.frombuffer(data, WIRE_TYPES[embedding.storage]).astype(np.float32).reshape(-1, embedding.dimensions)
+
+
+async def _drawn(
+    connection: Connection,
+    collection: CollectionInfo,
+    embedding: EmbeddingVersion,
+    columns: sql.Composable,
+    join: sql.Composable,
+) -> tuple[list[Any], float]:
+    """Rows of the sample, the vector in binary form first, and about how many rows the table has.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        embedding: Which vectors.
+        columns: More columns, after a comma.
+        join: What they are of.
+    """
     table = collection.names.embedding(embedding.version)
     cursor = connection.cursor(binary=True)
     # No full scan: counting stops behind the sample's size, and a larger table says its size as far as it knows it.
@@ -184,12 +230,12 @@ async def _draw(
     found = await cursor.fetchone()
     few, estimate = found or (0, None)
     # The server's own binary form as bytes, whatever the connection's owner has taught it to make of vectors.
-    value = sql.SQL("{}.{}(e.embedding)").format(
-        collection.server.extension, sql.Identifier(f"{embedding.storage}_send")
+    value = sql.SQL("{}.{}(e.embedding){}").format(
+        collection.server.extension, sql.Identifier(f"{embedding.storage}_send"), columns
     )
     if few <= SAMPLE_ROWS:
-        everything = sql.SQL("SELECT {} FROM {} AS e ORDER BY e.document_id, e.chunk_id")
-        await cursor.execute(everything.format(value, table))
+        everything = sql.SQL("SELECT {} FROM {} AS e {} ORDER BY e.document_id, e.chunk_id")
+        await cursor.execute(everything.format(value, table, join))
     else:
         # Two levels, because a collection may consist of few documents with many chunks each: a point among the
         # documents, then a point among that document's chunks; past the end the first one is taken.
@@ -206,13 +252,13 @@ async def _draw(
             "(SELECT e.chunk_id FROM {table} AS e WHERE e.document_id = d.document_id "
             "AND e.chunk_id >= left(f.chunk_id, {shared}) || p.ending ORDER BY e.chunk_id LIMIT 1), "
             "f.chunk_id) AS chunk_id) AS c GROUP BY d.document_id, c.chunk_id ORDER BY number LIMIT {rows}) "
-            "SELECT {value} FROM drawn JOIN {table} AS e USING (document_id, chunk_id) ORDER BY drawn.number"
-        ).format(table=table, value=value, shared=sql.Literal(SHARED_BEGINNING), rows=sql.Literal(SAMPLE_ROWS))
+            "SELECT {value} FROM drawn JOIN {table} AS e USING (document_id, chunk_id) {join} ORDER BY drawn.number"
+        ).format(
+            table=table, value=value, join=join, shared=sql.Literal(SHARED_BEGINNING), rows=sql.Literal(SAMPLE_ROWS)
+        )
         documents, endings = _places()
         await cursor.execute(statement, {"documents": documents, "chunks": endings})
-    data = b"".join([row[0][HEADER_BYTES:] for row in await cursor.fetchall()])
-    vectors = np.frombuffer(data, WIRE_TYPES[embedding.storage]).astype(np.float32)
-    return vectors.reshape(-1, embedding.dimensions), max(float(few), float(estimate or 0.0))
+    return await cursor.fetchall(), max(float(few), float(estimate or 0.0))
 
 
 def _places() -> tuple[list[uuid.UUID], list[str]]:

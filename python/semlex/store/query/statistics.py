@@ -126,6 +126,33 @@ async def _counted(
     return {name: int(value) for name, value in zip(parts, row or (), strict=True)} | unknown
 
 
+async def count_vectors(connection: Connection, collection: CollectionInfo, version: int, *, exact: bool) -> int:
+    """How many vectors a set of them has; estimated where its table is large, unless `exact`."""
+    table = collection.names.embedding(version)
+    estimates = {} if exact else await _estimates(connection, {"vectors": table})
+    if estimates:
+        return estimates["vectors"]
+    cursor = await connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table))
+    row = await cursor.fetchone()
+    return row[0] if row else 0
+
+
+async def vector_counts(connection: Connection, collection: CollectionInfo, version: int) -> tuple[int, int, int]:
+    """Of a set of vectors: how many chunks have one, how many lack one, and the bytes of its table with its indexes."""
+    names = collection.names
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT (SELECT count(*) FROM {vectors} JOIN {chunk} USING (document_id, chunk_id)), "
+            "(SELECT count(*) FROM {chunk} AS c WHERE NOT EXISTS (SELECT 1 FROM {vectors} AS e "
+            "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)), "
+            "pg_catalog.pg_total_relation_size(pg_catalog.to_regclass(%s))"
+        ).format(vectors=names.embedding(version), chunk=names.chunk),
+        [names.embedding(version).as_string(connection)],
+    )
+    row = await cursor.fetchone()
+    return row or (0, 0, 0)
+
+
 def is_orphaned(chunks: sql.Identifier) -> sql.Composed:
     """The condition that the chunk of a vector (a row ``e``) is gone."""
     return sql.SQL(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelMismatchError
@@ -11,6 +11,7 @@ from semlex.types.chunk_settings import ChunkSettings
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Sequence
     from datetime import datetime
 
     from semlex.parameters import CollectionSettings, StorageName
@@ -38,6 +39,45 @@ class EmbeddingVersion:
     revision: str | None
     dimensions: int
     storage: StorageName = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The sets of vectors of a collection.
+
+    Attributes:
+        serving: Number of the one that whoever opens the collection uses; 0 while there is none.
+        standing: Those that can answer, by their numbers.
+        building: The one in the making, or None.
+    """
+
+    serving: int = 0
+    standing: tuple[EmbeddingVersion, ...] = ()
+    building: EmbeddingVersion | None = None
+
+    @classmethod
+    def stored(cls, serving: int, rows: Sequence[dict[str, Any]]) -> Versions:
+        """What rows of the table of versions say, as JSON: older ones lack the newest columns."""
+        found = sorted(
+            (EmbeddingVersion(**{one.name: row[one.name] for one in fields(EmbeddingVersion)}) for row in rows),
+            key=lambda version: version.version,
+        )
+        building = {row["version"] for row in rows if row.get("building")}
+        return cls(
+            serving,
+            tuple(version for version in found if version.version not in building),
+            next((version for version in found if version.version in building), None),
+        )
+
+    def of(self, identity_key: str) -> EmbeddingVersion | None:
+        """The one that holds a model's vectors and can answer: the serving one where several do, else the newest."""
+        own = [version for version in self.standing if version.identity_key == identity_key]
+        return next((version for version in own if version.version == self.serving), own[-1] if own else None)
+
+    @property
+    def answering(self) -> EmbeddingVersion | None:
+        """The one that whoever opens the collection uses, or None while there is none."""
+        return next((version for version in self.standing if version.version == self.serving), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +110,9 @@ class CollectionInfo:
         server: The server it lives on.
         collection_id: Unique over time: a collection dropped and made again has another.
         settings: As decided when it was made.
-        embedding: The vectors in use, or None while there are none.
+        embedding: The vectors in use here, or None while there are none: the serving ones, or those of the open model.
         keyword: The engine of its keyword leg.
+        versions: All of its sets of vectors.
     """
 
     names: Names
@@ -80,6 +121,7 @@ class CollectionInfo:
     settings: CollectionSettings
     embedding: EmbeddingVersion | None
     keyword: KeywordEngine
+    versions: Versions = Versions()
 
     @property
     def distance(self) -> Distance:
@@ -98,17 +140,26 @@ class CollectionInfo:
         )
 
 
-def check_same_model(collection: CollectionInfo, wanted: EmbeddingVersion) -> None:
-    """Refuses vectors that cannot be compared with the stored ones.
+def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
+    """The collection with the set of vectors that a model's can be compared with; as it is where there is none yet.
 
     Raises:
-        ModelMismatchError: Names both models and both dimensions.
+        ModelMismatchError: It has others only; the message names both models and both dimensions.
     """
-    stored = collection.embedding
-    if stored is None or stored.identity_key == wanted.identity_key:
-        return
+    versions, name = collection.versions, collection.names.collection
+    own = versions.of(model.identity_key)
+    if own is not None:
+        return replace(collection, embedding=own)
+    stored = versions.answering
+    if stored is None:
+        return replace(collection, embedding=None)
+    remedy = (
+        f"Use the same model, change the collection's (semlex reembed --collection {name}), or index into a new "
+        "collection"
+    )
+    if versions.building is not None and versions.building.identity_key == model.identity_key:
+        remedy = f"Its vectors are being made: wait until semlex reembed --collection {name} is done"
     raise ModelMismatchError(
-        f"collection {collection.names.collection!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
-        f"{stored.identity_key}); this is {wanted.model} ({wanted.dimensions} dimensions, {wanted.identity_key}). "
-        "Use the same model, or index into a new collection"
+        f"collection {name!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
+        f"{stored.identity_key}); this is {model.model} ({model.dimensions} dimensions, {model.identity_key}). {remedy}"
     )

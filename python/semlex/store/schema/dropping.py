@@ -9,8 +9,9 @@ from psycopg import sql
 
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.collection_checks import REGISTRY_TABLES, TABLES
+from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import COLLECTION
-from semlex.store.schema.registry import SETUP_LOCK, has_registry
+from semlex.store.schema.registry import has_registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

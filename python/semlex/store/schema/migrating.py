@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.schema import migrations
+from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import (
-    SETUP_LOCK,
     find,
     has_registry,
     migrate_registry,

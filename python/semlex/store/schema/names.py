@@ -71,6 +71,11 @@ class Names:
         return sql.Identifier(self.schema, "collection")
 
     @property
+    def embedding_version(self) -> sql.Identifier:
+        """Table of the sets of vectors of all collections."""
+        return sql.Identifier(self.schema, "embedding_version")
+
+    @property
     def source(self) -> sql.Identifier:
         """Where documents were read from."""
         return self._table("source")

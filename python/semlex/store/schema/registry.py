@@ -7,15 +7,12 @@ else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXIS
 from __future__ import annotations
 
 import uuid
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
 from semlex.errors import (
-    CollectionNotFoundError,
-    ModelMismatchError,
     PrivilegeError,
     ReadOnlyError,
     SchemaVersionError,
@@ -30,9 +27,10 @@ from semlex.store.postgres.extensions import read_extension
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
-from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, ListedCollection, check_same_model
-from semlex.store.schema.distance import MAX_DIMENSIONS, distance_named
-from semlex.store.schema.presence import gone, no_such_collection
+from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions
+from semlex.store.schema.distance import distance_named
+from semlex.store.schema.locks import SETUP_LOCK
+from semlex.store.schema.presence import no_such_collection
 from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import utc_now
 
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
-# One lock for all set-up in a database: it is short and rare. "semlex" read as a number.
-SETUP_LOCK = 0x73656D6C6578
 # Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 SETUP_ATTEMPTS = 5
@@ -121,13 +117,12 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
     """The collection and the version of its tables; reads what older and newer versions of semlex made as well."""
     if not await has_registry(connection, names.schema):
         return None
-    versions = sql.Identifier(names.schema, "embedding_version")
     cursor = await connection.execute(
         # As JSON, because older registries have other columns until a collection of theirs is migrated.
         sql.SQL(
-            "SELECT (SELECT max(version) FROM {}), to_jsonb(c), to_jsonb(e) FROM {} AS c "
-            "LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version WHERE c.name = %s"
-        ).format(sql.Identifier(names.schema, "registry_version"), names.registry, versions),
+            "SELECT (SELECT max(version) FROM {}), to_jsonb(c), "
+            "ARRAY(SELECT to_jsonb(e) FROM {} AS e WHERE e.name = c.name) FROM {} AS c WHERE c.name = %s"
+        ).format(sql.Identifier(names.schema, "registry_version"), names.embedding_version, names.registry),
         [names.collection],
     )
     row = await cursor.fetchone()
@@ -145,14 +140,13 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
         stop_words=stored.get("stop_words", True),
         chunk_settings=ChunkSettings.stored(*map(stored.get, ChunkSettings._fields)),
     )
-    embedding = None
-    if vectors is not None:
-        embedding = EmbeddingVersion(**{field.name: vectors[field.name] for field in fields(EmbeddingVersion)})
+    versions = Versions.stored(stored["embedding_version"], vectors)
     # Read in the same transaction: whoever made the collection may have made the extension a moment before.
     server = await read_server_info(connection)
     engine = await _keyword_engine(connection, settings)
     collection_id = uuid.UUID(stored["collection_id"])
-    return CollectionInfo(names, server, collection_id, settings, embedding, engine), stored["schema_version"]
+    info = CollectionInfo(names, server, collection_id, settings, versions.answering, engine, versions)
+    return info, stored["schema_version"]
 
 
 def _refuse_newer(what: str, version: int | None, known: int) -> None:
@@ -309,74 +303,6 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
         for statement in migration(schema):
             await connection.execute(statement)
         await connection.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()])
-
-
-async def ensure_embedding_version(
-    database: Database, collection: CollectionInfo, wanted: EmbeddingVersion
-) -> CollectionInfo:
-    """Makes the table for a first model's vectors; with one already there, checks that it is the same model's.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        wanted: Identity and dimension of the vectors to be stored; its number is ignored.
-
-    Raises:
-        ModelMismatchError: The collection holds vectors of another model or dimension.
-    """
-
-    async def work(connection: Connection) -> CollectionInfo:
-        names = collection.names
-        await set_local(connection, lock_timeout="60s")
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
-        found = await find(connection, names)
-        if found is None:
-            raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
-        now_open = found[0]
-        if now_open.collection_id != collection.collection_id:
-            raise gone(collection)
-        if now_open.embedding is not None:
-            check_same_model(now_open, wanted)
-            return replace(now_open, keyword=collection.keyword)
-        version = replace(wanted, version=1)
-        vector_type = sql.SQL("{}.{}({})").format(
-            collection.server.extension, sql.Identifier(version.storage), sql.Literal(version.dimensions)
-        )
-        # Vectors live in a table per version: their type and their index demand one dimension, and two versions can
-        # stand side by side while a collection moves to another model. No row = not embedded yet.
-        await connection.execute(
-            sql.SQL(
-                'CREATE TABLE {} (document_id uuid NOT NULL, chunk_id text COLLATE "C" NOT NULL, '
-                "embedding {} NOT NULL, PRIMARY KEY (document_id, chunk_id))"
-            ).format(names.embedding(version.version), vector_type)
-        )
-        await connection.execute(
-            sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, %s, %s, %s, %s, %s)").format(
-                sql.Identifier(names.schema, "embedding_version")
-            ),
-            [
-                names.collection,
-                version.version,
-                version.identity_key,
-                version.model,
-                version.revision,
-                version.dimensions,
-                version.storage,
-                utc_now(),
-            ],
-        )
-        await connection.execute(
-            sql.SQL("UPDATE {} SET embedding_version = %s, updated_at = %s WHERE name = %s").format(names.registry),
-            [version.version, utc_now(), names.collection],
-        )
-        return replace(now_open, embedding=version, keyword=collection.keyword)
-
-    if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
-        raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")
-    if collection.embedding is not None:
-        check_same_model(collection, wanted)
-        return collection
-    return await database.write("make the table for embeddings", work)
 
 
 async def list_collections(database: Database, schema: str) -> list[ListedCollection]:

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import UUID
 
 import psycopg
-from pgvector import HalfVector, Vector
 from psycopg import sql
 
 from semlex import _core
 from semlex.errors import SHOWN_DUPLICATES, DuplicateError
 from semlex.store.keyword.id_arrays import NO_IDS, ids_of, joined
-from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID
+from semlex.store.schema.embedding_versions import dropped, stored_versions
+from semlex.store.write.arrays import arrays_source
+from semlex.store.write.chunk_batch import COLUMNS, KEYWORD_ID
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig, copy_rows
 from semlex.store.write.documents import share_documents, write_documents
 from semlex.store.write.embeddings import vector_type_of
@@ -31,6 +30,7 @@ from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from uuid import UUID
 
     import numpy as np
     from numpy.typing import NDArray
@@ -44,12 +44,6 @@ if TYPE_CHECKING:
 OnDuplicate = Literal["update", "skip", "fail"]
 WriteMode = Literal["direct", "merge"]
 
-# How a value becomes the column's type, by that type, where Postgres casts the element of an array not by itself.
-FROM_ARRAY = {
-    "text[]": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
-    "jsonb": sql.SQL("{}::jsonb"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class _Write:
@@ -60,12 +54,20 @@ class _Write:
         collection: As opened.
         index: The keyword index's share, or None.
         columns: Those of the chunk table that are written.
+        others: Tables of the vectors of other models: of a text that changes or goes, they hold none afterwards.
     """
 
     connection: Connection
     collection: CollectionInfo
     index: IndexShare | None
     columns: tuple[Column, ...]
+    others: tuple[sql.Identifier, ...] = ()
+
+    @property
+    def vectors(self) -> sql.Identifier | None:
+        """Table of the vectors that are written, or None."""
+        embedding = self.collection.embedding
+        return None if embedding is None else self.collection.names.embedding(embedding.version)
 
     @property
     def column_list(self) -> sql.Composed:
@@ -117,22 +119,27 @@ async def write_chunks(
         AnalyzerVersionError: The keyword index is made by another version of the analyzer.
         CollectionNotFoundError: The collection was dropped.
         DuplicateError: A chunk exists, and that is to fail.
+        ModelMismatchError: The vectors of the open model were dropped.
     """
     if not len(rows) and not documents:
         return 0
     async with begin_write(connection, collection, len(rows)) as index:
         columns = COLUMNS if index is None else (*COLUMNS, KEYWORD_ID)
-        write = _Write(connection, collection, index, columns)
+        write = _Write(connection, collection, index, columns, await _other_tables(connection, collection))
         if documents:
             await write_documents(connection, collection, documents, utc_now(), new_documents)
         if within:
             await share_documents(connection, collection, within)
-        if mode == "direct" and not await _have_chunks(write, [row.document_id for row in documents]):
+        if (
+            mode == "direct"
+            and not write.others
+            and not await _have_chunks(write, [row.document_id for row in documents])
+        ):
             return await _copy_direct(write, rows, bulk)
         parameters: dict[str, Any] = {}
         if len(rows) <= bulk.small_batch_rows:
             few = write.numbered(rows.whole())
-            source, parameters = _arrays_source(write, few)
+            source, parameters = arrays_source(collection, write.columns, few)
             every_vector = few.has_every_vector
         else:
             source, every_vector = await _staged_source(write, rows, bulk)
@@ -146,6 +153,14 @@ async def write_chunks(
             # Another writer has stored some since they were looked for. The next attempt finds them.
             raise psycopg.errors.SerializationFailure("rows were stored in the meantime")
         return count
+
+
+async def _other_tables(connection: Connection, collection: CollectionInfo) -> tuple[sql.Identifier, ...]:
+    """Tables of the vectors of other models than the one in use here."""
+    stored, used = await stored_versions(connection, collection), collection.embedding
+    if used is not None and used.version not in stored:
+        raise dropped(collection)
+    return tuple(collection.names.embedding(version) for version in stored if used is None or version != used.version)
 
 
 async def _have_chunks(write: _Write, documents: Sequence[UUID]) -> bool:
@@ -175,11 +190,10 @@ async def _copy_direct(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -
 
     target = copy.format(collection.names.chunk, write.column_list)
     written = await copy_rows(connection, target, chunks(), bulk.copy_block_bytes)
-    if collection.embedding is not None:
+    if collection.embedding is not None and write.vectors is not None:
         storage = collection.embedding.storage
         vectors = (_vector_encoder(part, storage) for part in made if part.embeddings is not None)
-        table = collection.names.embedding(collection.embedding.version)
-        target = copy.format(table, sql.SQL("document_id, chunk_id, embedding"))
+        target = copy.format(write.vectors, sql.SQL("document_id, chunk_id, embedding"))
         await copy_rows(connection, target, vectors, bulk.copy_block_bytes)
     if write.index is not None:
         await write.index.write(connection, None)
@@ -229,48 +243,11 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
     return sql.SQL("{}").format(staging), every_vector
 
 
-def _arrays_source(write: _Write, rows: ChunkBatch) -> tuple[sql.Composed, dict[str, Any]]:
-    collection = write.collection
-    parameters: dict[str, Any] = {column.name: rows.values(column.name) for column in write.columns}
-    parameters["document_id"] = [UUID(bytes=document_id) for document_id in rows.document_id]
-    for column in write.columns:
-        if column.wire in AS_JSON:
-            parameters[column.name] = [_core.to_json(value).decode() for value in rows.values(column.name)]
-        elif column.wire == "timestamptz":  # as text the server takes no offset of 16 hours or more
-            parameters[column.name] = [moment.astimezone(UTC) for moment in rows.values(column.name)]
-    embedding = collection.embedding
-    vector_type = sql.SQL("text") if embedding is None else vector_type_of(collection)
-    parameters["embedding"] = [None] * len(rows)
-    if embedding is not None and rows.embeddings is not None:
-        as_text = HalfVector if embedding.storage == "halfvec" else Vector
-        parameters["embedding"] = [None if row is None else as_text(row).to_text() for row in rows.embeddings]
-    arrays = [
-        sql.SQL("{}::{}[]").format(sql.Placeholder(column.name), sql.SQL(column.array)) for column in write.columns
-    ]
-    as_is = sql.SQL("{}")
-    values = [
-        sql.SQL("{} AS {}").format(
-            FROM_ARRAY.get(column.wire, as_is).format(sql.Identifier("a", column.name)), sql.Identifier(column.name)
-        )
-        for column in write.columns
-    ]
-    source = sql.SQL(
-        "(SELECT {values}, a.embedding::{vector_type} AS embedding FROM unnest({arrays}, %(embedding)s::text[]) "
-        "AS a({names}, embedding))"
-    ).format(
-        values=sql.SQL(", ").join(values),
-        vector_type=vector_type,
-        arrays=sql.SQL(", ").join(arrays),
-        names=write.column_list,
-    )
-    return source, parameters
-
-
 async def _delete_others(
     write: _Write, source: sql.Composed, parameters: dict[str, Any], documents: Sequence[UUID]
 ) -> NDArray[np.int64]:
     """Deletes the chunks of these documents that are not among the given ones; returns their keyword ids."""
-    names, embedding = write.collection.names, write.collection.embedding
+    names = write.collection.names
     others = sql.SQL(
         "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
         "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
@@ -284,8 +261,9 @@ async def _delete_others(
         values,
     )
     row = await cursor.fetchone()
-    if embedding is not None:
-        await write.connection.execute(others.format(names.embedding(embedding.version), source), values)
+    for vectors in (*write.others, write.vectors):
+        if vectors is not None:
+            await write.connection.execute(others.format(vectors, source), values)
     return ids_of(row and row[0])
 
 
@@ -321,9 +299,7 @@ async def _merge(
     *,
     every_vector: bool,
 ) -> int:
-    connection, collection = write.connection, write.collection
-    names = collection.names
-    vectors = names.embedding(collection.embedding.version) if collection.embedding is not None else None
+    connection, names, vectors = write.connection, write.collection.names, write.vectors
     action: sql.Composable = sql.SQL("NOTHING")
     if on_duplicate == "update":
         assignments = [
@@ -341,19 +317,24 @@ async def _merge(
         "INSERT INTO {} AS c ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
         "ON CONFLICT (document_id, chunk_id) DO "
     ).format(names.chunk, write.column_list, write.column_list, source)
-    if vectors is not None and on_duplicate == "update" and not every_vector:
-        # A text that changed and came without a vector must not keep the old one. Whether it changed is known only
-        # once the row is locked, and rows are locked in key order, old and new ones alike: without that, two writers
-        # can wait for each other.
+    outdated = list(write.others)
+    if vectors is not None and not every_vector:
+        outdated.append(vectors)
+    if outdated and on_duplicate == "update":
+        # A text that changed and came without a vector must not keep the old one; those of other models come with no
+        # text. Whether it changed is known only once the row is locked, and rows are locked in key order, old and new
+        # ones alike: without that, two writers can wait for each other.
         await connection.execute(insert + sql.SQL("UPDATE SET chunk_id = excluded.chunk_id WHERE FALSE"), parameters)
-        await connection.execute(
-            sql.SQL(
-                "DELETE FROM {} AS e USING {} AS s JOIN {} AS c USING (document_id, chunk_id) "
-                "WHERE e.document_id = s.document_id AND e.chunk_id = s.chunk_id "
-                "AND s.embedding IS NULL AND c.content_hash <> s.content_hash"
-            ).format(vectors, source, names.chunk),
-            parameters,
-        )
+        for table in outdated:
+            came_without = sql.SQL("AND s.embedding IS NULL" if table is vectors else "")
+            await connection.execute(
+                sql.SQL(
+                    "DELETE FROM {} AS e USING {} AS s JOIN {} AS c USING (document_id, chunk_id) "
+                    "WHERE e.document_id = s.document_id AND e.chunk_id = s.chunk_id "
+                    "AND c.content_hash <> s.content_hash {}"
+                ).format(table, source, names.chunk, came_without),
+                parameters,
+            )
     returned = sql.SQL("document_id, chunk_id, keyword_id, previous_id")
     merged = sql.SQL("WITH merged AS ({}{} RETURNING {})").format(insert, action, returned)
     if vectors is not None:

@@ -10,6 +10,7 @@ from psycopg import sql
 
 from semlex.store.keyword.id_arrays import ids_of
 from semlex.store.query.leg import key_arrays
+from semlex.store.schema.embedding_versions import stored_versions
 from semlex.store.write.keyword_index import begin_write
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ async def delete_within(
     row = await cursor.fetchone()
     document_ids, chunk_ids, keyword_ids = row or (None, None, None)
     gone = list(zip(document_ids or [], chunk_ids or [], strict=True))
-    if gone and collection.embedding is not None:
+    for version in await stored_versions(connection, collection) if gone else ():
         # A chunk that somebody else has made since keeps its vector.
         await connection.execute(
             sql.SQL(
@@ -105,7 +106,7 @@ async def delete_within(
                 "USING (document_id, chunk_id) WHERE NOT EXISTS (SELECT 1 FROM {chunk} AS c "
                 "WHERE c.document_id = d.document_id AND c.chunk_id = d.chunk_id) ORDER BY 1, 2 FOR UPDATE OF d) "
                 "AS locked WHERE t.document_id = locked.document_id AND t.chunk_id = locked.chunk_id"
-            ).format(vectors=names.embedding(collection.embedding.version), chunk=names.chunk),
+            ).format(vectors=names.embedding(version), chunk=names.chunk),
             key_arrays(gone),
         )
     emptied = await _forget_empty(

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
+from semlex.store.schema.embedding_versions import dropped, stored_versions
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write.copy import copy_rows
 
@@ -55,10 +56,15 @@ async def write_embeddings(
 
     Returns:
         The number of vectors written.
+
+    Raises:
+        ModelMismatchError: The version was dropped.
     """
     if collection.embedding is None or not keys:
         return 0
     await hold_collection(connection, collection)
+    if collection.embedding.version not in await stored_versions(connection, collection):
+        raise dropped(collection)
     name = f"semlex_{secrets.token_hex(8)}"
     await connection.execute(
         sql.SQL(

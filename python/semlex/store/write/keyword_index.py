@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from semlex.store.schema.locks import writing_lock
 from semlex.store.schema.presence import hold_collection
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ async def begin_write(
     """
     index = collection.keyword.index
     if index is None:
+        await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
         await hold_collection(connection, collection)
         yield None
         return

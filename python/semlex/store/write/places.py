@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from psycopg import sql
 
 from semlex.store.query.filters import Filter
+from semlex.store.schema.embedding_versions import stored_versions
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write.deletes import Selection, delete_within
 from semlex.store.write.keyword_index import begin_write
@@ -149,10 +150,10 @@ async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequ
     # What a chunk names as its parent may be a chunk of another document.
     new_id = sql.SQL("CASE WHEN starts_with({0}, k.old_hex) THEN k.new_hex || substr({0}, 33) ELSE {0} END")
     await connection.execute(sql.SQL("UPDATE {} AS t SET document_id = k.new ").format(names.document) + keyed, values)
-    if collection.embedding is not None:
+    for version in await stored_versions(connection, collection):
         await connection.execute(
             sql.SQL("UPDATE {} AS t SET document_id = k.new, chunk_id = {} ").format(
-                names.embedding(collection.embedding.version), new_id.format(sql.SQL("t.chunk_id"))
+                names.embedding(version), new_id.format(sql.SQL("t.chunk_id"))
             )
             + keyed,
             values,

@@ -50,21 +50,10 @@ def merging_lock(collection: CollectionIdentity) -> int:
     return int.from_bytes(collection.collection_id.bytes[:8], signed=True)
 
 
-def writing_lock(collection: CollectionIdentity) -> int:
-    """Key of the advisory lock that writers share, and that whoever changes a generation takes alone.
-
-    The lock that counts is the one of the registry's row (on a distributed Postgres, advisory locks are per node). But
-    those who share a row pass by whoever waits for it alone, for ever if there are enough of them; for this lock they
-    queue.
-    """
-    return int.from_bytes(collection.collection_id.bytes[8:], signed=True)
-
-
-RowLock = Literal["", "FOR SHARE", "FOR UPDATE"]
+RowLock = Literal["", "FOR SHARE"]
 _ROW_LOCKS: dict[RowLock, sql.SQL] = {
     "": sql.SQL(""),
     "FOR SHARE": sql.SQL("FOR SHARE"),
-    "FOR UPDATE": sql.SQL("FOR UPDATE"),
 }
 
 

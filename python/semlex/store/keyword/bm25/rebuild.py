@@ -12,8 +12,7 @@ reads; the next one begins anew and removes it.
 from __future__ import annotations
 
 import asyncio
-import random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from psycopg import sql
@@ -21,7 +20,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import StoreError
 from semlex.store.keyword.base import Rebuilt
-from semlex.store.keyword.bm25.generations import merging_lock, read_state, writing_lock
+from semlex.store.keyword.bm25.generations import merging_lock, read_state
 from semlex.store.keyword.bm25.segments import (
     SEGMENT_CHUNKS,
     NewSegment,
@@ -31,9 +30,10 @@ from semlex.store.keyword.bm25.segments import (
 )
 from semlex.store.keyword.bm25.write import SegmentWriter
 from semlex.store.postgres.settings import set_local
+from semlex.store.schema.locks import without_writers, writing_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,15 +42,9 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity
 
-T = TypeVar("T")
-
 PAGE_ROWS = 2_048
 # Chunks that are held in memory over all languages, until their segments are written.
 MAX_OPEN_CHUNKS = 2 * SEGMENT_CHUNKS
-# Nobody writes while the rebuild waits for those who are at it: after so long it lets the others through first.
-LOCK_TIMEOUT = "2s"
-LOCK_ATTEMPTS = 100
-LOCK_NOT_AVAILABLE = "55P03"
 
 
 async def rebuild(
@@ -92,31 +86,14 @@ class _Rebuild:
         self._segments = 0
 
     async def run(self) -> Rebuilt:
-        boundary, total = await self._alone("begin to rebuild the keyword index", self._begin)
+        boundary, total = await without_writers(
+            self._database, "begin to rebuild the keyword index", self._collection, self._begin
+        )
         await self._remove_others()
         chunks = await self._read(boundary, total)
-        await self._alone("switch to the rebuilt keyword index", self._switch)
+        await without_writers(self._database, "switch to the rebuilt keyword index", self._collection, self._switch)
         await self._remove_others()
         return Rebuilt(self._generation, chunks, self._segments)
-
-    async def _alone(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Runs a transaction while nobody writes."""
-
-        async def locked(connection: Connection) -> T:
-            # A limit of the role is for statements that others wait for, not for this.
-            await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [writing_lock(self._collection)])
-            await read_state(connection, self._collection, "FOR UPDATE")
-            return await work(connection)
-
-        for attempt in range(1, LOCK_ATTEMPTS + 1):
-            try:
-                return await self._database.write(doing, locked)
-            except StoreError as error:
-                if error.sqlstate != LOCK_NOT_AVAILABLE or attempt == LOCK_ATTEMPTS:
-                    raise
-            await asyncio.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
-        raise AssertionError  # the loop returns or raises
 
     async def _begin(self, connection: Connection) -> tuple[int, int]:
         """The first id that is not to be read, and about how many chunks are."""

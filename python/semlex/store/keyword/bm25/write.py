@@ -15,9 +15,10 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError
-from semlex.store.keyword.bm25.generations import ask_state, state_told, writing_lock
+from semlex.store.keyword.bm25.generations import ask_state, state_told
 from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, write_segments
 from semlex.store.keyword.id_arrays import NO_IDS
+from semlex.store.schema.locks import writing_lock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -16,6 +16,7 @@ from semlex.store.schema.migrations import (
     m0003_sources_and_settings,
     m0004_pages,
     m0005_how_files_are_read,
+    m0006_embedding_versions,
     m0007_jobs,
 )
 
@@ -31,6 +32,7 @@ REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (
     m0002_keyword_index.registry,
     m0003_sources_and_settings.registry,
     m0005_how_files_are_read.registry,
+    m0006_embedding_versions.registry,
     m0007_jobs.registry,
 )
 COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
@@ -39,4 +41,5 @@ COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0003_sources_and_settings.collection,
     m0004_pages.collection,
     m0005_how_files_are_read.collection,
+    m0006_embedding_versions.collection,
 )

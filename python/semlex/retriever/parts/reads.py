@@ -144,7 +144,9 @@ class CollectionReads(ABC):
             group_by=group_by,
             group_size=group_size,
         )
-        return await SearchPipeline(opened, await self._reranker(rerank)).run(request)
+        found = await SearchPipeline(opened, await self._reranker(rerank)).run(request)
+        await opened.note_use()
+        return found
 
     async def search_page(self, cursor: str, *, deadline: float | None = None) -> SearchResults:
         """The next page of a list that `search` opened with `max_results`.
@@ -165,7 +167,9 @@ class CollectionReads(ABC):
         opened = await self._searched()
         request = read_cursor(cursor, opened.info, deadline)
         is_reranked = request.page is not None and request.page.scores is not None
-        return await SearchPipeline(opened, await self._reranker(None if is_reranked else False)).run(request)
+        found = await SearchPipeline(opened, await self._reranker(None if is_reranked else False)).run(request)
+        await opened.note_use()
+        return found
 
     async def search_many(
         self,
@@ -234,7 +238,9 @@ class CollectionReads(ABC):
         opened = await self._searched(has_vector=any(request.vector is not None for request in requests))
         reranker = await self._reranker(rerank)
         check_rows_wanted(requests, reranks=reranker is not None)
-        return await SearchPipeline(opened, reranker).run_many(requests)
+        found = await SearchPipeline(opened, reranker).run_many(requests)
+        await opened.note_use()
+        return found
 
     async def _reranker(self, wanted: bool | None) -> Reranker | None:
         """What reranks a search that wants it so.
@@ -250,6 +256,7 @@ class CollectionReads(ABC):
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""
         opened = (await self._ready()).opened
+        opened.brings_vectors |= has_vector
         if opened.info.embedding is None and (opened.models.embedder is not None or has_vector):
             await opened.refresh()  # another process may have stored the first vectors in the meantime
         return opened
@@ -319,7 +326,9 @@ class CollectionReads(ABC):
             deadline=None,
             rerank=False,
         )
-        return await facets_of_query(opened, asked, request)
+        found = await facets_of_query(opened, asked, request)
+        await opened.note_use()
+        return found
 
     async def list(self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None) -> Chunks:
         """Chunks without a question, in the order of their keys.

@@ -1,0 +1,207 @@
+"""Fills a set of vectors while the collection is searched and written, and lets it serve when nothing is missing.
+
+    a page of chunks without a vector -> their texts embedded, outside of any transaction -> written -> the next
+    passes over the collection, until what is left can be done while writers wait
+    with the writers held: the rest, a count, the switch
+
+Every transaction proves that this run still has the right to fill the version. A run that was killed leaves whole
+pages; the next one finds what is missing by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from semlex.errors import SemlexError, StoreError
+from semlex.ingest.chunk_rows import embedded_text
+from semlex.ingest.progress import Progress
+from semlex.store.schema.embedding_versions import read_versions
+from semlex.store.schema.locks import without_writers
+from semlex.store.schema.presence import hold_collection
+from semlex.store.write import embedding_version
+from semlex.store.write.documents import count_unembedded, unembedded_chunks
+from semlex.store.write.embedding_version import keep_run, switch_version
+from semlex.store.write.embeddings import write_embeddings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.ingest.embed import DocumentVectors
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.write.documents import Unembedded
+    from semlex.store.write.embedding_version import VersionRun
+
+logger = logging.getLogger("semlex")
+
+PAGE_ROWS = 1_000
+# Writers wait while the last texts are embedded: so many at least, and as many as take this long.
+LAST_ROWS = 64
+LAST_SECONDS = 3.0
+BEATS = 3  # within the time for which a run says that it goes on
+
+
+class VersionFill:
+    """One run that fills a version.
+
+    Args:
+        database: An open database with a pool.
+        collection: As opened, with the version that is filled as its vectors.
+        run: The right to do so.
+        vectors: What embeds; None where nothing can be made.
+        progress: Called as the work goes on.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        collection: CollectionInfo,
+        run: VersionRun,
+        vectors: DocumentVectors | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.collection = collection
+        self.written = 0
+        self._database = database
+        self._run = run
+        self._vectors = vectors
+        self._progress = progress
+        self._seconds = 0.0  # of embedding
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Says now and then that the run goes on; lets another one begin at once when it ends."""
+        beating = asyncio.create_task(self._beat())
+        try:
+            yield
+        finally:
+            beating.cancel()
+            with suppress(asyncio.CancelledError, SemlexError):  # every page tells the same
+                await beating
+            try:
+                await self._database.write("end a run", partial(self._keep, seconds=0.0))
+            except SemlexError as error:
+                logger.info("the end of the run was not noted, another can begin a little later: %s", error)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(embedding_version.RUN_SECONDS / BEATS)
+            await self._database.write("keep a run", self._keep)
+
+    async def _keep(self, connection: Connection, seconds: float | None = None) -> None:
+        await keep_run(connection, self.collection, self._run, seconds)
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    async def count_missing(self) -> int:
+        """How many chunks lack a vector."""
+        return await self._database.read("count", lambda c: count_unembedded(c, self.collection))
+
+    async def catch_up(self) -> None:
+        """Embeds what is missing, until so little is left that writers can wait for it."""
+        while (missing := await self.count_missing()) > self._most_at_last():
+            await self._pass(missing)
+
+    def _most_at_last(self) -> int:
+        """How many texts may be embedded while writers wait."""
+        fitting = int(LAST_SECONDS * self.written / self._seconds) if self._seconds else 0
+        return min(max(LAST_ROWS, fitting), PAGE_ROWS)
+
+    async def _pass(self, missing: int) -> None:
+        """Goes once over the collection, in the order of its keys."""
+        after: Key | None = None
+        begun = self.written
+        while page := await self._database.read("read chunks", partial(self._read, after)):
+            count = await self._embedded(page, partial(self._tell, self.written - begun, missing))
+            self.written += count
+            after = (page[-1][0], page[-1][1])
+
+    async def _read(self, after: Key | None, connection: Connection) -> list[Unembedded]:
+        return await unembedded_chunks(connection, self.collection, after, PAGE_ROWS)
+
+    async def _embedded(self, page: list[Unembedded], done: Callable[[int], None]) -> int:
+        """Embeds a page and writes it; returns how many vectors were written."""
+        vectors = await self._made(page, done)
+
+        async def write(connection: Connection) -> int:
+            # In the order of all writers: the collection, the version.
+            await hold_collection(connection, self.collection)
+            await self._keep(connection)
+            return await self._write(connection, page, vectors)
+
+        return await self._database.write("write embeddings", write)
+
+    async def _write(self, connection: Connection, page: list[Unembedded], vectors: NDArray[np.float32]) -> int:
+        keys, hashes = [(row[0], row[1]) for row in page], [row[2] for row in page]
+        return await write_embeddings(connection, self.collection, keys, hashes, vectors)
+
+    async def _made(self, page: list[Unembedded], done: Callable[[int], None]) -> NDArray[np.float32]:
+        if self._vectors is None:
+            raise StoreError(
+                "chunks without a vector came in meanwhile, and there is no model that makes it: try again"
+            )
+        began = time.perf_counter()
+        texts = [embedded_text(context, text) for *_, context, text in page]
+        vectors = await self._vectors.of(texts, self.collection.embedding, done)
+        self._seconds += time.perf_counter() - began
+        return vectors
+
+    def _tell(self, before: int, missing: int, count: int) -> None:
+        if self._progress is not None:
+            done = before + count
+            self._progress(Progress("embed", done, max(done, missing), "chunks"))
+
+    # --- the switch ---------------------------------------------------------------------------------------------------
+
+    async def switch(self, *, force: bool = False) -> int:
+        """Lets the version serve; returns how many chunks lack a vector of it.
+
+        Args:
+            force: Whether it serves although chunks lack a vector.
+
+        Raises:
+            StoreError: Another run has taken over, or writers left no moment for it.
+        """
+        while (lacking := await self._try_switch(force=force)) is None:
+            await self.catch_up()  # writers were faster
+        return lacking
+
+    async def _try_switch(self, *, force: bool) -> int | None:
+        """The same; None where more is missing than can be made while writers wait."""
+        most, version = self._most_at_last(), self._run.version
+
+        async def work(connection: Connection) -> tuple[int | None, int]:
+            await self._keep(connection)
+            found = await read_versions(connection, self.collection)
+            if found is not None and found.serving == version:
+                return 0, 0  # an earlier attempt was committed and the answer to it was lost
+            lacking, written = await count_unembedded(connection, self.collection), 0
+            if lacking > most and not force:
+                return None, 0
+            if lacking and not force:
+                rest = await unembedded_chunks(connection, self.collection, None, most)
+                written = await self._write(connection, rest, await self._made(rest, lambda _count: None))
+                lacking = await count_unembedded(connection, self.collection)
+            if lacking and not force:
+                raise StoreError(
+                    f"{lacking:,} chunks have no vector of version {version} although nobody else writes; nothing was "
+                    "switched: run the same command again"
+                )
+            await switch_version(connection, self.collection, version)
+            return lacking, written
+
+        lacking, written = await without_writers(
+            self._database, "switch to another embedding version", self.collection, work
+        )
+        self.written += written
+        return lacking

@@ -1,0 +1,181 @@
+"""The sets of vectors of a collection: listed, dropped, and the way back to the one before."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
+from semlex.ingest.embed import DocumentVectors
+from semlex.maintenance.reembed import build_indexes, refuse_work
+from semlex.maintenance.report import EmbeddingFigures, ReembedReport
+from semlex.maintenance.version_fill import VersionFill
+from semlex.store.query.statistics import vector_counts
+from semlex.store.schema.embedding_versions import read_versions
+from semlex.store.schema.locks import without_writers
+from semlex.store.schema.presence import gone
+from semlex.store.write.documents import count_unembedded
+from semlex.store.write.embedding_version import VersionRun, begin_run, drop_version, version_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.ingest.progress import Progress
+    from semlex.open_collection import OpenCollection, OpenModels
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import EmbeddingVersion, Versions
+    from semlex.store.write.embedding_version import VersionRow
+
+
+async def list_embeddings(opened: OpenCollection) -> list[EmbeddingFigures]:
+    """All sets of vectors, by their numbers."""
+
+    async def work(connection: Connection) -> list[EmbeddingFigures]:
+        found = await read_versions(connection, opened.info)
+        if found is None:
+            raise gone(opened.info)
+        rows = await version_rows(connection, opened.info)
+        return [
+            _figures(row, found, *await vector_counts(connection, opened.info, row.version.version)) for row in rows
+        ]
+
+    return await opened.database.read("count vectors", work)
+
+
+def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, size: int) -> EmbeddingFigures:
+    version = row.version
+    is_serving = version.version == versions.serving
+    return EmbeddingFigures(
+        version=version.version,
+        state="serving" if is_serving else "building" if row.building else "old",
+        model=version.model,
+        revision=version.revision,
+        dimensions=version.dimensions,
+        storage=version.storage,
+        vectors=vectors,
+        lacking=lacking,
+        bytes=size,
+        created_at=row.created_at,
+        idle_seconds=row.idle_seconds,
+        is_running=row.seconds_left > 0,
+    )
+
+
+async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) -> None:
+    """Drops a set of vectors; see `semlex.store.write.embedding_version.drop_version`."""
+    refuse_work(opened)
+    await without_writers(
+        opened.database,
+        "drop an embedding version",
+        opened.info,
+        partial(drop_version, collection=opened.info, version=version, force=force),
+        sets_up=True,
+    )
+
+
+async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
+    """The set of vectors that served before the one that serves.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    rows = await opened.database.read("look at the embedding versions", lambda c: version_rows(c, opened.info))
+    before = [row for row in rows if row.served_until is not None]
+    if not before:
+        name = opened.info.names.collection
+        raise ConfigurationError(
+            f"collection {name!r} has no vectors that served before those of today: there is nothing to go back to"
+        )
+    return max(before, key=lambda row: (row.served_until, row.version.version)).version
+
+
+class Rollback:
+    """The way back to the set of vectors that served before.
+
+    Args:
+        opened: The collection.
+        version: That set.
+        models: Its model; None where it cannot be opened.
+        why_not: Why it cannot be opened, or None.
+        progress: Called as the work goes on.
+
+    Raises:
+        ModelMismatchError: The model makes other vectors.
+    """
+
+    def __init__(
+        self,
+        opened: OpenCollection,
+        version: EmbeddingVersion,
+        models: OpenModels | None,
+        why_not: str | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        refuse_work(opened)
+        made = None if models is None else models.version
+        if made is not None and made.identity_key != version.identity_key:
+            raise ModelMismatchError(
+                f"version {version.version} holds vectors of {version.model} ({version.identity_key}), and "
+                f"{made.model} makes others ({made.identity_key}): name the model that made them, or none"
+            )
+        self._opened = opened
+        self._version = version
+        self._embedder = None if models is None else models.embedder
+        self._why_not = why_not
+        self._progress = progress
+
+    async def run(self, *, force: bool) -> ReembedReport:
+        """Makes what is missing and lets the version serve again.
+
+        Args:
+            force: Whether it serves although chunks lack a vector that cannot be made.
+
+        Raises:
+            StoreError: Chunks lack a vector that cannot be made here, or another process is at it.
+        """
+        opened, version, started = self._opened, self._version, time.perf_counter()
+        info = replace(opened.info, embedding=version)
+
+        async def begin(connection: Connection) -> tuple[Versions, VersionRun | float]:
+            found = await read_versions(connection, info)
+            if found is None:
+                raise gone(info)
+            return found, await begin_run(connection, info, version.version)
+
+        versions, run = await opened.database.write("begin to go back", begin)
+        if not isinstance(run, VersionRun):
+            raise StoreError(
+                f"another process fills version {version.version} at this moment, or was ended {run:.0f} s too early: "
+                "try again then"
+            )
+        info = replace(info, versions=versions)
+        vectors = None if self._embedder is None else DocumentVectors(self._embedder, opened.executor)
+        report = ReembedReport(
+            version=version.version,
+            previous=versions.serving or None,
+            model=version.model,
+            dimensions=version.dimensions,
+            storage=version.storage,
+            resumed=True,
+        )
+        fill = VersionFill(opened.database, info, run, vectors, self._progress)
+        async with fill.kept():
+            missing = await fill.count_missing()
+            if vectors is not None:
+                await fill.catch_up()
+            elif missing and not force:
+                raise StoreError(
+                    f"{missing:,} chunks have no vector of {version.model} (version {version.version}), and "
+                    f"{self._why_not or 'its model is not open'}; name the model (--model, model= in Python), or go "
+                    "back without them (--force, force=True): words find those chunks, vectors do not"
+                )
+            await build_indexes(opened, info, report, self._progress)
+            report.lacking = await fill.switch(force=force and vectors is None)
+        report.embedded = fill.written
+        report.chunks = await opened.database.read(
+            "count", lambda c: count_unembedded(c, replace(info, embedding=None))
+        )
+        report.seconds = time.perf_counter() - started
+        return report

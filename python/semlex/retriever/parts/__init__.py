@@ -1,0 +1,1 @@
+"""What a collection does, a part a file; `Collection` has them all."""

@@ -1,0 +1,178 @@
+"""The sets of vectors of a collection: another embedding model, the way back, and what there is."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from semlex.errors import MissingExtraError, MissingKeyError, ModelError
+from semlex.maintenance.reembed import Reembedding
+from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
+from semlex.parameters import storage_named
+from semlex.validation import (
+    callable_errors,
+    check_parameters,
+    check_range,
+    kind_errors,
+    model_errors,
+    path_errors,
+    text_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from semlex.embedding.base import Embedder
+    from semlex.ingest.indexer import Indexer
+    from semlex.ingest.progress import Progress
+    from semlex.maintenance.report import EmbeddingFigures, ReembedReport
+    from semlex.open_collection import OpenCollection, OpenModels
+    from semlex.parameters import StorageName
+    from semlex.retriever.resources import Resources
+    from semlex.store.schema.collection import EmbeddingVersion
+    from semlex.validation import Errors
+
+    # A collection has a method called `list`.
+    Figures = list[EmbeddingFigures]
+
+MAX_VERSION = 2**31 - 1
+
+
+def _named(model: object) -> Errors:
+    """What is wrong with a model that must be named: none is chosen unasked."""
+    if model is None or isinstance(model, str):
+        return text_errors("model", model, blank=False)
+    return model_errors("model", model, "identity", "embed_documents", "embed_query")
+
+
+class CollectionEmbeddings(ABC):
+    """Sets of vectors of a collection; `Collection` is one."""
+
+    _resources: Resources
+
+    @abstractmethod
+    async def _ready(self) -> Indexer:
+        """The open collection."""
+
+    async def reembed(
+        self,
+        model: str | Embedder,
+        *,
+        dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
+        vector_storage: StorageName | None = None,
+        restart: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> ReembedReport:
+        """Changes the embedding model, while the collection is searched and written.
+
+        The vectors of the new model are made beside those that serve. When none is missing, their index is built and
+        both were looked at, they serve whoever opens the collection from then on. Who holds the old model, this object
+        included, goes on with the old vectors; open the collection anew with the new model. A run that was ended is
+        continued by the same call.
+
+        Args:
+            model: An `Embedder`; a model's name or folder; or ``"static"``.
+            dimensions: Length of the new vectors, as for a retriever.
+            tokenizer: Of a model behind a server, as for a retriever.
+            vector_storage: ``vector`` or ``halfvec``; None is as the vectors are stored now.
+            restart: Whether what an earlier run has made is dropped first.
+            dry_run: Whether to count only.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: The collection has this model already, or a change to another one was begun.
+            StoreError: Another process is at it, or a check failed: nothing was switched.
+            ModelError: The model fails, or makes other vectors of the same text than before.
+        """
+        check_parameters(
+            _named(model),
+            kind_errors("dimensions", dimensions, int, NoneType),
+            kind_errors("vector_storage", vector_storage, str, NoneType),
+            path_errors("tokenizer", tokenizer),
+            kind_errors("restart", restart, bool),
+            kind_errors("dry_run", dry_run, bool),
+            callable_errors("progress", progress),
+        )
+        storage = None if vector_storage is None else storage_named(vector_storage)
+        opened = (await self._ready()).opened
+        models = await self._resources.named_model(model, dimensions=dimensions, tokenizer=tokenizer)
+        try:
+            work = Reembedding(opened, models, storage, restart=restart, progress=progress)
+            return await (work.dry_run() if dry_run else work.run())
+        finally:
+            opened.forget_versions()
+            await asyncio.to_thread(models.close)
+
+    async def rollback_embeddings(
+        self,
+        model: str | Embedder | None = None,
+        *,
+        force: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> ReembedReport:
+        """Lets the vectors serve again that served before the last change, after making those that it lacks.
+
+        Args:
+            model: The one that made them; None: as the collection names it, where it can be used here.
+            force: Whether to go back although chunks lack a vector and the model cannot be used.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: Nothing served before.
+            StoreError: Chunks lack a vector and the model cannot be used, or another process is at it.
+            ModelMismatchError: The named model makes other vectors.
+        """
+        check_parameters(
+            [] if model is None else _named(model),
+            kind_errors("force", force, bool),
+            callable_errors("progress", progress),
+        )
+        opened = (await self._ready()).opened
+        version = await previous_version(opened)
+        models, why_not = await self._model_of(opened, version, model)
+        try:
+            return await Rollback(opened, version, models, why_not, progress).run(force=force)
+        finally:
+            opened.forget_versions()
+            if models is not None and models is not opened.models:
+                await asyncio.to_thread(models.close)
+
+    async def _model_of(
+        self, opened: OpenCollection, version: EmbeddingVersion, model: str | Embedder | None
+    ) -> tuple[OpenModels | None, str | None]:
+        """The model of a version, or why it cannot be used; one that the caller names must work."""
+        if model is not None:
+            return await self._resources.named_model(model, dimensions=version.dimensions), None
+        if opened.models.version is not None and opened.models.version.identity_key == version.identity_key:
+            return opened.models, None
+        try:
+            models = await self._resources.stored_model(version)
+        except (ModelError, MissingExtraError, MissingKeyError) as error:
+            return None, str(error)
+        return (None, str(models.missing or models.embedding_choice)) if models.embedder is None else (models, None)
+
+    async def embeddings(self) -> Figures:
+        """All sets of vectors with their counts, by their numbers."""
+        return await list_embeddings((await self._ready()).opened)
+
+    async def drop_embeddings(self, version: int, *, force: bool = False) -> None:
+        """Drops a set of vectors.
+
+        Args:
+            version: Its number; not that of the serving one.
+            force: Whether to drop it although a process has searched it within the last minute, or fills it.
+
+        Raises:
+            ConfigurationError: There is none of that number, or it serves.
+            StoreError: It is in use.
+        """
+        check_range("version", version, 1, MAX_VERSION)
+        check_parameters(kind_errors("force", force, bool))
+        opened = (await self._ready()).opened
+        await drop_embeddings(opened, version, force=force)
+        opened.forget_versions()

@@ -1,0 +1,254 @@
+"""A set of vectors beside another: who fills it, the switch to it, its use, and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.errors import ConfigurationError, StoreError
+from semlex.store.postgres.settings import cursor_with_times, set_local
+from semlex.store.schema.collection import EmbeddingVersion
+from semlex.types.documents import utc_now
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
+
+# A run says so often that it goes on; one that has not said so for as long may have ended, and another takes its place.
+RUN_SECONDS = 15.0
+# A version that was used so recently is not dropped.
+IDLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow:
+    """What is stored of a set of vectors.
+
+    Attributes:
+        version: Its model.
+        created_at: When it was made, in UTC.
+        building: Whether it is in the making.
+        run_number: Of the last run that has filled it.
+        seconds_left: For so long a run has said that it goes on; 0 or less: none does.
+        served_until: When it ceased to be the serving one; None for one that serves or never did.
+        idle_seconds: Since it was used last by a process that holds its model; None: never, or not since it served.
+    """
+
+    version: EmbeddingVersion
+    created_at: datetime
+    building: bool
+    run_number: int
+    seconds_left: float
+    served_until: datetime | None
+    idle_seconds: float | None
+
+
+async def version_rows(connection: Connection, collection: CollectionInfo) -> list[VersionRow]:
+    """All sets of vectors of a collection, by their numbers."""
+    names, now = collection.names, await _server_time(connection)
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT version, identity_key, model, revision, dimensions, storage, created_at, building, run_number, "
+            "run_until, served_until, last_used_at FROM {} WHERE name = %s ORDER BY version"
+        ).format(names.embedding_version),
+        [names.collection],
+    )
+    return [
+        VersionRow(
+            EmbeddingVersion(*row[:6]),
+            created_at=row[6],
+            building=row[7],
+            run_number=row[8],
+            seconds_left=0.0 if row[9] is None else (row[9] - now).total_seconds(),
+            served_until=row[10],
+            idle_seconds=None if row[11] is None else (now - row[11]).total_seconds(),
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+async def _server_time(connection: Connection) -> datetime:
+    """The server's clock, as a value: those of the programs that fill and use a version may differ."""
+    cursor = cursor_with_times(connection)
+    await cursor.execute("SELECT clock_timestamp()")
+    row = await cursor.fetchone()
+    return utc_now() if row is None else row[0]
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRun:
+    """The right to fill a version. Every transaction of a run proves it, so that one that was given up writes nothing.
+
+    Attributes:
+        version: Number of the version.
+        number: Larger than that of every run before.
+    """
+
+    version: int
+    number: int
+
+
+async def begin_run(connection: Connection, collection: CollectionInfo, version: int) -> VersionRun | float:
+    """Takes the right to fill a version; or the seconds for which another run has it.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        version: Number of the version.
+
+    Raises:
+        StoreError: It was dropped.
+    """
+    await connection.execute(
+        sql.SQL("SELECT FROM {} WHERE name = %s AND version = %s FOR UPDATE").format(
+            collection.names.embedding_version
+        ),
+        [collection.names.collection, version],
+    )
+    row = next((one for one in await version_rows(connection, collection) if one.version.version == version), None)
+    if row is None:
+        raise lost(collection, version)
+    if row.seconds_left > 0:
+        return row.seconds_left
+    run = VersionRun(version, row.run_number + 1)
+    await connection.execute(
+        sql.SQL("UPDATE {} SET run_number = %s WHERE name = %s AND version = %s").format(
+            collection.names.embedding_version
+        ),
+        [run.number, collection.names.collection, version],
+    )
+    await keep_run(connection, collection, run)
+    return run
+
+
+async def keep_run(
+    connection: Connection, collection: CollectionInfo, run: VersionRun, seconds: float | None = None
+) -> None:
+    """Says that a run goes on; nobody takes its place before the transaction ends.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        run: The run.
+        seconds: For how long, by default `RUN_SECONDS`; 0 ends it.
+
+    Raises:
+        StoreError: Another run has taken its place, or the version was dropped.
+    """
+    until = await _server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
+    cursor = await connection.execute(
+        sql.SQL("UPDATE {} SET run_until = %s WHERE name = %s AND version = %s AND run_number = %s").format(
+            collection.names.embedding_version
+        ),
+        [until, collection.names.collection, run.version, run.number],
+    )
+    if cursor.rowcount == 0:
+        raise lost(collection, run.version)
+
+
+def lost(collection: CollectionInfo, version: int) -> StoreError:
+    """The error of a run that must not go on."""
+    name = collection.names.collection
+    return StoreError(
+        f"another process has taken over version {version} of the vectors of collection {name!r}, or has dropped it; "
+        f"this one stopped (semlex embeddings --collection {name} shows what there is)"
+    )
+
+
+# --- the switch, and the end ------------------------------------------------------------------------------------------
+
+
+async def switch_version(connection: Connection, collection: CollectionInfo, version: int) -> None:
+    """Lets a version serve whoever opens the collection from now on.
+
+    Args:
+        connection: In a transaction that excludes writers.
+        collection: As opened.
+        version: Its number.
+    """
+    names, now, clock = collection.names, utc_now(), await _server_time(connection)
+    values = {"name": names.collection, "version": version, "now": now, "clock": clock}
+    tables = {"versions": names.embedding_version, "registry": names.registry}
+    # What counts tokens goes with the model that brings it, there and back.
+    ended = sql.SQL(
+        "UPDATE {versions} AS e SET served_until = %(clock)s, last_used_at = %(clock)s, "
+        "token_counter = c.token_counter FROM {registry} AS c "
+        "WHERE c.name = %(name)s AND e.name = c.name AND e.version = c.embedding_version"
+    )
+    switched = sql.SQL(
+        "UPDATE {registry} AS c SET embedding_version = e.version, updated_at = %(now)s, "
+        "token_counter = coalesce(e.token_counter, c.token_counter) FROM {versions} AS e "
+        "WHERE c.name = %(name)s AND e.name = c.name AND e.version = %(version)s"
+    )
+    begun = sql.SQL(
+        "UPDATE {versions} SET building = false, served_until = NULL, last_used_at = NULL "
+        "WHERE name = %(name)s AND version = %(version)s"
+    )
+    for statement in (ended, switched, begun):
+        await connection.execute(statement.format(**tables), values)
+
+
+async def note_use(connection: Connection, names: Names, version: int) -> None:
+    """Notes that a version was used just now."""
+    await set_local(connection, lock_timeout="500ms")
+    await connection.execute(
+        sql.SQL("UPDATE {} SET last_used_at = %s WHERE name = %s AND version = %s").format(names.embedding_version),
+        [await _server_time(connection), names.collection, version],
+    )
+
+
+async def drop_version(connection: Connection, collection: CollectionInfo, version: int, *, force: bool) -> None:
+    """Drops a set of vectors.
+
+    Args:
+        connection: In a transaction that excludes writers.
+        collection: As opened.
+        version: Its number.
+        force: Whether it is dropped although a process uses or fills it.
+
+    Raises:
+        ConfigurationError: There is none of that number, or it serves.
+        StoreError: It is in use.
+    """
+    names = collection.names
+    rows = {row.version.version: row for row in await version_rows(connection, collection)}
+    row = rows.get(version)
+    if row is None:
+        known = ", ".join(map(str, rows)) or "none"
+        raise ConfigurationError(
+            f"collection {names.collection!r} has no version {version} of its vectors; it has {known}"
+        )
+    cursor = await connection.execute(
+        sql.SQL("SELECT embedding_version FROM {} WHERE name = %s").format(names.registry), [names.collection]
+    )
+    if await cursor.fetchone() == (version,):
+        raise ConfigurationError(
+            f"version {version} serves the searches of collection {names.collection!r}, so it cannot be dropped; "
+            f"change to another first: semlex reembed --collection {names.collection}"
+        )
+    if not force and row.seconds_left > 0:
+        raise StoreError(f"a process fills version {version} at this moment: end it first, or force it (--force)")
+    if not force and row.idle_seconds is not None and row.idle_seconds < IDLE_SECONDS:
+        raise StoreError(
+            f"a process has searched version {version} {max(row.idle_seconds, 0):.0f} s ago: open those that hold "
+            f"{row.version.model} anew and try again after {IDLE_SECONDS:.0f} s without a use, or force it (--force)"
+        )
+    await connection.execute(
+        sql.SQL("DELETE FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),
+        [names.collection, version],
+    )
+    await connection.execute(sql.SQL("DROP TABLE {}").format(names.embedding(version)))
+    # A writer whose snapshot is older fails then, instead of going by what it sees.
+    await connection.execute(
+        sql.SQL("UPDATE {} SET updated_at = %s WHERE name = %s").format(names.registry), [utc_now(), names.collection]
+    )

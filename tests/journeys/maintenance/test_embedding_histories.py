@@ -1,0 +1,187 @@
+"""Whatever old programs write while a model is changed: all vectors, old and new, are those of the present texts."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex import SyncRetriever, open_collection
+from semlex.maintenance import version_fill
+from semlex.types.documents import Document
+from tests.journeys.ingest.test_sync_histories import Folder
+from tests.support.two_models import OtherEmbedder, assert_vectors, new_model, old_model, texts_of, told, vectors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+WORDS = ("key", "shutter", "zenith", "vault", "ship", "banana")
+MOST_EXAMPLES = 300  # each takes a second
+QUESTIONS = ("key shutter zenith", "a vault in the ship", "banana")
+
+ids = st.integers(0, 9).map("d{}".format)
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
+added = st.tuples(st.just("add"), st.dictionaries(ids, texts, min_size=1, max_size=4), st.sampled_from(["old", "none"]))
+deleted = st.tuples(st.just("delete"), st.lists(ids, min_size=1, max_size=4), st.sampled_from(["old", "none"]))
+histories = st.lists(added | deleted, max_size=12)
+
+
+class BetweenEmbedder(OtherEmbedder):
+    """Lets something happen before it embeds: between the reading of a page and its writing."""
+
+    def __init__(self, happen: Callable[[], None]) -> None:
+        super().__init__()
+        self._happen = happen
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self._happen()
+        return super().embed_documents(texts)
+
+
+@pytest.fixture
+def writers_wait(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Is not empty while nobody can write; small pages, and a look at the versions by every search."""
+    waiting: list[bool] = []
+    alone = version_fill.without_writers
+
+    async def noted(*arguments: Any) -> Any:
+        waiting.append(True)
+        try:
+            return await alone(*arguments)
+        finally:
+            waiting.pop()
+
+    monkeypatch.setattr(version_fill, "without_writers", noted)
+    monkeypatch.setattr(version_fill, "PAGE_ROWS", 3)
+    monkeypatch.setattr(version_fill, "LAST_ROWS", 2)
+    monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
+    return waiting
+
+
+def opened(url: str, name: str, model: Any) -> SyncRetriever:
+    return SyncRetriever(url, model, collection=name, use_reranking=False)
+
+
+def answers(store: SyncRetriever) -> list[Any]:
+    return [told(store.search(question, 20)) for question in QUESTIONS]
+
+
+def stored(store: SyncRetriever) -> list[Document]:
+    return [Document(chunk.content, chunk.metadata, id=chunk.id) for chunk in store.list(limit=1_000)]
+
+
+def check_old(url: str, name: str, *, whole: bool) -> None:
+    assert_vectors(vectors_of(url, 1, name), texts_of(url, name), old_model(), whole=whole)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(
+    max_examples=min(settings().max_examples, MOST_EXAMPLES),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(first=st.dictionaries(ids, texts, min_size=1), during=histories, after=histories)
+def test_documents_that_change_meanwhile(
+    database_url: str,
+    writers_wait: list[bool],
+    first: dict[str, str],
+    during: list[Any],
+    after: list[Any],
+) -> None:
+    name = f"c{uuid.uuid4().hex[:12]}"
+    present = dict(first)
+    with ExitStack() as stack:
+        stores = {kind: stack.enter_context(opened(database_url, name, model)) for kind, model in
+                  (("old", old_model()), ("none", "none"))}  # fmt: skip
+        stores["old"].add_texts(list(first.values()), ids=list(first))
+
+        def happen(history: Iterator[Any]) -> None:
+            step = next(history, None)
+            if step is None:
+                return
+            act, what, who = step
+            if act == "add":
+                stores[who].add_texts(list(what.values()), ids=list(what))
+                present.update(what)
+            else:
+                stores[who].delete(what)
+                for one in what:
+                    present.pop(one, None)
+
+        waiting = iter(during)
+
+        def between() -> None:
+            if not writers_wait:
+                happen(waiting)
+                # Before the switch the old model answers, and answers from its own vectors.
+                check_old(database_url, name, whole=False)
+                found = stores["old"].search("key shutter", 20)
+                assert found.embedding_model in (old_model().identity.model, None)
+                assert [one for one in found.warnings if "no word" not in one] == []
+
+        with opened(database_url, name, "none") as changing:
+            report = changing.reembed(BetweenEmbedder(between))
+        assert (report.version, report.lacking) == (2, 0)
+        assert texts_of(database_url, name) == present
+        assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
+        check_old(database_url, name, whole=False)
+        with opened(database_url, name, new_model()) as new, opened(database_url, f"{name}_f", new_model()) as fresh:
+            fresh.add_documents(stored(new))
+            assert answers(new) == answers(fresh)
+        # Both models' programs go on side by side; each makes vectors of its own.
+        rest = iter(after)
+        for _ in after:
+            happen(rest)
+        assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=False)
+        check_old(database_url, name, whole=False)
+        assert texts_of(database_url, name) == present
+        with opened(database_url, name, new_model()) as new:
+            new.embed_missing()
+        assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
+        stores["old"].embed_missing()
+        check_old(database_url, name, whole=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
+def test_files_that_change_and_move_meanwhile(
+    database_url: str, tmp_path: Path, writers_wait: list[bool], full: bool, keyword: str
+) -> None:
+    for number in range(100 if full else 4):
+        seed = random.randrange(2**32)
+        name = f"files_{number}"
+        folder = Folder(tmp_path / f"docs{number}", random.Random(seed))
+        for _ in range(10):
+            folder.happen()
+        with SyncRetriever(database_url, old_model(), collection=name, use_reranking=False, keyword=keyword) as old:
+            old.sync(folder.root)
+
+            def between(folder: Folder = folder, old: SyncRetriever = old) -> None:
+                if not writers_wait:
+                    folder.happen()
+                    old.sync(folder.root)
+
+            with opened(database_url, name, "none") as changing:
+                changing.reembed(BetweenEmbedder(between))
+            try:
+                assert_vectors(vectors_of(database_url, 2, name), texts_of(database_url, name), new_model(), whole=True)
+                check_old(database_url, name, whole=True)
+                folder.happen()
+                old.sync(folder.root)
+                check_old(database_url, name, whole=True)
+                assert_vectors(
+                    vectors_of(database_url, 2, name), texts_of(database_url, name), new_model(), whole=False
+                )
+            except AssertionError as error:
+                error.add_note(f"seed {seed}")
+                raise

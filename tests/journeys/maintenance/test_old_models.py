@@ -1,0 +1,224 @@
+"""Programs that hold an old model: they go on, say so once, note their use, and learn when their vectors are gone."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import open_collection
+from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
+from semlex.store.write import embedding_version
+from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
+from tests.support.two_models import NAME, new_model, old_model, opened, told, vectors_of, versions
+
+if TYPE_CHECKING:
+    from semlex.retriever.postgres import PostgreSQLRetriever
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(open_collection, "NOTE_SECONDS", 0.0)
+
+
+async def changed(url: str) -> None:
+    async with opened(url, "none") as changing:
+        await changing.reembed(new_model())
+
+
+async def idle(retriever: PostgreSQLRetriever) -> list[float | None]:
+    return [entry.idle_seconds for entry in await retriever.embeddings()]
+
+
+async def test_it_says_once_that_another_version_serves(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+        await changed(database_url)
+        caplog.set_level(logging.WARNING, "semlex")
+        first, second, *_ = [await old.search("key vault", 3) for _ in range(3)]
+        [note] = first.warnings
+        assert note.startswith(
+            f"collection {NAME!r} has version 2 of its vectors now (tests/other); this process goes on"
+        )
+        assert second.warnings == []
+        assert first.embedding_model == second.embedding_model == old_model().identity.model
+        assert [record.getMessage() for record in caplog.records] == [note]
+        many = await old.search_many(["key", "vault"], 3)
+        assert [one.warnings for one in many] == [[], []]
+    # One that is opened afterwards, with the old model by name, too.
+    async with opened(database_url) as later:
+        assert (await later.search_many(["key", "vault"], 3))[0].warnings == [note]
+
+
+async def test_what_it_adds_has_no_vector_of_the_new_model(database_url: str) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+        await changed(database_url)
+        await old.add_documents(documents(3, 50))
+        async with opened(database_url, new_model()) as new:
+            found = await new.search(" ".join(WORDS), 20)
+            assert (len(found), found.without_vector) == (13, 3)
+            await new.add_documents(documents(2, 60))
+            assert [(entry.vectors, entry.lacking, entry.state) for entry in await new.embeddings()] == [
+                (13, 2, "old"),
+                (12, 3, "serving"),
+            ]
+            assert await new.embed_missing() == 3
+        assert vectors_of(database_url, 1).keys() == {f"d{number}" for number in [*range(10), 50, 51, 52]}
+        assert len(vectors_of(database_url, 2)) == 15
+
+
+async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(database_url) as old, opened(database_url, "none") as other:
+        await old.add_documents(documents(10))
+        with pytest.raises(ConfigurationError, match="version 1 serves"):
+            await other.drop_embeddings(1)
+        with pytest.raises(ConfigurationError, match=r"has no version 7 .*; it has 1"):
+            await other.drop_embeddings(7)
+        await changed(database_url)
+        with pytest.raises(StoreError, match="has searched version 1"):
+            await other.drop_embeddings(1)
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("UPDATE semlex.embedding_version SET last_used_at = last_used_at - interval '1 hour'")
+        assert (await idle(other))[0] > 3_000  # type: ignore[operator]
+        await old.search("key", 3)
+        [used, serving] = await idle(other)
+        assert used is not None
+        assert used < 60
+        assert serving is None
+        with pytest.raises(StoreError, match="has searched version 1"):
+            await other.drop_embeddings(1)
+        monkeypatch.setattr(embedding_version, "IDLE_SECONDS", 0.0)
+        await other.drop_embeddings(1)
+        assert versions(database_url) == (2, {2: False})
+        for work in (
+            lambda: old.search("key", 3),
+            lambda: old.search("key", 3, mode="vector"),
+            lambda: old.add_documents(documents(1, 70)),
+            old.embed_missing,
+        ):
+            with pytest.raises(ModelMismatchError, match="were dropped since it was opened: open it again"):
+                await work()
+        with pytest.raises(ModelMismatchError, match="semlex reembed"):
+            await opened(database_url).initialize()
+        # What needs no vectors goes on.
+        await old.delete(["d1"])
+        assert await old.count() == 9
+        async with opened(database_url, new_model()) as new:
+            assert len(await new.search("key vault", 20)) == 9
+
+
+async def test_a_program_without_a_model_goes_with_the_serving_version(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(database_url) as old, opened(database_url, "none") as words:
+        await old.add_documents(documents(10))
+        await words.search("key", 3)
+        await changed(database_url)
+        assert (await words.search("key", 3)).warnings == []
+        assert [entry.idle_seconds is None for entry in await words.embeddings()] == [False, True]
+        monkeypatch.setattr(embedding_version, "IDLE_SECONDS", 0.0)
+        await words.drop_embeddings(1)
+        assert len(await words.search("key vault dome comet meteor shutter banana ship lamp", 20)) > 0
+        await words.add_documents(documents(1, 30))
+        await words.delete(["d2"])
+        assert (await words.status()).embedded == 9
+
+
+async def test_a_program_of_a_third_model_answers_by_words(database_url: str) -> None:
+    """It was opened when there were no vectors at all."""
+    async with opened(database_url, "none") as words, opened(database_url) as third:
+        await words.add_documents(documents(10))
+        await changed(database_url)
+        found = await third.search("key vault", 5)
+        assert found.mode == "keyword"
+        [note] = found.warnings
+        assert "answers by words alone" in note
+        with pytest.raises(ModelMismatchError):
+            await third.search("key", mode="vector")
+        with pytest.raises(ModelMismatchError):
+            await third.add_documents(documents(1, 20))
+
+
+async def test_nobody_makes_first_vectors_beside_a_run(database_url: str) -> None:
+    async with opened(database_url, "none") as words, opened(database_url) as third:
+        await words.add_documents(documents(10))
+        with pytest.raises(ModelError, match="gone"):
+            await words.reembed(FailingEmbedder(0))
+        with pytest.raises(ModelMismatchError, match=r"first vectors .* are being made, with tests/other"):
+            await third.add_documents(documents(1, 40))
+        await words.add_documents(documents(1, 40))
+        assert (await words.reembed(new_model())).embedded == 11
+
+
+async def test_a_role_that_may_only_read_goes_on(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    role = "semlex_reads_only"
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+        before = told(await old.search("key vault", 5))
+    await changed(database_url)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'reads'").format(sql.Identifier(role)))
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA semlex TO {}").format(sql.Identifier(role)))
+        connection.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {}").format(sql.Identifier(role)))
+    caplog.set_level(logging.INFO, "semlex")
+    try:
+        async with opened(make_conninfo(database_url, user=role, password="reads")) as reader:  # noqa: S106
+            assert told(await reader.search("key vault", 5)) == before
+            assert told(await reader.search("key vault", 5)) == before
+        # Tried once, and never again.
+        assert len([one for one in caplog.records if "was not noted" in one.getMessage()]) == 1
+    finally:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+# --- back again -------------------------------------------------------------------------------------------------------
+
+
+async def test_back_and_forth(database_url: str) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+        before = told(await old.search("key vault", 5))
+        with pytest.raises(ConfigurationError, match="nothing to go back to"):
+            await old.rollback_embeddings()
+        await changed(database_url)
+        async with opened(database_url, new_model()) as new:
+            await new.add_documents(documents(5, 20))
+            report = await old.rollback_embeddings()
+            assert (report.version, report.previous, report.embedded, report.lacking) == (1, 2, 5, 0)
+            assert versions(database_url) == (1, {1: False, 2: False})
+            # The other way round now.
+            assert (await new.search("key", 3)).embedding_model == "tests/other"
+            assert (await new.rollback_embeddings()).version == 2
+    assert versions(database_url)[0] == 2
+    async with opened(database_url) as old:
+        await old.delete([f"d{number}" for number in range(20, 25)])
+        assert told(await old.search("key vault", 5)) == before
+
+
+async def test_back_without_the_old_model(database_url: str) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+    await changed(database_url)
+    async with opened(database_url, new_model()) as new:
+        report = await new.rollback_embeddings()  # nothing is missing
+        assert (report.version, report.embedded) == (1, 0)
+        await new.rollback_embeddings()
+        await new.add_documents(documents(3, 20))
+        with pytest.raises(StoreError, match=r"3 chunks have no vector of semlex.testing/hash .*--force"):
+            await new.rollback_embeddings()
+        assert versions(database_url)[0] == 2
+        with pytest.raises(ModelMismatchError, match="makes others"):
+            await new.rollback_embeddings(new_model())
+        assert (await new.rollback_embeddings(force=True)).lacking == 3
+        await new.rollback_embeddings()
+        assert (await new.rollback_embeddings(old_model())).embedded == 3
+    assert versions(database_url)[0] == 1

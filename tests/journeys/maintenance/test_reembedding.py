@@ -1,0 +1,393 @@
+"""Another embedding model for a collection: made beside the old one, looked at, and switched to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from semlex import open_collection
+from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
+from semlex.maintenance import embedding_checks, version_fill
+from semlex.store.indexes import wanted
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex
+from semlex.store.write import embedding_version
+from semlex.types.documents import Document
+from tests.support.two_models import (
+    DIMENSIONS,
+    NAME,
+    OtherEmbedder,
+    assert_vectors,
+    new_model,
+    old_model,
+    opened,
+    texts_of,
+    told,
+    vectors_of,
+    versions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.ingest.progress import Progress
+
+WORDS = [
+    "key",
+    "vault",
+    "dome",
+    "comet",
+    "meteor",
+    "shutter",
+    "banana",
+    "ship",
+    "lamp",
+    "zenith",
+    "rotate",
+    "store",
+    "open",
+    "close",
+    "yellow",
+]
+QUESTIONS = ("key vault", "yellow banana", "comet zenith dome", "ship")
+
+
+def documents(count: int, start: int = 0) -> list[Document]:
+    numbers = np.random.default_rng(start)
+    return [Document(" ".join(numbers.choice(WORDS, 6)), id=f"d{number}") for number in range(start, start + count)]
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are given up quickly, pages are small, and every search looks which versions there are."""
+    monkeypatch.setattr(embedding_version, "RUN_SECONDS", 1.0)
+    monkeypatch.setattr(version_fill, "PAGE_ROWS", 10)
+    monkeypatch.setattr(version_fill, "LAST_ROWS", 4)
+    monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
+
+
+async def answers(url: str, model: Any, collection: str = NAME) -> list[Any]:
+    async with opened(url, model, collection=collection) as retriever:
+        return [told(await retriever.search(question, 10)) for question in QUESTIONS]
+
+
+async def test_the_whole_way(database_url: str) -> None:
+    steps: list[Progress] = []
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(60))
+        before = [told(await holder.search(question, 10)) for question in QUESTIONS]
+        async with opened(database_url, "none") as changing:
+            dry = await changing.reembed(new_model(), dry_run=True)
+            assert (dry.version, dry.previous, dry.embedded, dry.chunks, dry.dry_run) == (None, 1, 60, 60, True)
+            assert versions(database_url) == (1, {1: False})
+            report = await changing.reembed(new_model(), progress=steps.append)
+        assert (report.version, report.previous, report.model) == (2, 1, "tests/other")
+        assert (report.embedded, report.chunks, report.lacking, report.sampled) == (60, 60, 0, 20)
+        assert (report.recall, report.resumed, report.warnings) == (None, False, [])
+        assert {step.stage for step in steps} == {"embed"}
+        assert [step.done for step in steps] == sorted(step.done for step in steps)
+        assert versions(database_url) == (2, {1: False, 2: False})
+        assert_vectors(vectors_of(database_url, 2), texts_of(database_url), new_model(), whole=True)
+        # Who held the old model finds what he found before.
+        assert [told(await holder.search(question, 10)) for question in QUESTIONS] == before
+    async with opened(database_url, new_model(), collection="fresh") as fresh:
+        await fresh.add_documents(documents(60))
+    after = await answers(database_url, new_model())
+    assert after == await answers(database_url, new_model(), "fresh")
+    assert after != before
+    assert await answers(database_url, None) == before
+
+
+async def test_what_the_new_collection_says(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(5))
+        await holder.reembed(new_model())
+    async with opened(database_url, new_model()) as retriever:
+        found = await retriever.search("key vault", 3)
+        assert found.embedding_model == "tests/other"
+        assert (found.warnings, found.without_vector) == ([], 0)
+        status = await retriever.status()
+        assert (status.embedding_version, status.serving_version, status.building_version) == (2, 2, None)
+        assert (status.embedding_model, status.embedded) == ("tests/other", 5)
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("SELECT token_counter FROM semlex.collection").fetchone()
+    assert row == ("tests/other",)
+
+
+async def test_from_words_alone(database_url: str) -> None:
+    async with opened(database_url, "none") as words:
+        await words.add_documents(documents(30))
+        assert (await words.search("key", 5)).mode == "keyword"
+        report = await words.reembed(new_model(), vector_storage="halfvec")
+        assert (report.version, report.previous, report.storage, report.embedded) == (1, None, "halfvec", 30)
+        # It neither has a model nor vectors of its own.
+        assert (await words.search("key", 5)).warnings == []
+        await words.add_documents(documents(3, 100))
+        await words.delete(["d1"])
+    async with opened(database_url, new_model()) as retriever:
+        found = await retriever.search("key vault", 40)
+        assert (found.mode, found.without_vector) == ("hybrid", 3)
+        assert len(vectors_of(database_url, 1)) == 29
+        assert await retriever.embed_missing() == 3
+        assert (await retriever.search("key vault", 40)).without_vector == 0
+
+
+async def test_from_vectors_that_were_given(database_url: str) -> None:
+    texts = documents(20)
+    given = np.random.default_rng(1).normal(size=(20, DIMENSIONS)).astype(np.float32)
+    async with opened(database_url, "none") as giver:
+        await giver.add_documents(texts, given)
+        before = told(await giver.search(vector=given[3], top_k=5))
+        assert (await giver.reembed(new_model())).version == 2
+        # Its vectors are those of the version that it began with.
+        assert told(await giver.search(vector=given[3], top_k=5)) == before
+        async with opened(database_url, "none") as words:
+            await words.add_documents(documents(1, 50))
+        with pytest.raises(StoreError, match=r"1 chunks have no vector of given .*--force"):
+            await giver.rollback_embeddings()
+        assert (await giver.rollback_embeddings(force=True)).lacking == 1
+
+
+async def test_a_storage_of_its_own_for_the_same_model(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(20))
+        before = [hit.id for hit in await holder.search("key vault", 3)]
+        report = await holder.reembed(old_model(), vector_storage="halfvec")
+        assert (report.version, report.storage) == (2, "halfvec")
+        # The vectors are of its own model: it goes along.
+        assert [hit.id for hit in await holder.search("key vault", 3)] == before
+        assert (await holder.search("key", 3)).warnings == []
+        assert holder.info.embedding is not None
+        assert holder.info.embedding.version == 2
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+class FailingEmbedder(OtherEmbedder):
+    """Fails at the text after so many; as if it were the machine that ends."""
+
+    def __init__(self, texts: int, salt: str = "other") -> None:
+        super().__init__(salt=salt)
+        self.left = texts
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.left -= len(texts)
+        if self.left < 0:
+            raise ModelError("the machine is gone")
+        return super().embed_documents(texts)
+
+
+async def test_a_run_that_failed_is_continued(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(60))
+        with pytest.raises(ModelError, match="gone"):
+            await holder.reembed(FailingEmbedder(35))
+        assert versions(database_url) == (1, {1: False, 2: True})
+        assert len(vectors_of(database_url, 2)) == 30
+        status = await holder.status()
+        assert status.building_version is not None
+        assert (status.building_version.version, status.building_version.vectors) == (2, 30)
+        assert not status.building_version.is_running
+        # It does not answer, and no other model begins beside it.
+        with pytest.raises(ModelMismatchError, match="being made: wait until semlex reembed"):
+            await opened(database_url, new_model()).initialize()
+        with pytest.raises(ConfigurationError, match=r"tests/other .* was begun and is not done.*--restart"):
+            await holder.reembed(OtherEmbedder(salt="third"))
+        report = await holder.reembed(new_model())
+        assert (report.resumed, report.embedded, report.version) == (True, 30, 2)
+
+
+async def test_what_was_begun_is_given_up(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(60))
+        with pytest.raises(ModelError):
+            await holder.reembed(FailingEmbedder(35))
+        report = await holder.reembed(OtherEmbedder(salt="third"), restart=True)
+        assert (report.version, report.embedded, report.model) == (3, 60, "tests/third")
+        # No number is given twice, not even that of the last one.
+        assert versions(database_url) == (3, {1: False, 3: False})
+        await holder.rollback_embeddings()
+        await holder.drop_embeddings(3, force=True)
+        assert (await holder.reembed(new_model())).version == 4
+
+
+async def test_the_same_model_is_refused(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(3))
+        with pytest.raises(ConfigurationError, match=r"has the model .* already.*semlex embed"):
+            await holder.reembed(old_model())
+        await holder.reembed(new_model())
+        with pytest.raises(ConfigurationError, match=r"as version 1: go back .*--rollback"):
+            await holder.reembed(old_model())
+        for none in (None, "", "none"):
+            with pytest.raises((ConfigurationError, ValueError)):
+                await holder.reembed(none)  # type: ignore[arg-type]
+        assert versions(database_url) == (2, {1: False, 2: False})
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("reembed", ("model", "dimensions", "tokenizer", "vector_storage", "restart", "dry_run", "progress")),
+        ("rollback_embeddings", ("model", "force", "progress")),
+        ("drop_embeddings", ("version", "force")),
+    ],
+)
+async def test_wrong_kinds_are_refused_by_name(database_url: str, method: str, arguments: tuple[str, ...]) -> None:
+    good = {"reembed": {"model": new_model()}, "drop_embeddings": {"version": 1}}.get(method, {})
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(3))
+        for argument in arguments:
+            for wrong in (1.5, b"zebra", [], {}, object()):
+                with pytest.raises(ConfigurationError, match=argument):
+                    await getattr(holder, method)(**good | {argument: wrong})
+    assert versions(database_url) == (1, {1: False})
+
+
+async def test_a_user_s_own_connection_is_refused(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(3))
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            with pytest.raises(ConfigurationError, match="without connection="):
+                await holder.using(connection).reembed(new_model())
+
+
+class WaitingEmbedder(OtherEmbedder):
+    """Waits for a while at its first text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.goes_on = asyncio.Event(), threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self._loop.call_soon_threadsafe(self.begun.set)
+        assert self.goes_on.wait(60)
+        return super().embed_documents(texts)
+
+
+async def test_two_runs_at_once(database_url: str) -> None:
+    async with opened(database_url) as one, opened(database_url) as other:
+        await one.add_documents(documents(20))
+        model = WaitingEmbedder()
+        first = asyncio.create_task(one.reembed(model))
+        await model.begun.wait()
+        assert [entry.is_running for entry in await other.embeddings()] == [False, True]
+        with pytest.raises(StoreError, match="another process is changing the model"):
+            await other.reembed(new_model())
+        with pytest.raises(StoreError, match="another process is changing the model"):
+            await other.reembed(OtherEmbedder(salt="third"), restart=True)
+        with pytest.raises(StoreError, match="fills version 2 at this moment"):
+            await other.drop_embeddings(2)
+        model.goes_on.set()
+        assert (await first).embedded == 20
+
+
+async def test_a_run_that_was_interrupted_is_continued_at_once(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding_version, "RUN_SECONDS", 600.0)
+    async with opened(database_url) as one:
+        await one.add_documents(documents(20))
+        model = WaitingEmbedder()
+        first = asyncio.create_task(one.reembed(model))
+        await model.begun.wait()
+        first.cancel()
+        model.goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert [entry.is_running for entry in await one.embeddings()] == [False, False]
+        assert (await one.reembed(new_model())).resumed
+
+
+async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(database_url) as one, opened(database_url) as other:
+        await one.add_documents(documents(20))
+        monkeypatch.setattr(version_fill, "BEATS", 0.001)  # it does not say that it goes on, as if it stood still
+        monkeypatch.setattr(embedding_version, "RUN_SECONDS", 0.1)
+        model = WaitingEmbedder()
+        first = asyncio.create_task(one.reembed(model))
+        await model.begun.wait()
+        report = await other.reembed(new_model())
+        assert (report.embedded, report.resumed) == (20, True)
+        model.goes_on.set()
+        with pytest.raises(StoreError, match="taken over version 2"):
+            await first
+        assert_vectors(vectors_of(database_url, 2), texts_of(database_url), new_model(), whole=True)
+
+
+# --- what is looked at before the switch ------------------------------------------------------------------------------
+
+
+class ChangedEmbedder(OtherEmbedder):
+    """Makes other vectors from some text on, as a server does whose model was exchanged."""
+
+    def __init__(self, texts: int) -> None:
+        super().__init__()
+        self.left = texts
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.left -= len(texts)
+        return (
+            super().embed_documents(texts) if self.left >= 0 else OtherEmbedder(salt="swapped").embed_documents(texts)
+        )
+
+
+async def test_a_model_that_changed_meanwhile_does_not_serve(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(60))
+        before = told(await holder.search("key", 5))
+        with pytest.raises(ModelError, match=r"texts .* have another vector than before.*--restart"):
+            await holder.reembed(ChangedEmbedder(60))
+        assert versions(database_url) == (1, {1: False, 2: True})
+        assert told(await holder.search("key", 5)) == before
+
+
+@pytest.mark.parametrize("index", [None, HnswIndex(m=8, ef_construction=32), IvfflatIndex(lists=4, probes=4)])
+async def test_the_index_is_built_and_measured_before(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, index: Any
+) -> None:
+    monkeypatch.setattr(wanted, "INDEX_FROM_ROWS", 50)
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(60))
+        if index is not None:
+            await holder.create_index(index)
+        report = await holder.reembed(new_model())
+    kind = "ivfflat_2" if isinstance(index, IvfflatIndex) else "hnsw_2"
+    assert report.indexes == [kind]
+    assert report.recall is not None
+    assert report.recall >= 0.8
+    async with opened(database_url, new_model()) as retriever:
+        [stored] = (await retriever.status()).vector_indexes
+        assert stored.name == f"{NAME}_{kind}"
+        if isinstance(index, HnswIndex):
+            assert (stored.m, stored.ef_construction) == (8, 32)
+
+
+async def test_an_index_that_finds_too_little_stops_it(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding_checks, "MIN_RECALL", 1.01)
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(60))
+        await holder.create_index(HnswIndex())
+        with pytest.raises(StoreError, match=r"finds 100% of the 10 nearest.*semlex create-index"):
+            await holder.reembed(new_model())
+        assert versions(database_url)[0] == 1
+        monkeypatch.setattr(embedding_checks, "MIN_RECALL", 0.8)
+        report = await holder.reembed(new_model())
+        assert (report.resumed, report.embedded) == (True, 0)
+
+
+async def test_an_index_that_the_new_vectors_cannot_have(database_url: str) -> None:
+    async with opened(database_url) as holder:
+        await holder.add_documents(documents(20))
+        await holder.create_index(IvfflatIndex(lists=2))
+        report = await holder.reembed(OtherEmbedder(5_000))
+        assert report.indexes == ["hnsw_2"]
+        assert [warning for warning in report.warnings if "not possible for the new vectors" in warning]

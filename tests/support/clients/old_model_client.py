@@ -1,0 +1,86 @@
+"""A program for tests: searches and writes with the old model until its input ends; one line of JSON for all it did.
+
+Arguments: connection string, a name that its documents begin with.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from semlex import open_collection
+from semlex.retriever.synchronous import SyncRetriever
+from semlex.types.documents import Document
+from tests.support.two_models import NAME, old_model
+
+WORDS = ("key", "vault", "dome", "comet", "banana", "ship", "zenith")
+
+
+class Client:
+    """What it does, and what became of it."""
+
+    def __init__(self, retriever: SyncRetriever, own: str) -> None:
+        self.retriever, self.own = retriever, own
+        self.model = old_model()
+        self.chance = random.Random(own)
+        self.present: dict[str, str] = {}
+        self.told: dict[str, Any] = {"searches": 0, "failed": [], "mixed": 0, "notes": 0, "writes": 0}
+
+    def step(self) -> None:
+        act = self.chance.choice((self.search, self.search, self.write, self.delete))
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - it is told
+            self.told["failed"].append(f"{act.__name__}: {type(error).__name__}: {error}")
+
+    def search(self) -> None:
+        """Every score is that of the old model for the text that was found."""
+        query = " ".join(self.chance.choices(WORDS, k=3))
+        found = self.retriever.search(query, 10)
+        self.told["searches"] += 1
+        self.told["notes"] += len(found.warnings)
+        if found.mode != "hybrid" or found.embedding_model != self.model.identity.model:
+            self.told["mixed"] += 1
+            return
+        scored = [hit for hit in found if hit.vector_score is not None]
+        if scored:
+            wanted = self.model.embed_documents([hit.content for hit in scored]) @ self.model.embed_query(query)
+            self.told["mixed"] += int(np.abs(wanted - [hit.vector_score for hit in scored]).max() > 1e-4)
+
+    def write(self) -> None:
+        ids = [f"{self.own}{self.chance.randrange(60)}" for _ in range(self.chance.choice((1, 5, 80)))]
+        texts = {one: " ".join(self.chance.choices(WORDS, k=4)) for one in ids}
+        self.retriever.add_documents([Document(text, id=one) for one, text in texts.items()])
+        self.present |= texts
+        self.told["writes"] += 1
+
+    def delete(self) -> None:
+        gone = [f"{self.own}{self.chance.randrange(60)}" for _ in range(3)]
+        self.retriever.delete(gone)
+        for one in gone:
+            self.present.pop(one, None)
+        self.told["writes"] += 1
+
+
+def main() -> None:
+    url, own = sys.argv[1:]
+    open_collection.LOOK_SECONDS = 0.05
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as retriever:
+        client = Client(retriever, own)
+        client.write()
+        sys.stdout.write("open\n")
+        sys.stdout.flush()
+        while not ended.is_set():
+            client.step()
+    sys.stdout.write(json.dumps(client.told | {"present": client.present}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
