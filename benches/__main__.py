@@ -1,4 +1,7 @@
-"""`./x bench [NAME] [--quick] [--million] [--json] [--prepare]`, and for quality `--data FOLDER`, `--model FOLDER`."""
+"""`./x bench [NAME] [--quick] [--million] [--json] [--prepare]`.
+
+With quality `--data FOLDER`, with quality and structure `--model FOLDER`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def main() -> int:
         help="bm25: also a million chunks, half an hour long; ingest: also the memory for 5 GB",
     )
     parser.add_argument("--data", type=Path, help="quality: folder of judged sets; default: the small set of the tests")
-    parser.add_argument("--model", help="quality: an embedding model to measure as well")
+    parser.add_argument("--model", help="quality: an embedding model to measure as well; structure: instead")
     options = parser.parse_args()
     refuse_debug_build()
     STATE.mkdir(parents=True, exist_ok=True)
@@ -56,7 +59,8 @@ def main() -> int:
     for name in [options.name] if options.name else BENCHES:
         print(f"{name}{' (quick)' if options.quick else ''}")
         bench = Bench(name, million=options.million)
-        own = {"data": options.data, "model": options.model} if name == "quality" else {}
+        given = {"quality": ("data", "model"), "structure": ("model",)}.get(name, ())
+        own = {option: getattr(options, option) for option in given}
         importlib.import_module(f"benches.{name}").run(bench, quick=options.quick, state=STATE, **own)
         met &= bench.finish(as_json=options.json)
     return 0 if met else 1

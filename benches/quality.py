@@ -97,7 +97,7 @@ def measure(
     judged = read_judged_set(folder).limited(QUICK_QUERIES if quick else None)
     judged = JudgedSet({query: searchable(text)[0] for query, text in judged.queries.items()}, judged.judgements)
     texts = {document.id: document.content for document in documents}
-    static = choose_embedder("static").embedder
+    static = choose_embedder("static").model
     assert static is not None
     found, unaccented = asyncio.run(ours(url, language, documents, judged, static))
     result = Measured(folder.name, language, {name: system.values[MAIN] for name, system in found.systems.items()})
@@ -115,7 +115,7 @@ def measure(
     if bm25s_python(state).exists():
         result.values["bm25s"] = values_of(bm25s(state, language, texts, judged), judged)
     if model is not None and language == "en":
-        embedder = choose_embedder(model).embedder
+        embedder = choose_embedder(model).model
         assert embedder is not None
         named, _ = asyncio.run(ours(url, language, documents, judged, embedder))
         result.values |= {f"model {name}": named.systems[name].values[MAIN] for name in ("vector", FUSION)}
