@@ -5,6 +5,7 @@
     SemlexError
     ├── ConfigurationError (ValueError)       a parameter out of range, or two that contradict each other
     │   ├── CollectionSettingsError           an option differs from what its collection was made with
+    │   ├── ModelServesError                  a change to the model that the collection has already
     │   └── MissingKeyError                   a model server wants a key, and there is none
     ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
     ├── DuplicateError (ValueError)           ids that are stored already, or given twice, where that is to fail
@@ -59,6 +60,10 @@ class SemlexError(Exception):
 
 class ConfigurationError(SemlexError, ValueError):
     """A parameter is out of range, or two parameters contradict each other."""
+
+
+class ModelServesError(ConfigurationError):
+    """A change to the embedding model that the collection has already."""
 
 
 class MissingKeyError(ConfigurationError):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.ingest.progress import Progress
-    from semlex.jobs.allowed_folders import AllowedFolders
+    from semlex.jobs.allowed_models import Allowed
     from semlex.store.jobs.leases import Claim, JobLeases
     from semlex.store.postgres.connection import Connection
 
@@ -70,7 +70,7 @@ class Attempt:
         claim: The job.
         leases: Where it was taken.
         open_collection: Opens a collection by its name, with the models of this process.
-        allowed: Folders that may be read.
+        allowed: What it may use of this worker.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Attempt:
         claim: Claim,
         leases: JobLeases,
         open_collection: Callable[[str], Awaitable[Any]],
-        allowed: AllowedFolders,
+        allowed: Allowed,
     ) -> None:
         self.claim = claim
         self._leases = leases

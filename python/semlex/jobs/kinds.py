@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, ModelServesError
 from semlex.filters.fields import nearest
 from semlex.jobs.documents import documents_from_json, documents_to_json
 from semlex.types.jobs import MAX_ARGUMENT_BYTES
@@ -28,7 +28,7 @@ from semlex.validation import (
 
 if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport, Progress
-    from semlex.jobs.allowed_folders import AllowedFolders
+    from semlex.jobs.allowed_models import Allowed
 
 Check: TypeAlias = Callable[[str, object], Errors]
 
@@ -41,13 +41,13 @@ class Work:
         collection: The open collection.
         arguments: Those of the job, checked.
         progress: To be called as the work goes on.
-        allowed: Folders that may be read.
+        allowed: What may be used of this worker.
     """
 
     collection: Any
     arguments: dict[str, Any]
     progress: Callable[[Progress], None]
-    allowed: AllowedFolders
+    allowed: Allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +180,14 @@ def _documents(_field: str, value: object) -> Errors:
 async def _index(work: Work) -> dict[str, int]:
     options = dict(work.arguments)
     paths = options.pop("paths")
-    await work.allowed.check(paths)
+    await work.allowed.folders.check(paths)
     return _counts(await work.collection.index(*paths, **options, progress=work.progress))
 
 
 async def _sync(work: Work) -> dict[str, int]:
     options = dict(work.arguments)
     paths = options.pop("paths")
-    await work.allowed.check(paths)
+    await work.allowed.folders.check(paths)
     report = await work.collection.sync(*paths, **options, progress=work.progress)
     return _counts(report.run) | {"moved": report.done.moved, "deleted": report.done.deleted}
 
@@ -195,7 +195,7 @@ async def _sync(work: Work) -> dict[str, int]:
 async def _rechunk(work: Work) -> dict[str, int]:
     wanted = work.arguments.get("source")
     sources = await work.collection.sources()
-    await work.allowed.check([source.root for source in sources if wanted in (None, source.name)])
+    await work.allowed.folders.check([source.root for source in sources if wanted in (None, source.name)])
     return _counts(await work.collection.rechunk(**work.arguments, progress=work.progress))
 
 
@@ -211,6 +211,16 @@ async def _optimize(work: Work) -> dict[str, int]:
 
 async def _embed(work: Work) -> dict[str, int]:
     return {"embedded": await work.collection.embed_missing(progress=work.progress)}
+
+
+async def _reembed(work: Work) -> dict[str, int]:
+    options = dict(work.arguments)
+    model = work.allowed.model(options.pop("model"))
+    try:
+        report = await work.collection.reembed(model, **options, progress=work.progress)
+    except ModelServesError:  # an attempt before was ended when all was done
+        return {"embedded": 0}
+    return {"embedded": report.embedded}
 
 
 def _counts(report: IndexReport) -> dict[str, int]:
@@ -238,4 +248,7 @@ KINDS: dict[str, JobKind] = {
     "optimize": JobKind(_optimize, {}),
     "rechunk": JobKind(_rechunk, {**_CHUNKS, "source": _text}),
     "embed": JobKind(_embed, {}),
+    "reembed": JobKind(
+        _reembed, {"model": _text, "dimensions": _number, "vector_storage": _one_of("vector", "halfvec")}, "model"
+    ),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, SemlexError
 from semlex.jobs.allowed_folders import AllowedFolders
+from semlex.jobs.allowed_models import Allowed, models_by_name
 from semlex.jobs.attempt import Attempt
 from semlex.store.jobs.leases import JobLeases
 from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS
@@ -26,6 +27,7 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from semlex.embedding.base import Embedder
     from semlex.store.jobs.leases import Claim
     from semlex.store.postgres.database import Database
 
@@ -48,6 +50,7 @@ class WorkerOptions:
     Attributes:
         concurrency: Most jobs at a time.
         allow: Folders that jobs may read.
+        models: Names or embedders to which jobs may change a collection.
         drain: Whether it ends when there is no job that may be begun.
         limit: How many jobs it begins before it ends; None: any number.
         lease: Seconds after which a job of a silent worker goes on elsewhere.
@@ -60,6 +63,7 @@ class WorkerOptions:
 
     concurrency: int = 1
     allow: Sequence[str | Path] = ()
+    models: Sequence[str | Embedder] = ()
     drain: bool = False
     limit: int | None = None
     lease: float = DEFAULT_LEASE_SECONDS
@@ -102,7 +106,7 @@ class Worker:
         self._leases = JobLeases(database, schema, options.lease)
         self._open_collection = open_collection
         self._options = options
-        self._allowed = AllowedFolders(options.allow)
+        self._allowed = Allowed(AllowedFolders(options.allow), models_by_name(options.models))
         self._running: dict[asyncio.Task[None], Attempt] = {}
         self._stop = asyncio.Event()
         self._begun = self._ended = 0

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from semlex.errors import ConfigurationError, ReadOnlyError, StoreError
+from semlex.errors import ConfigurationError, ModelServesError, ReadOnlyError, StoreError
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.progress import Progress
 from semlex.maintenance.embedding_checks import EmbeddingChecks
@@ -246,7 +246,7 @@ class Reembedding:
         for standing in versions.standing:
             if (standing.identity_key, standing.storage) == (wanted.identity_key, wanted.storage):
                 if standing.version == versions.serving:
-                    raise ConfigurationError(
+                    raise ModelServesError(
                         f"collection {name!r} has the model {wanted.model} ({wanted.dimensions} dimensions, "
                         f"{wanted.storage}) already; what lacks a vector gets one with: semlex embed "
                         f"--collection {name}"

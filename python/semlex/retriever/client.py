@@ -295,6 +295,7 @@ class Client:
         *,
         concurrency: int = 1,
         allow: Sequence[str | Path] = (),
+        models: Sequence[str | Embedder] = (),
         drain: bool = False,
         limit: int | None = None,
         lease: float = DEFAULT_LEASE_SECONDS,
@@ -309,6 +310,7 @@ class Client:
         Args:
             concurrency: Most jobs at a time.
             allow: Folders that jobs may read, with all below them; none by default.
+            models: Names or embedders to which jobs may change a collection; none by default.
             drain: Whether it ends when no job is left that may be begun now.
             limit: How many jobs it begins before it ends; None: any number.
             lease: Seconds after which a job of a silent worker goes on elsewhere, at least 1.
@@ -323,7 +325,7 @@ class Client:
         """
         from semlex.jobs.worker import Worker, WorkerOptions  # noqa: PLC0415 - most programs only search
 
-        options = WorkerOptions(concurrency, allow, drain, limit, lease, keep_days, tell)
+        options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, tell)
         resources = await self._resources.ready()
 
         async def opened(name: str) -> Collection:

@@ -1157,6 +1157,7 @@ class SyncClient:
         *,
         concurrency: int = 1,
         allow: Sequence[str | Path] = (),
+        models: Sequence[str | Embedder] = (),
         drain: bool = False,
         limit: int | None = None,
         lease: float = DEFAULT_LEASE_SECONDS,
@@ -1171,6 +1172,7 @@ class SyncClient:
         Args:
             concurrency: Most jobs at a time.
             allow: Folders that jobs may read, with all below them; none by default.
+            models: Names or embedders to which jobs may change a collection; none by default.
             drain: Whether it ends when no job is left that may be begun now.
             limit: How many jobs it begins before it ends; None: any number.
             lease: Seconds after which a job of a silent worker goes on elsewhere, at least 1.
@@ -1183,7 +1185,7 @@ class SyncClient:
         Raises:
             ConfigurationError: A value is refused, or a folder is not there.
         """
-        return self._runner.run(self._client.work, concurrency=concurrency, allow=allow, drain=drain, limit=limit, lease=lease, keep_days=keep_days, tell=tell)
+        return self._runner.run(self._client.work, concurrency=concurrency, allow=allow, models=models, drain=drain, limit=limit, lease=lease, keep_days=keep_days, tell=tell)
 
     def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""

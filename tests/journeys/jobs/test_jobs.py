@@ -21,6 +21,7 @@ from semlex.jobs import attempt, kinds
 from semlex.jobs.attempt import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, delay_after
 from semlex.testing import HashEmbedder
 from tests.support.job_clients import client, sql
+from tests.support.two_models import OtherEmbedder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,6 +105,31 @@ async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url: str)
         assert book._indexer is None
         with pytest.raises(CollectionNotFoundError, match="book"):
             await opened.collection("other", create=False).submit("optimize")
+
+
+async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: str) -> None:
+    new = OtherEmbedder(8)
+    async with client(database_url) as opened:
+        book = opened.collection("book")
+        await book.add_documents([Document(f"a lion {number}", id=f"l{number}") for number in range(5)])
+        job = await book.submit("reembed", {"model": new.identity.model})
+        for models in ([], ["static"], [HashEmbedder(8)]):
+            await opened.work(drain=True, models=models)
+            job = await job.wait(0)
+            assert job.state == "failed"
+            assert "--allow-model" in str(job.error)
+            await job.retry()
+        await opened.work(drain=True, models=[new])
+        job = await job.wait(0)
+        assert (job.state, job.result) == ("done", {"embedded": 5})
+        again = await book.submit("reembed", {"model": new.identity.model})
+        await opened.work(drain=True, models=[new])
+        assert (await again.wait(0)).result == {"embedded": 0}
+        with pytest.raises(ConfigurationError, match="models must be a list"):
+            await opened.work(drain=True, models="static")
+    async with client(database_url, new) as opened:
+        (hit, *_) = await opened.collection("book", create=False).search("lion 3", 1, mode="vector")
+        assert hit.id == "l3"
 
 
 # --- what is refused when it is submitted -----------------------------------------------------------------------------

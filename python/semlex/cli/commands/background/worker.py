@@ -34,6 +34,10 @@ def worker(
         list[Path] | None,
         typer.Option("--allow", help="Folder that jobs may read, with all below it; repeatable; default: none."),
     ] = None,
+    allow_model: Annotated[
+        list[str] | None,
+        typer.Option("--allow-model", help="Model that jobs may change a collection to; repeatable; default: none."),
+    ] = None,
     drain: Annotated[bool, typer.Option("--drain", help="End when no job is left that may be begun.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End after one job.")] = False,
     lease: Annotated[
@@ -60,6 +64,7 @@ def worker(
     options: dict[str, Any] = {
         "concurrency": concurrency,
         "allow": [path.expanduser() for path in allow or ()],
+        "models": allow_model or [],
         "drain": drain,
         "limit": 1 if once else None,
         "lease": lease,
