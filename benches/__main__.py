@@ -16,6 +16,7 @@ from benches.preparing import prepare
 BENCHES = (
     "rrf",
     "copy",
+    "load",
     "tokens",
     "chunk",
     "embed",
@@ -44,7 +45,7 @@ def main() -> int:
     parser.add_argument(
         "--million",
         action="store_true",
-        help="bm25: also a million chunks, half an hour long; ingest: also the memory for 5 GB",
+        help="bm25: also a million chunks, half an hour long; ingest, load: also memory",
     )
     parser.add_argument("--data", type=Path, help="quality: folder of judged sets; default: the small set of the tests")
     parser.add_argument("--model", help="quality: an embedding model to measure as well; structure: instead")

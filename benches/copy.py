@@ -1,4 +1,4 @@
-"""Bulk loading: the encoder against psycopg's, the ways of loading against each other, and against langchain-postgres.
+"""Binary COPY: the encoder against psycopg's, and the ways of loading against each other.
 
 Rows are (id, text, metadata, 1024-dimensional vector); tables without a vector index and without a keyword engine.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import subprocess
 import tempfile
 import time
@@ -23,7 +22,6 @@ from psycopg._copy_base import BinaryFormatter
 from psycopg._transformer import Transformer
 
 from benches.measuring import Bench, paired
-from benches.preparing import langchain_python
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write import copy as copying
@@ -39,6 +37,7 @@ BLOCK = copying.DEFAULT_BULK.copy_block_bytes
 
 def run(bench: Bench, *, quick: bool, state: Path) -> None:
     """Takes the figures."""
+    del state
     vectors = np.random.default_rng(1).normal(size=(4_000, DIMENSIONS)).astype(np.float32)
     encode(bench, vectors, runs=5 if quick else 15)
     folder = Path(tempfile.mkdtemp(prefix="semlex-bench-", dir="/tmp")).resolve()
@@ -46,7 +45,6 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     with EmbeddedServer(folder / "server") as server:
         rows = 4_000 if quick else 20_000
         loads(bench, server.url, rows, runs=3 if quick else 7)
-        against_langchain(bench, server.url, state, baseline_rows=300 if quick else 1_000, rows=rows)
     subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
@@ -210,27 +208,3 @@ def vector_copy(bench: Bench, loader: Loader, runs: int) -> None:
     bench.speed("encoding while sending, vs before", fast, slow, amount=loader.rows, unit="rows/s", bar=0.95)
     with psycopg.connect(loader.url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP TABLE {}").format(table))
-
-
-def against_langchain(bench: Bench, url: str, state: Path, *, baseline_rows: int, rows: int) -> None:
-    """The whole load against langchain-postgres' `add_embeddings`, same server, vectors given to both."""
-    name, bar = "load, vs langchain-postgres", 20.0
-    python = langchain_python(state)
-    if not python.exists():
-        bench.unmeasured(name, "rows/s", bar, "make its environment once with: ./x bench --prepare")
-        return
-    target = psycopg.conninfo.conninfo_to_dict(url)
-    address = f"postgresql+psycopg://{target['user']}@/{target['dbname']}?host={target['host']}"
-    script = Path(__file__).parent / "baselines" / "langchain_postgres_load.py"
-    command = [str(python), str(script), address, str(baseline_rows), str(DIMENSIONS)]
-    theirs = []
-    for _ in range(3):
-        done = subprocess.run(
-            command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"}
-        )
-        theirs.append(1 / float(done.stdout.split()[-1]))
-    loader = Loader(url, rows)
-    loader.timed(loader.add)
-    ours = [loader.timed(loader.add) / rows for _ in range(3)]
-    bench.speed(name, ours, theirs, amount=1, unit="rows/s", bar=bar)
-    loader.runner.close()

@@ -155,7 +155,7 @@ def _memory(bench: Bench, pages: Path, state: Path) -> None:
         written += path.write_bytes(b"\n\n".join(parts))
         number += 1
     with temporary_server() as url:
-        command = [sys.executable, "-m", "benches.peak_memory", str(folder), url]
+        command = [sys.executable, "-m", "benches.peak_memory", str(folder), url, "index"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     shutil.rmtree(folder)
     before, peak = map(float, done.stdout.split())

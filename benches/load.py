@@ -1,110 +1,250 @@
-"""Searches at the same time in one event loop, and what they cost; baselines' environments can import it, too."""
+"""Rows that bring their vectors: loaded, dumped and restored, beside COPY of the same rows and other libraries.
+
+Rows are (id, text, two values, 1024-dimensional vector). Loads go into new collections without a vector index and
+without a keyword engine, but those that are to be searched at the end.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from psycopg import sql
+
+from benches.copy import DIMENSIONS, NO_INDEXES, Loader
+from benches.measuring import paired
+from benches.preparing import haystack_python, langchain_python, llama_index_python
+from benches.servers import temporary_server, vacuum
+from semlex import SyncClient, SyncRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-HEARTBEAT_SECONDS = 0.001
-IDLE_SECONDS = 0.5
+    from benches.measuring import Bench
+    from semlex import PostgreSQLRetriever
 
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What one process measured.
-
-    Attributes:
-        times: Seconds of each search.
-        started, ended: Of all searches, by the system's monotonic clock.
-        processor_seconds: That this process used in between.
-        late_seconds: That a task of the event loop woke too late at the most, above what it does without any search.
-        held_seconds: That the loop's thread computed at the most before it let that task run: what is left of
-            `late_seconds` where others want the processor, too.
-        failures: Searches that raised.
-        found: Hits of all searches.
-    """
-
-    times: list[float]
-    started: float
-    ended: float
-    processor_seconds: float
-    late_seconds: float
-    held_seconds: float
-    failures: int
-    found: int
+ROWS, QUICK_ROWS = 20_000, 4_000
+SEARCHED_ROWS, QUICK_SEARCHED_ROWS = 100_000, 11_000
+MEMORY_ROWS, MEMORY_DIMENSIONS = 1_000_000, 256
+COPY_BAR, MEMORY_BAR, TRANSFER_BAR = 0.95, 512.0, 0.5
+BASELINES = {
+    "langchain-postgres": ("langchain_postgres_load.py", langchain_python, 30.0),
+    "LlamaIndex": ("llama_index_load.py", llama_index_python, 15.0),
+    "Haystack": ("haystack_load.py", haystack_python, 20.0),
+}
 
 
-async def under_load(
-    search: Callable[[int], Awaitable[int]],
-    queries: int,
-    at_once: int,
-    seconds: float,
-    begin: Callable[[], object] = lambda: None,
-) -> Load:
-    """Keeps so many searches running for a while; each query was asked once before.
-
-    The event loop is watched for half as long afterwards, because that costs time of the processor, too.
-
-    Args:
-        search: Searches for the query of a number, and says how many hits there were.
-        queries: How many there are.
-        at_once: Searches at the same time.
-        seconds: After which no search begins.
-        begin: Waits until others are ready, too.
-    """
-    for query in range(queries):
-        await search(query)
-    idle, _ = await _watched(asyncio.sleep(IDLE_SECONDS))
-    await asyncio.to_thread(begin)
-    numbers = itertools.cycle(range(queries))
-    times: list[float] = []
-    failures, found = 0, 0
-
-    async def searcher(until: float) -> None:
-        nonlocal failures, found
-        while (before := time.monotonic()) < until:
-            try:
-                found += await search(next(numbers))
-            except Exception as error:  # noqa: BLE001 - every failure counts
-                failures += 1
-                print(f"  failed: {type(error).__name__}", flush=True)
-            else:
-                times.append(time.monotonic() - before)
-
-    async def searchers(duration: float) -> None:
-        until = time.monotonic() + duration
-        await asyncio.gather(*(searcher(until) for _ in range(at_once)))
-
-    processor, started = time.process_time(), time.monotonic()
-    await searchers(seconds)
-    ended, processor = time.monotonic(), time.process_time() - processor
-    measured, times = times, []
-    late, held = await _watched(searchers(seconds / 2))
-    return Load(measured, started, ended, processor, max(0.0, late - idle), held, failures, found)
+def run(bench: Bench, *, quick: bool, state: Path) -> None:
+    """Takes the figures."""
+    rows, runs = (QUICK_ROWS, 3) if quick else (ROWS, 7)
+    with temporary_server() as url:
+        loader = Loader(url, rows)
+        beside_copy(bench, loader, runs)
+        beside_libraries(bench, loader, state, baseline_rows=300 if quick else 1_000)
+        loader.runner.close()
+        searchable(bench, url, state, rows=QUICK_SEARCHED_ROWS if quick else SEARCHED_ROWS)
+        transfers(bench, url, rows=rows, runs=runs)
+        if bench.million:
+            memory(bench, url)
 
 
-async def _watched(work: Awaitable[None]) -> tuple[float, float]:
-    """While something runs, a task sleeps for a moment, again and again: seconds that it woke too late at the most.
+def table_of(vectors: np.ndarray[Any, Any]) -> pa.Table:
+    """The same rows as those of `Loader`."""
+    numbers = range(len(vectors))
+    return pa.table(
+        {
+            "id": [f"document-{number}" for number in numbers],
+            "text": [f"row {number}: a text of about the length of a short sentence" for number in numbers],
+            "number": list(numbers),
+            "even": [number % 2 == 0 for number in numbers],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
+        }
+    )
 
-    And the most seconds of the processor that the thread used during such a sleep.
-    """
-    late = held = 0.0
 
-    async def heartbeat() -> None:
-        nonlocal late, held
-        while True:
-            before, computed = time.monotonic(), time.thread_time()
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            late = max(late, time.monotonic() - before - HEARTBEAT_SECONDS)
-            held = max(held, time.thread_time() - computed)
+def beside_copy(bench: Bench, loader: Loader, runs: int) -> None:
+    """The ways in against bytes that were encoded before, into the same tables."""
+    table = table_of(loader.vectors)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.parquet"
+        pq.write_table(table, file)
+        columns = {name: table[name].to_pylist() for name in table.column_names if name != "vector"}
+        sources: dict[str, Any] = {"arrow": table, "parquet": file, "columns": columns | {"vector": loader.vectors}}
+        for name, source in sources.items():
 
-    beating = asyncio.create_task(heartbeat())
-    await work
-    beating.cancel()
-    return late, held
+            async def load(retriever: PostgreSQLRetriever, source: Any = source) -> None:
+                await retriever.load_vectors(source)
+
+            ours, bare = _alternate(lambda load=load: loader.timed(load), lambda: loader.timed(loader.bare), runs)
+            bar = COPY_BAR if name == "arrow" else None
+            bench.speed(f"{name}, vs pre-encoded COPY", ours, bare, amount=loader.rows, unit="rows/s", bar=bar)
+
+
+def beside_libraries(bench: Bench, loader: Loader, state: Path, *, baseline_rows: int) -> None:
+    """The whole load against what other libraries offer for vectors that are given, on the same server."""
+    table = table_of(loader.vectors)
+
+    async def load(retriever: PostgreSQLRetriever) -> None:
+        await retriever.load_vectors(table)
+
+    loader.timed(load)
+    ours = [loader.timed(load) / loader.rows for _ in range(3)]
+    for name, (script, python_of, bar) in BASELINES.items():
+        python = python_of(state)
+        if not python.exists():
+            bench.unmeasured(f"arrow, vs {name}", "rows/s", bar, "make its environment once: ./x bench --prepare")
+            continue
+        theirs = [1 / _rows_per_second(python, script, loader.url, baseline_rows) for _ in range(3)]
+        bench.speed(f"arrow, vs {name}", ours, theirs, amount=1, unit="rows/s", bar=bar)
+
+
+def _rows_per_second(python: Path, script: str, url: str, rows: int, *options: str) -> float:
+    target = psycopg.conninfo.conninfo_to_dict(url)
+    address = f"{target['user']}@/{target['dbname']}?host={target['host']}"
+    path = Path(__file__).parent / "baselines" / script
+    command = [str(python), "-W", "ignore", str(path), address, str(rows), str(DIMENSIONS), *options]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def searchable(bench: Bench, url: str, state: Path, *, rows: int) -> None:
+    """From rows to a collection with its keyword index and its vector index, and the recall of that."""
+    vectors = _clustered(rows)
+    table = table_of(vectors)
+    with SyncRetriever(url, "none", None, use_reranking=False, collection="searched") as retriever:
+        started = time.perf_counter()
+        report = retriever.load_vectors(table)
+        seconds = time.perf_counter() - started
+        for warning in report.warnings:
+            print(f"    {warning}")
+        found = 0
+        questions = _clustered(100, seed=5)
+        exact = np.argsort(-(questions @ vectors.T), axis=1)[:, :10]
+        for question, nearest in zip(questions, exact, strict=True):
+            hits = retriever.search(query_embedding=question.tolist(), top_k=10, mode="vector")
+            found += len({hit.id for hit in hits} & {f"document-{number}" for number in nearest})
+        bench.at_least("searchable, recall@10", found / 1_000, unit="of 1", bar=0.95)
+    python = langchain_python(state)
+    name = f"{rows:,} rows to searchable, vs langchain-postgres with HNSW"
+    if not python.exists():
+        bench.unmeasured(name, "rows/s", 5.0, "make its environment once: ./x bench --prepare")
+        return
+    theirs = _rows_per_second(python, "langchain_postgres_load.py", url, rows, "hnsw")
+    bench.speed(name, [seconds], [rows / theirs], amount=rows, unit="rows/s", bar=5.0)
+
+
+def _clustered(rows: int, seed: int = 3) -> np.ndarray[Any, Any]:
+    """Vectors of norm 1 around 200 centres, as those of texts lie."""
+    centres = np.random.default_rng(1).normal(size=(200, DIMENSIONS))
+    random = np.random.default_rng(seed)
+    made = centres[random.integers(0, 200, rows)] + 0.7 * random.normal(size=(rows, DIMENSIONS))
+    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+
+
+def transfers(bench: Bench, url: str, *, rows: int, runs: int) -> None:
+    """Dump and restore against COPY of the same rows, out and in."""
+    folder = Path(tempfile.mkdtemp(prefix="semlex-bench-"))
+    vectors = np.random.default_rng(4).normal(size=(rows, DIMENSIONS)).astype(np.float32)
+    options: dict[str, Any] = {"use_reranking": False, "keyword": "none", "bulk": NO_INDEXES}
+    with SyncRetriever(url, "none", None, collection="dumped", **options) as retriever:
+        retriever.load_vectors(table_of(vectors))
+        vacuum(url)
+
+        def dump() -> None:
+            shutil.rmtree(folder / "dump", ignore_errors=True)
+            retriever.dump(folder / "dump")
+
+        ours, bare = paired(dump, lambda: _copy_out(url), runs)
+        bench.speed("dump, vs COPY out", ours, bare, amount=rows, unit="rows/s", bar=TRANSFER_BAR)
+    loader = Loader(url, rows)
+    with SyncClient(url, "none", use_reranking=False) as client:
+
+        def restore() -> float:
+            started = time.perf_counter()
+            client.restore(folder / "dump", "restored", build_indexes=False)
+            seconds = time.perf_counter() - started
+            if not _are_equal(url):
+                raise AssertionError("restored vectors differ")
+            client.drop("restored")
+            return seconds
+
+        ours, bare = _alternate(restore, lambda: loader.timed(loader.bare), runs)
+        bench.speed("restore, vs COPY in", ours, bare, amount=rows, unit="rows/s", bar=TRANSFER_BAR)
+    loader.runner.close()
+    shutil.rmtree(folder)
+
+
+def _copy_out(url: str) -> int:
+    """The bytes of the rows with their vectors, by COPY of both tables joined."""
+
+    async def whole() -> int:
+        size = 0
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            query = sql.SQL(
+                "COPY (SELECT c.*, e.embedding FROM semlex.dumped_chunk AS c "
+                "LEFT JOIN semlex.dumped_embedding_1 AS e USING (document_id, chunk_id)) TO STDOUT (FORMAT binary)"
+            )
+            async with connection.cursor().copy(query) as copy:
+                async for row in copy:
+                    size += len(row)
+        return size
+
+    return asyncio.run(whole())
+
+
+def _are_equal(url: str) -> bool:
+    query = (
+        "SELECT count(*) = (SELECT count(*) FROM semlex.dumped_embedding_1) FROM semlex.dumped_embedding_1 AS a "
+        "JOIN semlex.restored_embedding_1 AS b USING (document_id, chunk_id) "
+        "WHERE public.vector_send(a.embedding) = public.vector_send(b.embedding)"
+    )
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query).fetchone()
+    return bool(row and row[0])
+
+
+def memory(bench: Bench, url: str) -> None:
+    """The most memory that loading a million rows from one Parquet file takes, above what the process has before."""
+    with tempfile.TemporaryDirectory(prefix="semlex-bench-") as folder:
+        file = Path(folder) / "rows.parquet"
+        _write_parquet(file)
+        command = [sys.executable, "-m", "benches.peak_memory", str(file), url, "load"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    before, peak = map(float, done.stdout.split())
+    print(f"    {before:,.0f} MiB before the load, {peak:,.0f} at its peak")
+    bench.at_most("memory for a million rows, Parquet", peak - before, unit="MiB", bar=MEMORY_BAR)
+
+
+def _write_parquet(file: Path) -> None:
+    random = np.random.default_rng(6)
+    writer: pq.ParquetWriter | None = None
+    for first in range(0, MEMORY_ROWS, 50_000):
+        numbers = range(first, first + 50_000)
+        vectors = random.normal(size=(len(numbers), MEMORY_DIMENSIONS)).astype(np.float32)
+        texts = [f"row {number}: " + "a text of about the length of a chunk " * 12 for number in numbers]
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), MEMORY_DIMENSIONS)
+        part = pa.table({"id": [f"r{number}" for number in numbers], "text": texts, "vector": flat})
+        writer = writer or pq.ParquetWriter(file, part.schema)
+        writer.write_table(part)
+    if writer is not None:
+        writer.close()
+
+
+def _alternate(one: Callable[[], float], other: Callable[[], float], runs: int) -> tuple[list[float], list[float]]:
+    """Seconds that both tell of themselves, in turn, after a first run of each."""
+    one(), other()
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(runs):
+        for which in (0, 1) if number % 2 else (1, 0):
+            times[which].append((one, other)[which]())
+    return times

@@ -1,4 +1,7 @@
-"""Run as a process of its own: indexes a folder by words, and prints how much memory that took at its peak, in MiB."""
+"""Run as a process of its own: indexes a folder by words, or loads a file of vectors.
+
+Prints how much memory the process had before, and at the peak, in MiB.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from semlex import SyncRetriever
 
 
 def main() -> None:
-    """Indexes; prints what was held before and at the peak."""
-    folder, url = sys.argv[1:]
+    """Indexes or loads; prints what was held before and at the peak."""
+    path, url, work = sys.argv[1:]
     with SyncRetriever(url, "none", None, use_reranking=False, collection="memory") as retriever:
         retriever.count()
         before = _peak()
-        retriever.index(Path(folder))
+        if work == "load":
+            retriever.load_vectors(path)
+        else:
+            retriever.index(Path(path))
         print(before, _peak())
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LANGCHAIN_POSTGRES = "langchain-postgres==0.0.19"
 HAYSTACK = ("pgvector-haystack==8.1.2", "haystack-ai==3.4.0")
+LLAMA_INDEX = ("llama-index-vector-stores-postgres==0.9.0", "llama-index-core==0.14.25")
 BM25S = ("bm25s==0.3.16", "PyStemmer==3.1.0")
 # With the driver of its connector, and with the static vectors that semlex uses, too.
 COCOINDEX = (
@@ -40,6 +41,11 @@ def haystack_python(state: Path) -> Path:
     return state / "haystack" / "bin" / "python"
 
 
+def llama_index_python(state: Path) -> Path:
+    """Interpreter of the environment with LlamaIndex and its store on pgvector."""
+    return state / "llama_index" / "bin" / "python"
+
+
 def bm25s_python(state: Path) -> Path:
     """Interpreter of the environment with bm25s."""
     return state / "bm25s" / "bin" / "python"
@@ -59,6 +65,7 @@ def prepare(state: Path) -> None:
     """Makes what is missing."""
     _install(langchain_python(state), LANGCHAIN_POSTGRES, "psycopg[binary]")
     _install(haystack_python(state), *HAYSTACK, "psycopg[binary]")
+    _install(llama_index_python(state), *LLAMA_INDEX)
     _install(bm25s_python(state), *BM25S)
     _install(cocoindex_python(state), *COCOINDEX)
     _install(splitters_python(state), *SPLITTERS)

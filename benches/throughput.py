@@ -18,9 +18,9 @@ from psycopg import sql
 from benches.baseline_tables import BaselineTable
 from benches.corpus import corpus_of
 from benches.keyword_leg import TOP
-from benches.load import Load, under_load
 from benches.preparing import langchain_python
 from benches.search import CHUNKS, COLLECTION, QUICK_CHUNKS, Vectors, fill, open_retriever, prepared_folder
+from benches.under_load import Load, under_load
 from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """Run by the interpreter of the baseline's environment: loads rows with langchain-postgres and prints rows/s.
 
-python langchain_load.py URL ROWS DIMENSIONS
+python langchain_postgres_load.py ADDRESS ROWS DIMENSIONS [hnsw]
+
+With `hnsw` until an HNSW index at its defaults is built as well.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ import time
 import numpy as np
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_postgres import PGEngine, PGVectorStore
+from langchain_postgres.v2.indexes import HNSWIndex
 
 
 def main() -> None:
     """Loads and prints."""
-    url, rows, dimensions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    engine = PGEngine.from_connection_string(url)
+    address, rows, dimensions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    engine = PGEngine.from_connection_string(f"postgresql+psycopg://{address}")
     engine.init_vectorstore_table("baseline", dimensions, overwrite_existing=True)
     embedder = DeterministicFakeEmbedding(size=dimensions)
     store = PGVectorStore.create_sync(engine, table_name="baseline", embedding_service=embedder)
@@ -25,6 +28,8 @@ def main() -> None:
     metadata = [{"number": number} for number in range(rows)]
     started = time.perf_counter()
     store.add_embeddings(texts, vectors, metadata, ids=None)
+    if "hnsw" in sys.argv:
+        store.apply_vector_index(HNSWIndex())
     print(rows / (time.perf_counter() - started))
 
 

@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from benches.load import under_load
+from benches.under_load import under_load
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -152,6 +152,11 @@ def path_errors(field: str, value: object) -> Errors:
     return kind_errors(field, value, str, PathLike, NoneType)
 
 
+def needed_path_errors(field: str, value: object) -> Errors:
+    """What is wrong with the path of a file or folder that must be given."""
+    return wrong_type(field, "str or PathLike", value) if value is None else path_errors(field, value)
+
+
 def text_parameter(field: str, value: object) -> Errors:
     """What is wrong with a name that may be None."""
     return [] if value is None else text_errors(field, value, blank=False)

@@ -67,11 +67,9 @@ async def dump(
     database: Database, collection: CollectionInfo, folder: Path, progress: Callable[[Progress], None] | None
 ) -> TransferReport:
     """Writes a collection into a new folder; see `Collection.dump`."""
-    folder = await asyncio.to_thread(folder.resolve)
     started = time.perf_counter()
     arrow()
-    unfinished = folder.with_name(f"{folder.name}.partial")
-    await asyncio.to_thread(_make, folder, unfinished)
+    folder, unfinished = await asyncio.to_thread(_made, folder)
 
     async def work(connection: Connection) -> Manifest:
         files: dict[str, DumpedFile] = {}
@@ -128,14 +126,21 @@ def _tell(progress: Callable[[Progress], None] | None, total: int, done: int) ->
         progress(Progress("dump", done, total, "rows"))
 
 
-def _make(folder: Path, unfinished: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"{folder} exists: name a folder that does not, or is empty")
+def _made(folder: Path) -> tuple[Path, Path]:
+    """The folder as an absolute path, and an empty one beside it that gets its name when it is full."""
     try:
+        folder = folder.resolve()
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigurationError(f"the folder {str(folder)!a} exists: name a folder that does not, or is empty")
+        unfinished = folder.with_name(f"{folder.name}.partial")
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)  # of a dump that was killed
         unfinished.mkdir()
         if folder.exists():
             folder.rmdir()
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be made: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # a name with a NUL character is no OSError
+        if isinstance(error, ConfigurationError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else "its name cannot be that of a folder"
+        raise ConfigurationError(f"the folder {str(folder)!a} cannot be made: {reason}") from None
+    return folder, unfinished

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -37,10 +36,18 @@ from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
-from semlex.validation import callable_errors, check_parameters, kind_errors, text_parameter, whole_number_errors
+from semlex.validation import (
+    callable_errors,
+    check_parameters,
+    kind_errors,
+    needed_path_errors,
+    text_parameter,
+    whole_number_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from os import PathLike
 
     from psycopg_pool import AsyncConnectionPool
 
@@ -242,7 +249,7 @@ class Client:
         from semlex.maintenance.restore import Restore  # noqa: PLC0415
 
         check_parameters(
-            kind_errors("folder", folder, str, PathLike),
+            needed_path_errors("folder", folder),
             text_parameter("collection", collection),
             text_parameter("keyword", keyword),
             kind_errors("build_indexes", build_indexes, bool),

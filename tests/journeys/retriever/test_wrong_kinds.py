@@ -54,6 +54,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "upsert": lambda _: {"documents": [Document("good", id="good")]},
     "add_texts": lambda _: {"texts": ["good"]},
     "index": lambda folder: {"paths": folder},
+    "load_vectors": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 16], "metadata": [{}]}},
     "embed_missing": lambda _: {},
     "embeddings": lambda _: {},
     "create_index": lambda _: {},
@@ -91,6 +92,7 @@ OTHER_NAMES = {
     "metadata": ("metadata",),
     "ids": ("id",),
     "paths": ("file or folder",),
+    "rows": ("batch", "file"),
     "name": ("source", "field"),
     "root": ("folder",),
     "after": ("id",),
@@ -109,6 +111,7 @@ APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranke
     "reembed",
     "rollback_embeddings",
     "drop_embeddings",
+    "dump",
 }
 STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())
 CLASSES = (

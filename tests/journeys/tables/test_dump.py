@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
-from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError
+from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -317,3 +317,14 @@ def test_on_the_command_line(shell: Shell) -> None:
     assert hit["source_document"] == "a.md"
     (shell.folder / "saved" / "manifest.json").write_text("{}")
     assert "is not of a dump" in shell("restore", "saved", "-c", "e", code=2).stderr
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "", b"folder", "a\0b", "a\udcffb/\0", ["folder"]])
+def test_what_is_no_folder_is_refused(database_url: str, tmp_path: Path, wrong: Any) -> None:
+    folder = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong
+    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
+        with pytest.raises((ConfigurationError, ValidationError), match="folder"):
+            store.dump(folder)
+        with pytest.raises((ConfigurationError, ValidationError, DumpError)):
+            client.restore(folder)
+    assert list(tmp_path.iterdir()) == []

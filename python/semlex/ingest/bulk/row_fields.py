@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
@@ -40,8 +40,8 @@ class RowFields:
         Raises:
             ConfigurationError: They are not.
         """
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        named = given.pop("metadata")
+        named = self.metadata
+        given = {"text": self.text, "vector": self.vector, "id": self.id, "metadata": self.merged}
         check_parameters(
             *(text_parameter(f"{name}_field", value) for name, value in given.items()),
             [] if named is None else strings_errors("metadata_fields", named),
@@ -98,5 +98,5 @@ class RowFields:
 
 def _shown(names: Sequence[str]) -> str:
     rest = len(names) - SHOWN_FIELDS
-    shown = ", ".join(f"{name[:40]!r}" for name in names[:SHOWN_FIELDS])
+    shown = ", ".join(f"{str(name)[:40]!r}" for name in names[:SHOWN_FIELDS])
     return f"{shown} and {rest:,} more" if rest > 0 else shown or "no fields"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
 from semlex.ingest.bulk.row_fields import RowFields
 from semlex.maintenance.dump import TransferReport, dump
-from semlex.validation import callable_errors, check_parameters, kind_errors
+from semlex.validation import callable_errors, check_parameters, needed_path_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from os import PathLike
 
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import Progress
@@ -90,6 +90,6 @@ class CollectionTables(ABC):
             ConfigurationError: The folder holds something, or cannot be made.
             MissingExtraError: pyarrow is not installed.
         """
-        check_parameters(kind_errors("folder", folder, str, PathLike), callable_errors("progress", progress))
+        check_parameters(needed_path_errors("folder", folder), callable_errors("progress", progress))
         indexer = await self._ready()
         return await dump(indexer.database, indexer.collection, Path(folder), progress)
