@@ -17,9 +17,11 @@ from haystack_integrations.document_stores.pgvector import PgvectorDocumentStore
 def main() -> None:
     """Loads and prints."""
     address, rows, dimensions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    name = f"baseline_{time.time_ns()}"
     store = PgvectorDocumentStore(
         connection_string=Secret.from_token(f"postgresql://{address}"),
-        table_name=f"baseline_{time.time_ns()}",
+        table_name=name,
+        keyword_index_name=f"{name}_words",
         embedding_dimension=dimensions,
     )
     vectors = np.random.default_rng(1).normal(size=(rows, dimensions)).astype(np.float32).tolist()
