@@ -105,11 +105,12 @@ async def _dump_table(
     writing: asyncio.Future[None] | None = None
     try:
         async for part in copy_out(connection, collection, table):
+            columns = await asyncio.to_thread(part.decoded)
             if writing is not None:
                 await writing
-            # A part is written while the next one comes.
-            writing = asyncio.ensure_future(asyncio.to_thread(writer.write, part))
-            done += part.rows
+            # A part is written while the next one comes and is decoded.
+            writing = asyncio.ensure_future(asyncio.to_thread(writer.write, columns))
+            done += len(columns[0])
             tell(done)
         if writing is not None:
             await writing

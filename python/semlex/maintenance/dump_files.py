@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from semlex.store.tables.copy_out import RowPart
-
 FORMAT = "semlex dump"
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -202,9 +200,8 @@ class TableWriter:
             write_statistics=names,
         )
 
-    def write(self, part: RowPart) -> None:
-        """Writes rows as `copy_out` gives them."""
-        columns = part.decoded()
+    def write(self, columns: Sequence[list[Any]]) -> None:
+        """Writes rows as `RowPart.decoded` gives them."""
         pyarrow = arrow()
         arrays = []
         for field, values in zip(self._schema, columns, strict=True):

@@ -44,11 +44,6 @@ class RowPart:
     messages: list[bytes | bytearray | memoryview]
     types: list[str]
 
-    @property
-    def rows(self) -> int:
-        """How many there are, the last part of a table counted with one more."""
-        return len(self.messages)
-
     def decoded(self) -> list[list[Any]]:
         """A list a column, in any thread.
 
