@@ -21,7 +21,7 @@ from psycopg import sql
 from psycopg._copy_base import BinaryFormatter
 from psycopg._transformer import Transformer
 
-from benches.measuring import Bench, paired
+from benches.measuring import Bench, alternated, paired
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write import copy as copying
@@ -165,17 +165,9 @@ def loads(bench: Bench, url: str, rows: int, *, runs: int) -> None:
     loader = Loader(url, rows)
     vector_copy(bench, loader, runs)
 
-    def alternate(one: Callable[[], float], other: Callable[[], float]) -> tuple[list[float], list[float]]:
-        one(), other()
-        times: tuple[list[float], list[float]] = ([], [])
-        for number in range(runs):
-            for which in (0, 1) if number % 2 else (1, 0):
-                times[which].append((one, other)[which]())
-        return times
-
-    direct, bare = alternate(lambda: loader.timed(loader.add), lambda: loader.timed(loader.bare))
+    direct, bare = alternated(lambda: loader.timed(loader.add), lambda: loader.timed(loader.bare), runs)
     bench.speed("new collection, vs bare COPY", direct, bare, amount=rows, unit="rows/s", bar=0.9)
-    staged, direct = alternate(lambda: loader.timed(loader.add, seed_row=True), lambda: loader.timed(loader.add))
+    staged, direct = alternated(lambda: loader.timed(loader.add, seed_row=True), lambda: loader.timed(loader.add), runs)
     bench.speed("staged merge, vs direct COPY", staged, direct, amount=rows, unit="rows/s", bar=0.35)
     loader.runner.close()
 

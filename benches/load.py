@@ -22,14 +22,12 @@ import pyarrow.parquet as pq
 from psycopg import sql
 
 from benches.copy import DIMENSIONS, NO_INDEXES, Loader
-from benches.measuring import paired
+from benches.measuring import alternated, paired
 from benches.preparing import haystack_python, langchain_python, llama_index_python
 from benches.servers import temporary_server, vacuum
 from semlex import SyncClient, SyncRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benches.measuring import Bench
     from semlex import PostgreSQLRetriever
 
@@ -85,7 +83,7 @@ def beside_copy(bench: Bench, loader: Loader, runs: int) -> None:
             async def load(retriever: PostgreSQLRetriever, source: Any = source) -> None:
                 await retriever.load_vectors(source)
 
-            ours, bare = _alternate(lambda load=load: loader.timed(load), lambda: loader.timed(loader.bare), runs)
+            ours, bare = alternated(lambda load=load: loader.timed(load), lambda: loader.timed(loader.bare), runs)
             bar = COPY_BAR if name == "arrow" else None
             bench.speed(f"{name}, vs pre-encoded COPY", ours, bare, amount=loader.rows, unit="rows/s", bar=bar)
 
@@ -180,7 +178,7 @@ def transfers(bench: Bench, url: str, *, rows: int, runs: int) -> None:
             client.drop("restored")
             return seconds
 
-        ours, bare = _alternate(restore, lambda: loader.timed(loader.bare), runs)
+        ours, bare = alternated(restore, lambda: loader.timed(loader.bare), runs)
         bench.speed("restore, vs COPY in", ours, bare, amount=rows, unit="rows/s", bar=TRANSFER_BAR)
     loader.runner.close()
     shutil.rmtree(folder)
@@ -240,13 +238,3 @@ def _write_parquet(file: Path) -> None:
         writer.write_table(part)
     if writer is not None:
         writer.close()
-
-
-def _alternate(one: Callable[[], float], other: Callable[[], float], runs: int) -> tuple[list[float], list[float]]:
-    """Seconds that both tell of themselves, in turn, after a first run of each."""
-    one(), other()
-    times: tuple[list[float], list[float]] = ([], [])
-    for number in range(runs):
-        for which in (0, 1) if number % 2 else (1, 0):
-            times[which].append((one, other)[which]())
-    return times

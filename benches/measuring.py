@@ -98,6 +98,16 @@ def paired(ours: Callable[[], object], baseline: Callable[[], object], runs: int
     return times
 
 
+def alternated(one: Callable[[], float], other: Callable[[], float], runs: int) -> tuple[list[float], list[float]]:
+    """As `paired`, for work that tells itself how many seconds it took."""
+    one(), other()
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(runs):
+        for which in (0, 1) if number % 2 else (1, 0):
+            times[which].append((one, other)[which]())
+    return times
+
+
 def in_turn(contenders: dict[str, Callable[[], object]], runs: int) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Last results and wall seconds of several, in turn; the order alternates. The caller warms up."""
     results: dict[str, Any] = {}

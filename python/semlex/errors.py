@@ -149,6 +149,8 @@ class ValidationError(SemlexError, ValueError):
 class DuplicateError(SemlexError, ValueError):
     """Ids that are stored already, or given twice, where that is to fail; nothing of the batch was written.
 
+    They may be of the batch itself where the connection was lost while it was committed, and it was tried again.
+
     Attributes:
         ids: The ids, at most 1,000.
         note: What is to be known besides; the message's last line.

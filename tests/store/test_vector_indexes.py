@@ -188,10 +188,11 @@ async def test_every_kind_with_every_distance_and_storage(
         expected = scores(vectors, vectors[7], distance)
         if distance == "cosine":
             expected /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[7])
-        hits = await retriever.search(vector=vectors[7], top_k=10)
+        # As far as the index goes: its lists and levels are drawn by lot, and one question is no measure of recall.
+        hits = await retriever.search(vector=vectors[7], top_k=10, ef_search=400, probes=20)
         assert len(hits) == 10
         nearest = set(np.argsort(-expected)[:10])
-        assert len(nearest & {int(hit.id) for hit in hits}) >= 8
+        assert len(nearest & {int(hit.id) for hit in hits}) >= 9
         found = [hit.vector_score for hit in hits]
         assert found == pytest.approx([expected[int(hit.id)] for hit in hits], rel=2e-3, abs=2e-3)
         name = "Index Scan using " + ("small_ivfflat_1" if kind == "ivfflat" else "small_hnsw_1")

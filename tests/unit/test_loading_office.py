@@ -23,7 +23,6 @@ from tests.support.open_xml import docx, xlsx
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest.importorskip("kreuzberg")
 
 MAIL = (
     b"From: Ann <ann@example.org>\r\nTo: bob@example.org\r\nSubject: The plan\r\nMIME-Version: 1.0\r\n"

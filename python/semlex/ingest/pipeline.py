@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.ingest.progress import Progress
-from semlex.store.write import documents
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks
 
@@ -124,9 +123,7 @@ class FilePipeline:
         indexer, report = self._indexer, self._report
         self._total_bytes = sum(file.size for file in files)
         cut_before = indexer.documents_cut()
-        empty = await indexer.database.read(
-            "look at the collection", lambda c: documents.is_empty(c, indexer.collection)
-        )
+        empty = await indexer.is_empty()
         stages = ahead(self._read(files))
         if self._has_model:
             stages = ahead(stages, partial(self._compare, empty=empty))

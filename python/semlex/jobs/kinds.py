@@ -244,6 +244,7 @@ _FILES: dict[str, Check] = {
 KINDS: dict[str, JobKind] = {
     "index": JobKind(_index, _FILES, "paths"),
     "sync": JobKind(_sync, {**_FILES, "keep_deleted": _flag, "allow_empty": _flag}, "paths"),
+    # Not "fail": an attempt that is made once more would fail by its own rows.
     "add": JobKind(_add, {"documents": _documents, "on_duplicate": _one_of("update", "skip")}, "documents"),
     "optimize": JobKind(_optimize, {}),
     "rechunk": JobKind(_rechunk, {**_CHUNKS, "source": _text}),

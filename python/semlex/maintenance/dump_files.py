@@ -12,10 +12,12 @@ import numpy as np
 
 from semlex.errors import DumpError
 from semlex.ingest.bulk.arrow_rows import arrow
-from semlex.parameters import CollectionSettings
+from semlex.parameters import CollectionSettings, storage_named
 from semlex.store.schema.collection import EmbeddingVersion
+from semlex.store.schema.distance import MAX_DIMENSIONS
 from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR
 from semlex.types.chunk_settings import ChunkSettings
+from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,11 +102,15 @@ class Manifest:
         try:
             settings = dict(values["settings"])
             cut = settings.pop("chunk_settings")
+            embedding = None if values["embedding"] is None else EmbeddingVersion(**values["embedding"])
+            if embedding is not None:
+                check_parameters(whole_number_errors("dimensions", embedding.dimensions, 1, MAX_DIMENSIONS))
+                storage_named(embedding.storage)
             return cls(
                 str(values["collection"]),
                 str(values["created_at"]),
                 CollectionSettings(**settings, chunk_settings=None if cut is None else ChunkSettings(**cut)),
-                None if values["embedding"] is None else EmbeddingVersion(**values["embedding"]),
+                embedding,
                 int(values["vectors"]),
                 {table: DumpedFile(**values["files"][table]) for table in TABLES},
             )

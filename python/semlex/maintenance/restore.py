@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 
-from semlex.errors import ConfigurationError, DumpError, ValidationError
+from semlex.errors import ConfigurationError, DumpError, SemlexError, ValidationError
 from semlex.ingest.bulk.arrow_rows import arrow
 from semlex.ingest.pipeline import ahead
 from semlex.ingest.progress import Progress
@@ -109,10 +109,7 @@ class Restore:
         if manifest.settings.chunk_settings is not None:
             await settle_chunk_settings(connection, collection, manifest.settings.chunk_settings)
         for table in TABLES:
-            if table != CHUNKS:
-                for part in table_parts(self._folder, table, None, PART_ROWS):
-                    await copy_in(connection, collection, table, _columns(part, table))
-        await self._write_chunks(connection, collection, manifest)
+            await self._write_table(connection, collection, manifest, table)
         found = await count_rows(connection, collection)
         if found != manifest.counts:
             raise DumpError(
@@ -120,31 +117,41 @@ class Restore:
                 "nothing was restored: dump again"
             )
 
-    async def _write_chunks(self, connection: Connection, collection: CollectionInfo, manifest: Manifest) -> None:
-        embedding = manifest.embedding
-        rows = PART_ROWS
-        if embedding is not None:
-            rows = max(1, min(rows, PART_BYTES // (4 * embedding.dimensions)))
-        done, total = 0, manifest.counts[CHUNKS]
-        parts = table_parts(self._folder, CHUNKS, embedding, rows)
+    async def _write_table(
+        self, connection: Connection, collection: CollectionInfo, manifest: Manifest, table: str
+    ) -> None:
+        embedding = manifest.embedding if table == CHUNKS else None
+        rows = PART_ROWS if embedding is None else min(PART_ROWS, max(1, PART_BYTES // (4 * embedding.dimensions)))
+        done, total = 0, manifest.counts[table]
         try:
-            async with aclosing(ahead(_batches(parts))) as batches:
+            async with aclosing(ahead(_batches(table_parts(self._folder, table, embedding, rows), table))) as batches:
                 async for batch in batches:
-                    await write_chunks(connection, collection, batch, mode="direct")
-                    done += len(batch)
-                    if self._progress is not None:
+                    if isinstance(batch, ChunkBatch):
+                        done += await write_chunks(connection, collection, batch, mode="direct")
+                    else:
+                        done += await copy_in(connection, collection, table, batch)
+                    if self._progress is not None and table == CHUNKS:
                         self._progress(Progress("restore", done, total, "rows"))
-        except (ValidationError, ValueError) as error:
-            if isinstance(error, DumpError):
+        except ValueError as error:
+            if isinstance(error, SemlexError) and not isinstance(error, ValidationError):
                 raise
-            place = f"after row {done} of its chunks"
-            raise DumpError(f"{self._folder} holds what cannot be stored {place}: {error}; dump again") from None
+            reason = str(error) if isinstance(error, ValidationError) else type(error).__name__
+            raise DumpError(
+                f"{self._folder} holds what cannot be stored, after row {done} of its {table}: {reason}; nothing was "
+                "restored: dump again"
+            ) from None
 
 
-async def _batches(parts: Iterator[pa.RecordBatch]) -> AsyncGenerator[ChunkBatch, None]:
-    def make() -> ChunkBatch | None:
+async def _batches(
+    parts: Iterator[pa.RecordBatch], table: str
+) -> AsyncGenerator[ChunkBatch | dict[str, list[Any]], None]:
+    """The rows of a table as they are written; read in a thread."""
+
+    def make() -> ChunkBatch | dict[str, list[Any]] | None:
         part = next(parts, None)
-        return None if part is None else _chunks(part)
+        if part is None:
+            return None
+        return _chunks(part) if table == CHUNKS else _columns(part, table)
 
     while (batch := await asyncio.to_thread(make)) is not None:
         yield batch

@@ -56,7 +56,7 @@ class JobInfo:
 
     Attributes:
         id: Unique.
-        kind: What is to be done: ``index``, ``sync``, ``add``, ``optimize``, ``rechunk`` or ``embed``.
+        kind: What is to be done: ``index``, ``sync``, ``add``, ``optimize``, ``rechunk``, ``embed`` or ``reembed``.
         collection: Name of the collection.
         arguments: What it is done with, without documents.
         state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.

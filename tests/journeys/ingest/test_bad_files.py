@@ -170,7 +170,6 @@ def test_what_is_enormous_ends_within_bounds(
 
 @pytest.mark.slow
 def test_broken_and_hostile_office_files(shell: Shell, full: bool) -> None:
-    pytest.importorskip("kreuzberg")
     folder = shell.folder / "office"
     folder.mkdir()
     (folder / "good.md").write_text("A good apple.\n")

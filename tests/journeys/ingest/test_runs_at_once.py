@@ -158,7 +158,6 @@ def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url: 
 async def test_a_reader_that_stands_still_costs_its_file(
     database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("kreuzberg")
     worker = Worker(max_seconds=2)
     monkeypatch.setattr(office, "WORKER", worker)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +23,7 @@ from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
+from semlex.store.tables import columns
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -201,6 +204,16 @@ def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> 
         assert loaded.get(["pie"])[0].metadata == {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}
 
 
+def test_a_dump_holds_every_column(database_url: str, tmp_path: Path) -> None:
+    filled(database_url, tmp_path)
+    tables = dict(zip(columns.TABLES, TABLES, strict=False))
+    with psycopg.connect(database_url) as connection:
+        for name, wires in columns.TABLES.items():
+            query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+            found = {row[0] for row in connection.execute(query, [f"semlex.orchard_{tables[name]}"])}
+            assert set(wires) == found - {"keyword_id", "previous_id"}, name
+
+
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 
@@ -221,17 +234,23 @@ def flip(folder: Path) -> None:
     path.write_bytes(data)
 
 
-def rewritten(folder: Path) -> None:
-    """Rows left out, with a manifest that fits the file but not its rows."""
-    path = folder / "chunks.parquet"
-    table = pq.read_table(path)
-    pq.write_table(table.slice(1), path)
-    import hashlib
+def rewritten(table: str, change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
+    """Other rows, with a manifest that fits the file but not its rows."""
 
-    data = path.read_bytes()
-    edit_manifest(
-        lambda values: values["files"]["chunks"].update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-    )(folder)
+    def rewrite(folder: Path) -> None:
+        path = folder / f"{table}.parquet"
+        pq.write_table(change(pq.read_table(path)), path)
+        data = path.read_bytes()
+        own = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        edit_manifest(lambda values: values["files"][table].update(own))(folder)
+
+    return rewrite
+
+
+def with_first(table: pa.Table, name: str, value: Any) -> pa.Table:
+    values = [value, *table[name].to_pylist()[1:]]
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -241,21 +260,31 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a newer version": (edit_manifest(lambda values: values.update(version=2)), "is a dump of version 2"),
     "no settings": (edit_manifest(lambda values: values.pop("settings")), "is damaged"),
     "unknown setting": (edit_manifest(lambda values: values["settings"].update(colour=1)), "is damaged"),
+    "dimensions that are none": (
+        edit_manifest(lambda values: values["embedding"].update(dimensions="x")),
+        "is damaged",
+    ),
+    "another type": (edit_manifest(lambda values: values["embedding"].update(storage="bit")), "is damaged"),
     "a changed byte": (flip, "chunks.parquet is not the file that was dumped"),
     "a cut file": (
         lambda folder: os.truncate(folder / "chunks.parquet", 500),
         "chunks.parquet is not the file that was dumped",
     ),
     "a missing file": (lambda folder: (folder / "sources.parquet").unlink(), "sources.parquet cannot be read"),
-    "other rows": (rewritten, "holds other rows than its manifest says"),
+    "other rows": (rewritten("chunks", lambda table: table.slice(1)), "holds other rows than its manifest says"),
+    "other columns": (rewritten("runs", lambda table: table.drop(["seconds"])), "has other columns"),
+    "no key": (rewritten("chunks", lambda table: with_first(table, "document_id", "x")), "row 0 of its chunks"),
+    "no JSON": (rewritten("chunks", lambda table: with_first(table, "metadata", "{")), "row 0 of its chunks"),
+    "a NUL": (rewritten("chunks", lambda table: with_first(table, "chunk_text", "a\0b")), "row 0 of its chunks"),
+    "no key of a file": (rewritten("documents", lambda table: with_first(table, "source_id", "x")), "its documents"),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_what_is_not_whole_restores_nothing(database_url: str, tmp_path: Path, kind: str) -> None:
     damage, message = DAMAGED[kind]
+    filled(database_url, tmp_path)
     with retriever(database_url) as store:
-        store.add_documents([Document(f"apple {number}", id=f"a{number}") for number in range(3)])
         store.dump(tmp_path / "dump")
     damage(tmp_path / "dump")
     with SyncClient(database_url, "none", use_reranking=False) as client:

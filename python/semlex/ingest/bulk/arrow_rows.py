@@ -91,13 +91,13 @@ class ParquetRows:
     def batches(self, most_rows: int) -> Iterator[RowBatch]:
         """The rows, in batches."""
         names = self._file.schema_arrow.names
-        own = self._fields.id_in(names)
-        wanted = {self._fields.text, self._fields.vector, *([] if own is None else [own])}
-        columns = [name for name in names if name in wanted or name in self._fields.metadata_in(names)]
+        fields = self._fields
+        wanted = {fields.text, fields.vector, fields.id_in(names), *fields.metadata_in(names)}
+        columns = [name for name in names if name in wanted]
         first = 0
         with self._file, understood(self._path.name), found_in(self._path.name):
             for batch in self._file.iter_batches(most_rows, columns=columns):
-                yield _rows(batch, self._fields, self._path.name, first)
+                yield _rows(batch, fields, self._path.name, first)
                 first += batch.num_rows
 
 

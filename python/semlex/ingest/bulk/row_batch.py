@@ -116,14 +116,14 @@ def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where
     """
     names = list(columns)
     id_field = fields.id_in(names)
-    found = _Found(first, ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
+    found = _Found(first, _ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
     vectors = columns[fields.vector]
     return RowBatch(
         where,
         first,
         found.ids,
         found.given(columns[fields.text], fields.text),
-        metadata_of({name: columns[name] for name in fields.metadata_in(names)}, count, fields.merged, found),
+        found.metadata({name: columns[name] for name in fields.metadata_in(names)}, count, fields.merged),
         vectors if isinstance(vectors, np.ndarray) else found.vectors(vectors, fields.vector),
     )
 
@@ -165,13 +165,38 @@ class _Found:
             raise ValidationError(errors)
         return np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
+    def metadata(self, columns: Mapping[str, Sequence[Any]], count: int, merged: str) -> list[dict[str, Any]]:
+        """A mapping a row; a field in which a row has nothing is no key of it."""
+        if not columns:
+            return [NO_METADATA] * count
+        objects = [self.object(value, row, merged) for row, value in enumerate(columns.get(merged, ()))]
+        names = [name for name in columns if name != merged]
+        rows = zip(*(columns[name] for name in names), strict=True) if names else ((),) * count
+        made = [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
+        return [{**one, **own} for one, own in zip(objects, made, strict=True)] if objects else made
+
+    def object(self, value: Any, row: int, field: str) -> dict[str, Any]:
+        """A mapping, or the one that a JSON text is."""
+        given = value
+        if isinstance(value, str):
+            try:
+                given = json.loads(value)
+            except (ValueError, RecursionError):  # refused below
+                given = None
+        if isinstance(given, dict):
+            return given
+        if value is None:
+            return {}
+        expected = "an object, or the JSON text of one"
+        raise ValidationError([self.error(row, field, "wrong_type", expected, type(value).__name__)])
+
 
 def unequal(length: int, found: int) -> tuple[str, str, str]:
     """Code, limit and finding of a vector that is not as long as those before it."""
     return "wrong_dimension", str(length), str(found)
 
 
-def ids_of(values: Sequence[Any], field: str, first: int) -> list[str]:
+def _ids_of(values: Sequence[Any], field: str, first: int) -> list[str]:
     """Ids: texts as they are, whole numbers as text.
 
     Raises:
@@ -189,31 +214,3 @@ def ids_of(values: Sequence[Any], field: str, first: int) -> list[str]:
     if errors:
         raise ValidationError(errors)
     return ids
-
-
-def metadata_of(columns: Mapping[str, Sequence[Any]], count: int, merged: str, found: _Found) -> list[dict[str, Any]]:
-    """A mapping a row; a field in which a row has nothing is no key of it."""
-    if not columns:
-        return [NO_METADATA] * count
-    objects = [found_object(value, row, merged, found) for row, value in enumerate(columns.get(merged, ()))]
-    names = [name for name in columns if name != merged]
-    rows = zip(*(columns[name] for name in names), strict=True) if names else ((),) * count
-    made = [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
-    return [{**one, **own} for one, own in zip(objects, made, strict=True)] if objects else made
-
-
-def found_object(value: Any, row: int, field: str, found: _Found) -> dict[str, Any]:
-    """A mapping, or the one that a JSON text is."""
-    given = value
-    if isinstance(value, str):
-        try:
-            given = json.loads(value)
-        except (ValueError, RecursionError):
-            given = None
-    if isinstance(given, dict):
-        return given
-    if value is None:
-        return {}
-    raise ValidationError(
-        [found.error(row, field, "wrong_type", "an object, or the JSON text of one", type(value).__name__)]
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,19 +82,16 @@ class RowFields:
                 f"{where} has {len(there):,} fields, at most {MAX_FIELDS:,} become metadata: name those that are to "
                 "be kept (metadata_fields=, --metadata-field)"
             )
-        twice = [name for name in there if name in self._named(there)] if len(set(there)) < len(there) else []
-        repeated = next((name for name in twice if list(there).count(name) > 1), None)
-        if repeated is not None:
-            raise ConfigurationError(f"{where} has two fields named {repeated!r}: rename one of them")
+        used = {self.text, self.vector, self.id_in(there), *self.metadata_in(there)}
+        repeated = [name for name, count in Counter(there).items() if count > 1 and name in used]
+        if repeated:
+            raise ConfigurationError(f"{where} has two fields named {repeated[0]!r}: rename one of them")
         needed = [("text_field", self.text), ("vector_field", self.vector)]
         needed += [("id_field", self.id)] if self.id is not None else []
         needed += [("metadata_fields", name) for name in self.metadata or ()] if whole else []
         for option, name in needed:
             if name not in there:
                 raise ConfigurationError(f"{where} has no field {name!r}: {option} names one of {_shown(there)}")
-
-    def _named(self, there: Sequence[str]) -> set[str]:
-        return {self.text, self.vector, *self.metadata_in(there)} | {self.id_in(there) or self.text}
 
 
 def _shown(names: Sequence[str]) -> str:

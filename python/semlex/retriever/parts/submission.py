@@ -46,8 +46,9 @@ class CollectionJobs(ABC):
         """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``).
 
         The kinds are ``index``, ``sync`` (with ``paths``, and what the methods take), ``add`` (with ``documents``, and
-        ``on_duplicate``), ``optimize``, ``rechunk`` and ``embed``. A job may be begun more than once: it goes on where
-        it was, and what it does is there once. A collection that is not there yet is made, but its model is not loaded.
+        ``on_duplicate``), ``optimize``, ``rechunk``, ``embed`` and ``reembed`` (with ``model``). A job may be begun
+        more than once: it goes on where it was, and what it does is there once. A collection that is not there yet is
+        made, but its model is not loaded.
 
         Args:
             kind: What is to be done.

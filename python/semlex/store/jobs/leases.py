@@ -17,7 +17,8 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import LeaseLostError
-from semlex.store.jobs.rows import first_row, job_table, server_time
+from semlex.store.jobs.rows import first_row, job_table
+from semlex.store.postgres.settings import server_time
 from semlex.types.jobs import ENDED, JobError
 
 if TYPE_CHECKING:

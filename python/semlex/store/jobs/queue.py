@@ -22,9 +22,9 @@ from semlex.store.jobs.rows import (
     job_table,
     list_jobs,
     read_job,
-    server_time,
     unknown_job,
 )
+from semlex.store.postgres.settings import server_time
 from semlex.store.schema.registry import migrate_registry
 
 if TYPE_CHECKING:

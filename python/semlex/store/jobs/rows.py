@@ -13,7 +13,6 @@ from semlex.types.jobs import JobError, JobInfo, JobProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from semlex.store.postgres.connection import Connection
 
@@ -36,16 +35,6 @@ async def has_job_table(connection: Connection, schema: str) -> bool:
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."job"'])
     row = await cursor.fetchone()
     return bool(row and row[0])
-
-
-async def server_time(connection: Connection) -> datetime:
-    """The server's clock: all times of jobs are values of it, since those of clients differ."""
-    cursor = cursor_with_times(connection)
-    await cursor.execute("SELECT clock_timestamp()")
-    row = await cursor.fetchone()
-    assert row is not None  # noqa: S101 - it always has a time
-    now: datetime = row[0]
-    return now
 
 
 async def first_row(

@@ -81,6 +81,15 @@ async def begin_writing(connection: Connection) -> None:
     await connection.execute(_WRITE_SETTINGS)
 
 
+async def server_time(connection: Connection) -> datetime:
+    """The server's clock, as a value: what several programs go by is no time of one of them."""
+    cursor = cursor_with_times(connection)
+    await cursor.execute("SELECT pg_catalog.clock_timestamp()")
+    [row] = await cursor.fetchall()
+    now: datetime = row[0]
+    return now
+
+
 async def current_settings(connection: Connection) -> dict[str, str]:
     """The present values of the settings that a write inside a caller's transaction changes."""
     cursor = await connection.execute(_CURRENT_SETTINGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.store.write.chunk_batch import COLUMNS
+from semlex.store.write.documents import DOCUMENT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,27 +18,7 @@ TIMES = {"created_at": "timestamptz", "updated_at": "timestamptz"}
 # What a dump holds, in the order in which it is restored. Ids in the keyword index are no part of it: it is made anew.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "sources": {"source_id": "uuid", "name": "text", "root": "text", "key": "text", "kind": "text", **TIMES},
-    "documents": {
-        "document_id": "uuid",
-        "source_id": "uuid",
-        "uri": "text",
-        "title": "text",
-        "format": "text",
-        "content_hash": "bytea",
-        "size_bytes": "int8",
-        "modified_at": "timestamptz",
-        "chunk_count": "int4",
-        "loader_version": "int4",
-        "chunker_version": "int4",
-        "chunk_tokens": "int4",
-        "overlap_tokens": "int4",
-        "min_tokens": "int4",
-        "metadata": "jsonb",
-        "file_state": "text",
-        "encoding": "text",
-        "fields": "jsonb",
-        **TIMES,
-    },
+    "documents": {**DOCUMENT_COLUMNS, **TIMES},
     "runs": {
         "run_id": "uuid",
         "source_uri": "text",

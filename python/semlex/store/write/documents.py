@@ -102,21 +102,21 @@ def client_name() -> str:
 
 
 # Columns of a document and their types.
-_DOCUMENT_COLUMNS = {
+DOCUMENT_COLUMNS = {
     "document_id": "uuid",
     "source_id": "uuid",
     "uri": "text",
     "title": "text",
     "format": "text",
     "content_hash": "bytea",
-    "size_bytes": "bigint",
+    "size_bytes": "int8",
     "modified_at": "timestamptz",
-    "chunk_count": "int",
-    "loader_version": "int",
-    "chunker_version": "int",
-    "chunk_tokens": "int",
-    "overlap_tokens": "int",
-    "min_tokens": "int",
+    "chunk_count": "int4",
+    "loader_version": "int4",
+    "chunker_version": "int4",
+    "chunk_tokens": "int4",
+    "overlap_tokens": "int4",
+    "min_tokens": "int4",
     "metadata": "jsonb",
     "file_state": "text",
     "encoding": "text",
@@ -144,7 +144,7 @@ async def write_documents(
         new_documents: Holds the keys of those that were not there, afterwards.
     """
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
-    changed = [sql.Identifier(name) for name in (*_DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
+    changed = [sql.Identifier(name) for name in (*DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
     cursor = connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL(
@@ -154,9 +154,9 @@ async def write_documents(
             "ON CONFLICT (document_id) DO UPDATE SET {} RETURNING document_id, xmax::text = '0'"
         ).format(
             collection.names.document,
-            sql.SQL(", ").join(map(sql.Identifier, _DOCUMENT_COLUMNS)),
+            sql.SQL(", ").join(map(sql.Identifier, DOCUMENT_COLUMNS)),
             sql.SQL(", ").join(
-                sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in _DOCUMENT_COLUMNS.items()
+                sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in DOCUMENT_COLUMNS.items()
             ),
             sql.SQL(", ").join(sql.SQL("{} = excluded.{}").format(name, name) for name in changed),
         ),
@@ -169,7 +169,7 @@ async def write_documents(
 
 
 def _as_json(row: DocumentRow) -> str:
-    values = {name: getattr(row, name) for name in _DOCUMENT_COLUMNS}
+    values = {name: getattr(row, name) for name in DOCUMENT_COLUMNS}
     shown = {
         "document_id": str(row.document_id),
         "source_id": str(row.source_id),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.store.postgres.settings import cursor_with_times, set_local
+from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.types.documents import utc_now
 
@@ -51,7 +51,7 @@ class VersionRow:
 
 async def version_rows(connection: Connection, collection: CollectionInfo) -> list[VersionRow]:
     """All sets of vectors of a collection, by their numbers."""
-    names, now = collection.names, await _server_time(connection)
+    names, now = collection.names, await server_time(connection)
     cursor = cursor_with_times(connection)
     await cursor.execute(
         sql.SQL(
@@ -72,14 +72,6 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
         )
         for row in await cursor.fetchall()
     ]
-
-
-async def _server_time(connection: Connection) -> datetime:
-    """The server's clock, as a value: those of the programs that fill and use a version may differ."""
-    cursor = cursor_with_times(connection)
-    await cursor.execute("SELECT clock_timestamp()")
-    row = await cursor.fetchone()
-    return utc_now() if row is None else row[0]
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -145,7 +137,7 @@ async def keep_run(
     Raises:
         StoreError: Another run has taken its place, or the version was dropped.
     """
-    until = await _server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
+    until = await server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
     cursor = await connection.execute(
         sql.SQL("UPDATE {} SET run_until = %s WHERE name = %s AND version = %s AND run_number = %s").format(
             collection.names.embedding_version
@@ -176,7 +168,7 @@ async def switch_version(connection: Connection, collection: CollectionInfo, ver
         collection: As opened.
         version: Its number.
     """
-    names, now, clock = collection.names, utc_now(), await _server_time(connection)
+    names, now, clock = collection.names, utc_now(), await server_time(connection)
     values = {"name": names.collection, "version": version, "now": now, "clock": clock}
     tables = {"versions": names.embedding_version, "registry": names.registry}
     # What counts tokens goes with the model that brings it, there and back.
@@ -203,7 +195,7 @@ async def note_use(connection: Connection, names: Names, version: int) -> None:
     await set_local(connection, lock_timeout="500ms")
     await connection.execute(
         sql.SQL("UPDATE {} SET last_used_at = %s WHERE name = %s AND version = %s").format(names.embedding_version),
-        [await _server_time(connection), names.collection, version],
+        [await server_time(connection), names.collection, version],
     )
 
 
