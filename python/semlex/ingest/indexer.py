@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import (
+    CollectionNotFoundError,
     EmbeddingsMissingError,
     ReadOnlyError,
     StoreError,
@@ -25,12 +26,16 @@ from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
 from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, build_where_wanted
+from semlex.store.indexes.wanted import Looks
+from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunks import cut_contexts
+from semlex.store.schema.embedding_versions import check_stands
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.write.deletes import count_selection, delete_selection
 from semlex.store.write.embeddings import write_embeddings
+from semlex.store.write.new_rows import NewRows
 from semlex.store.write.sources import remove_source
 from semlex.types.documents import utc_now
 
@@ -76,6 +81,8 @@ class Indexer:
         self.sample = opened.sample
         self._models = opened.models
         self.storage = storage
+        self._new_rows = NewRows(opened.database)
+        self._looks = Looks()
         self._vectors = DocumentVectors(self.embedder, opened.executor)
 
     @property
@@ -103,7 +110,8 @@ class Indexer:
             None if embeddings is None else prepare_file.given_version(embeddings, self._models.version)
         )
         numbers = unrepeated(documents.ids, on_duplicate)
-        mode: WriteMode = "direct" if on_duplicate == "update" and await self.is_empty() else "merge"
+        few = len(numbers) <= self.bulk.small_batch_rows
+        mode: WriteMode = "direct" if not few and on_duplicate == "update" and await self.is_empty() else "merge"
         size = self.bulk.batch_size
         for start in range(0, len(numbers), size):
             part = numbers[start : start + size]
@@ -183,7 +191,7 @@ class Indexer:
             self.sample.note_written(len(page))
             after = (page[-1][0], page[-1][1])
             done += len(page)
-        await self._build_indexes(progress)
+        await self._build_indexes(progress, written)
         return written
 
     async def create_index(
@@ -291,9 +299,13 @@ class Indexer:
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
         """Numbers of the rows whose text has no vector yet."""
         keys = rows.keys()
-        known = await self.database.read(
-            "look for embeddings", lambda c: ingestion.embedded_hashes(c, self.collection, keys)
-        )
+        try:
+            known = await self.database.read(
+                "look for embeddings", lambda c: ingestion.embedded_hashes(c, self.collection, keys)
+            )
+        except CollectionNotFoundError:  # a table is not there
+            await self.database.read("look at the embedding versions", lambda c: check_stands(c, self.collection))
+            raise
         return [
             number
             for number, key in enumerate(keys)
@@ -306,6 +318,9 @@ class Indexer:
     async def _write(
         self, rows: RowSource, mode: WriteMode, *, on_duplicate: OnDuplicate, within: list[uuid.UUID]
     ) -> int:
+        if len(rows) <= self.bulk.small_batch_rows and not within and await self._write_new(rows.whole()):
+            return len(rows)
+
         async def work(connection: Connection, mode: WriteMode) -> int:
             return await write_chunks(
                 connection,
@@ -319,6 +334,14 @@ class Indexer:
 
         return await self.write_batch("add documents", mode, work)
 
+    async def _write_new(self, rows: ChunkBatch) -> bool:
+        """Writes a few rows in one round trip where all are new; whether it did."""
+        wants_merge = await self._new_rows.write(self.collection, rows)
+        index = self.collection.keyword.index
+        if wants_merge and index is not None:
+            await index.merge(self.database, self.collection)
+        return wants_merge is not None
+
     async def write_batch(
         self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[T]]
     ) -> T:
@@ -327,7 +350,7 @@ class Indexer:
             return await self.write_and_merge(doing, lambda connection: work(connection, mode))
         except StoreError as error:
             # Somebody else wrote the same id into the empty collection first: merge with it.
-            if mode != "direct" or error.sqlstate != "23505":
+            if mode != "direct" or error.sqlstate != UNIQUE_VIOLATION:
                 raise
             return await self.write_and_merge(doing, lambda connection: work(connection, "merge"))
 
@@ -338,7 +361,8 @@ class Indexer:
             return await self.database.write(doing, work)
 
         async def looking(connection: Connection) -> tuple[T, bool]:
-            return await work(connection), await index.wants_merge(connection, self.collection)
+            written = await work(connection)
+            return written, await index.wants_merge(await index.ask_sizes(connection, self.collection))
 
         done, wanted = await self.database.write(doing, looking)
         if wanted:
@@ -350,11 +374,11 @@ class Indexer:
         index = self.collection.keyword.index
         if index is not None and not self.database.joins_transaction:
             await index.end_load(self.database, self.collection, written)
-        return [*self.opened.note("write"), *await self._build_indexes(progress)]
+        return [*self.opened.note("write"), *await self._build_indexes(progress, written)]
 
-    async def _build_indexes(self, progress: Callable[[Progress], None] | None) -> list[str]:
+    async def _build_indexes(self, progress: Callable[[Progress], None] | None, written: int) -> list[str]:
         # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
-        if self.database.joins_transaction or not self.bulk.build_indexes:
+        if self.database.joins_transaction or not self.bulk.build_indexes or not self._looks.is_due(written):
             return []
 
         def begin() -> None:
@@ -363,6 +387,8 @@ class Indexer:
 
         problems = await build_where_wanted(self.database, self.collection, begin, _build_progress(progress))
         self.opened.indexes.forget()
+        if problems:
+            self._looks = Looks()  # the next call tries again
         return problems
 
 

@@ -234,7 +234,8 @@ class Collection(
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
                 used; all or none). They are copied: what is changed during the call is not stored.
             embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
-            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it.
+            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
+                the batch.
             progress: Called after every batch.
 
         Returns:
@@ -243,6 +244,7 @@ class Collection(
         Raises:
             ValidationError: With every error of every row; nothing was written.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
+            DuplicateError: With ``fail``: ids are repeated, or stored.
         """
         check_parameters(callable_errors("progress", progress))
         given = GivenDocuments.taken(documents)

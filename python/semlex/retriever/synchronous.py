@@ -182,7 +182,8 @@ class SyncCollection:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
                 used; all or none). They are copied: what is changed during the call is not stored.
             embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
-            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it.
+            on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
+                the batch.
             progress: Called after every batch.
 
         Returns:
@@ -191,6 +192,7 @@ class SyncCollection:
         Raises:
             ValidationError: With every error of every row; nothing was written.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
+            DuplicateError: With ``fail``: ids are repeated, or stored.
         """
         return self._runner.run(self._collection.add_documents, documents, embeddings, on_duplicate=on_duplicate, progress=progress)
 

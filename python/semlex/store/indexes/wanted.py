@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 # Below this number of rows an exact scan answers in a few milliseconds, so that no index is made.
 INDEX_FROM_ROWS = 10_000
+# Whoever has written this share of that, or has not looked for so long, looks whether it is reached.
+LOOK_SHARE = 0.1
+LOOK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,23 @@ async def missing_others(connection: Connection, collection: CollectionInfo) -> 
     indexes = other_indexes(collection)
     built = await built_to_their_end(connection, collection.names, [index.suffix for index in indexes])
     return [index for index in indexes if not built.get(index.suffix)]
+
+
+@dataclass(slots=True)
+class Looks:
+    """When a writer looks whether indexes are wanted: after every load, but not after every row of an agent."""
+
+    _rows: int = 0
+    _at: float = -math.inf
+
+    def is_due(self, written: int) -> bool:
+        """Whether to look now, after a call that has written so many rows."""
+        self._rows += written
+        now = time.monotonic()
+        if self._rows < INDEX_FROM_ROWS * LOOK_SHARE and now - self._at < LOOK_SECONDS:
+            return False
+        self._rows, self._at = 0, now
+        return True
 
 
 async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> bool:

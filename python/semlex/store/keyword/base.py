@@ -10,10 +10,11 @@ from psycopg import sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     import numpy as np
     from numpy.typing import NDArray
+    from psycopg import AsyncCursor
 
     from semlex import _core
     from semlex.parameters import Bm25Options
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import LegPlan
+    from semlex.store.query.leg import LegPlan, Statement
     from semlex.store.schema.names import CollectionIdentity, Names
 
 LINE_END = re.compile(r"\r\n?|\n")
@@ -86,6 +87,36 @@ class IndexShare(Protocol):
         """
         ...
 
+    async def write_few(self, keyword_id: int) -> Statement | None:
+        """What writes all that was analysed where a chunk has that id; None where it takes more than one statement."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What a write goes by; it holds as long as the collection's row in the registry stays as it was.
+
+    Attributes:
+        generations: Those that are to be fed.
+        blocks: First ids of the blocks that are reserved.
+    """
+
+    generations: tuple[int, ...]
+    blocks: tuple[int, ...]
+
+
+class ReservedAnswers(Protocol):
+    """Answers of the server that are on their way."""
+
+    async def told(self) -> Reserved:
+        """What they say.
+
+        Raises:
+            AnalyzerVersionError: The index is made by another version of the analyzer.
+            CollectionNotFoundError: The collection was dropped.
+        """
+        ...
+
 
 class KeywordIndex(Protocol):
     """An index in tables of a collection that semlex itself writes, merges and rebuilds."""
@@ -111,8 +142,20 @@ class KeywordIndex(Protocol):
         """The index's share of a write of so many rows; takes a writer's first lock."""
         ...
 
-    async def wants_merge(self, connection: Connection, collection: CollectionIdentity) -> bool:
-        """Whether there is something to merge, in the view of a transaction that has just written."""
+    async def reserve(self, connection: Connection, collection: CollectionIdentity, rows: int) -> ReservedAnswers:
+        """Asks for what a write of so many rows goes by; behind a writer's first lock."""
+        ...
+
+    def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[IndexShare]:
+        """The index's share of a write for which ids are reserved."""
+        ...
+
+    async def ask_sizes(self, connection: Connection, collection: CollectionIdentity) -> AsyncCursor[Any]:
+        """Asks whether there is something to merge, in the view of a transaction that has just written."""
+        ...
+
+    async def wants_merge(self, answer: AsyncCursor[Any]) -> bool:
+        """Whether there is something to merge, by the answer to `ask_sizes`."""
         ...
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:

@@ -34,7 +34,7 @@ from semlex.store.postgres.settings import (
     read_times_as_utc,
     set_local,
 )
-from semlex.store.postgres.snapshot import Snapshot, open_snapshot
+from semlex.store.postgres.snapshot import Snapshot, open_snapshot, send_transaction
 from semlex.store.postgres.write_guard import guarded
 from semlex.validation import check_range
 
@@ -326,6 +326,21 @@ class Database:
                 return result
 
         return await self._run(doing, transaction, writing=True)
+
+    async def write_in_one_go(self, doing: str, send: Callable[[Connection], Awaitable[None]]) -> None:
+        """Runs a transaction of its own whose statements go to the server together, in one round trip; retried.
+
+        Args:
+            doing: What it is for, for error messages.
+            send: Gets the connection and executes statements; their answers are there when this has returned. It must
+                be idempotent, as the work of `write`.
+
+        Raises:
+            ConfigurationError: A connection of the user's is in use, whose transaction may have begun.
+        """
+        if self.joins_transaction:
+            raise ConfigurationError(f"{doing}: this needs a transaction of its own")
+        await self._run(doing, partial(send_transaction, send), writing=True)
 
     async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:
         # A connection is not asked whether it still lives before it is used: that would be a round trip for every

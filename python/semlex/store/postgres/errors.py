@@ -25,6 +25,7 @@ QUOTING_CLASSES = frozenset({"22", "23"})
 # Undefined table, undefined schema.
 MISSING_TABLE = frozenset({"42P01", "3F000"})
 QUERY_CANCELLED = "57014"
+UNIQUE_VIOLATION = "23505"
 LOCK_NOT_AVAILABLE = "55P03"
 READ_ONLY = "25006"
 

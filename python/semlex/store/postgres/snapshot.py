@@ -1,4 +1,4 @@
-"""One state of the database for all statements of a read transaction, sent to it in few round trips."""
+"""Transactions that are sent in few round trips: of one state of the database for reading, and of a whole write."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from semlex.store.postgres.settings import READ_SETTINGS, knows_settings, set_local
+from semlex.store.postgres.settings import READ_SETTINGS, begin_writing, knows_settings, set_local
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from semlex.store.postgres.connection import Connection
 
@@ -85,6 +85,33 @@ async def open_snapshot(connection: Connection, *, pipelined: bool = True) -> As
                 # The driver encodes parameters by what the server reports, which comes with its next answer.
                 await pipeline.sync()
             yield Snapshot(connection, pipeline)
+            await connection.execute("COMMIT")
+    except BaseException:
+        if not connection.closed:
+            with suppress(psycopg.Error):  # the first error is the one to report
+                await connection.rollback()
+        raise
+
+
+async def send_transaction(send: Callable[[Connection], Awaitable[None]], connection: Connection) -> None:
+    """Sends a write transaction whole; returns when all of it is answered.
+
+    Args:
+        send: Executes statements, and waits for none of their answers.
+        connection: In no transaction.
+    """
+    if not connection.autocommit:  # the driver begins a transaction by itself before any statement
+        async with connection.transaction():
+            await begin_writing(connection)
+            await send(connection)
+        return
+    try:
+        async with _pipelined(connection) as pipeline:
+            await connection.execute("BEGIN")
+            await begin_writing(connection)
+            if not knows_settings(connection):
+                await pipeline.sync()  # as in `open_snapshot`
+            await send(connection)
             await connection.execute("COMMIT")
     except BaseException:
         if not connection.closed:

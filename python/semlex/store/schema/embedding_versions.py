@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
@@ -17,6 +17,8 @@ from semlex.store.schema.registry import find
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
+    from psycopg import AsyncCursor
+
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
@@ -163,11 +165,32 @@ async def stored_versions(connection: Connection, collection: CollectionInfo) ->
     Whoever writes asks for them behind the first lock of a writer (`semlex.store.write.keyword_index.begin_write`):
     none comes or goes until the transaction ends.
     """
-    cursor = await connection.execute(
-        sql.SQL("SELECT version FROM {} WHERE name = %s ORDER BY version").format(collection.names.embedding_version),
-        [collection.names.collection],
+    return await versions_told(await ask_versions(connection, collection))
+
+
+async def ask_versions(connection: Connection, collection: CollectionInfo) -> AsyncCursor[Any]:
+    """Asks for `stored_versions`; `versions_told` reads the answer."""
+    names = collection.names
+    return await connection.execute(
+        sql.SQL("SELECT version FROM {} WHERE name = %s ORDER BY version").format(names.embedding_version),
+        [names.collection],
     )
-    return [version for (version,) in await cursor.fetchall()]
+
+
+async def versions_told(answer: AsyncCursor[Any]) -> list[int]:
+    """The numbers that were asked for."""
+    return [version for (version,) in await answer.fetchall()]
+
+
+async def check_stands(connection: Connection, collection: CollectionInfo) -> None:
+    """Refuses to go on with vectors that are not there any more.
+
+    Raises:
+        ModelMismatchError: They were dropped.
+    """
+    used = collection.embedding
+    if used is not None and used.version not in await stored_versions(connection, collection):
+        raise dropped(collection)
 
 
 def dropped(collection: CollectionInfo) -> ModelMismatchError:

@@ -20,11 +20,10 @@ from semlex import _core
 from semlex.errors import SHOWN_DUPLICATES, DuplicateError
 from semlex.store.keyword.id_arrays import NO_IDS, ids_of, joined
 from semlex.store.schema.embedding_versions import dropped, stored_versions
-from semlex.store.write.arrays import arrays_source
-from semlex.store.write.chunk_batch import COLUMNS, KEYWORD_ID
+from semlex.store.write.arrays import Source, Target, arrays_source
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig, copy_rows
 from semlex.store.write.documents import share_documents, write_documents
-from semlex.store.write.embeddings import vector_type_of
+from semlex.store.write.insertion import insertion, merging
 from semlex.store.write.keyword_index import begin_write
 from semlex.types.documents import utc_now
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from semlex.store.keyword.base import IndexShare
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.write.chunk_batch import ChunkBatch, Column, RowSource
+    from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.documents import DocumentRow
 
 OnDuplicate = Literal["update", "skip", "fail"]
@@ -53,25 +52,15 @@ class _Write:
         connection: In a transaction.
         collection: As opened.
         index: The keyword index's share, or None.
-        columns: Those of the chunk table that are written.
+        target: The tables that are written.
         others: Tables of the vectors of other models: of a text that changes or goes, they hold none afterwards.
     """
 
     connection: Connection
     collection: CollectionInfo
     index: IndexShare | None
-    columns: tuple[Column, ...]
+    target: Target
     others: tuple[sql.Identifier, ...] = ()
-
-    @property
-    def vectors(self) -> sql.Identifier | None:
-        """Table of the vectors that are written, or None."""
-        embedding = self.collection.embedding
-        return None if embedding is None else self.collection.names.embedding(embedding.version)
-
-    @property
-    def column_list(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.Identifier(column.name) for column in self.columns)
 
     def numbered(self, part: ChunkBatch) -> ChunkBatch:
         """The rows with their ids, if they need any; the index begins to read them."""
@@ -80,7 +69,7 @@ class _Write:
         return part
 
     def wire_columns(self, part: ChunkBatch) -> list[tuple[str, str, object]]:
-        return [(column.name, column.wire, part.values(column.name)) for column in self.columns]
+        return [(column.name, column.wire, part.values(column.name)) for column in self.target.columns]
 
 
 async def write_chunks(
@@ -124,8 +113,8 @@ async def write_chunks(
     if not len(rows) and not documents:
         return 0
     async with begin_write(connection, collection, len(rows)) as index:
-        columns = COLUMNS if index is None else (*COLUMNS, KEYWORD_ID)
-        write = _Write(connection, collection, index, columns, await _other_tables(connection, collection))
+        target = Target.of(collection, numbered=index is not None)
+        write = _Write(connection, collection, index, target, await _other_tables(connection, collection))
         if documents:
             await write_documents(connection, collection, documents, utc_now(), new_documents)
         if within:
@@ -136,19 +125,18 @@ async def write_chunks(
             and not await _have_chunks(write, [row.document_id for row in documents])
         ):
             return await _copy_direct(write, rows, bulk)
-        parameters: dict[str, Any] = {}
         if len(rows) <= bulk.small_batch_rows:
             few = write.numbered(rows.whole())
-            source, parameters = arrays_source(collection, write.columns, few)
+            source = arrays_source(collection, write.target, few)
             every_vector = few.has_every_vector
         else:
             source, every_vector = await _staged_source(write, rows, bulk)
         if on_duplicate == "fail":
-            await _refuse_stored(write, source, parameters)
+            await _refuse_stored(write, source)
         gone = NO_IDS
         if documents:
-            gone = await _delete_others(write, source, parameters, [row.document_id for row in documents])
-        count = await _merge(write, source, parameters, on_duplicate, gone, every_vector=every_vector)
+            gone = await _delete_others(write, source, [row.document_id for row in documents])
+        count = await _merge(write, source, on_duplicate, gone, every_vector=every_vector)
         if on_duplicate == "fail" and count < len(rows):
             # Another writer has stored some since they were looked for. The next attempt finds them.
             raise psycopg.errors.SerializationFailure("rows were stored in the meantime")
@@ -188,12 +176,12 @@ async def _copy_direct(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -
             made.append(part)
             yield _core.CopyEncoder(write.wire_columns(write.numbered(part)), part.chunk_id)
 
-    target = copy.format(collection.names.chunk, write.column_list)
+    target = copy.format(collection.names.chunk, write.target.column_list)
     written = await copy_rows(connection, target, chunks(), bulk.copy_block_bytes)
-    if collection.embedding is not None and write.vectors is not None:
+    if collection.embedding is not None and write.target.vectors is not None:
         storage = collection.embedding.storage
         vectors = (_vector_encoder(part, storage) for part in made if part.embeddings is not None)
-        target = copy.format(write.vectors, sql.SQL("document_id, chunk_id, embedding"))
+        target = copy.format(write.target.vectors, sql.SQL("document_id, chunk_id, embedding"))
         await copy_rows(connection, target, vectors, bulk.copy_block_bytes)
     if write.index is not None:
         await write.index.write(connection, None)
@@ -212,18 +200,18 @@ def _vector_encoder(part: ChunkBatch, storage: str) -> _core.CopyEncoder:
     return _core.CopyEncoder(columns, keys[1])
 
 
-async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> tuple[sql.Composed, bool]:
+async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> tuple[Source, bool]:
     """Copies rows into a temporary table; returns its name, and whether every row has a vector."""
     connection, collection = write.connection, write.collection
     # The name is random because a caller's transaction may hold the table of an earlier write.
     name = f"semlex_{secrets.token_hex(8)}"
     staging = sql.Identifier("pg_temp", name)
     embedding = collection.embedding
-    vector_type = sql.SQL("text") if embedding is None else vector_type_of(collection)
+    vector_type = sql.SQL(write.target.vector_type)
     await connection.execute(
         sql.SQL(
             "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {}, NULL::{} AS embedding FROM {} WITH NO DATA"
-        ).format(sql.Identifier(name), write.column_list, vector_type, collection.names.chunk)
+        ).format(sql.Identifier(name), write.target.column_list, vector_type, collection.names.chunk)
     )
     every_vector = True
 
@@ -237,37 +225,37 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
                 columns.append(("embedding", embedding.storage, vectors))
             yield _core.CopyEncoder(columns, part.chunk_id)
 
-    column_list = write.column_list if embedding is None else sql.SQL("{}, embedding").format(write.column_list)
+    column_list = (
+        write.target.column_list if embedding is None else sql.SQL("{}, embedding").format(write.target.column_list)
+    )
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(staging, column_list)
     await copy_rows(connection, copy, parts(), bulk.copy_block_bytes)
-    return sql.SQL("{}").format(staging), every_vector
+    return Source(sql.SQL("{}").format(staging), {}, staged=True), every_vector
 
 
-async def _delete_others(
-    write: _Write, source: sql.Composed, parameters: dict[str, Any], documents: Sequence[UUID]
-) -> NDArray[np.int64]:
+async def _delete_others(write: _Write, source: Source, documents: Sequence[UUID]) -> NDArray[np.int64]:
     """Deletes the chunks of these documents that are not among the given ones; returns their keyword ids."""
     names = write.collection.names
     others = sql.SQL(
         "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
         "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
     )
-    values = {**parameters, "replaced": list(documents)}
+    values = {**source.parameters, "replaced": list(documents)}
     cursor = write.connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL("WITH gone AS ({} RETURNING t.keyword_id) SELECT array_send(array_agg(keyword_id)) FROM gone").format(
-            others.format(names.chunk, source)
+            others.format(names.chunk, source.table)
         ),
         values,
     )
     row = await cursor.fetchone()
-    for vectors in (*write.others, write.vectors):
+    for vectors in (*write.others, write.target.vectors):
         if vectors is not None:
-            await write.connection.execute(others.format(vectors, source), values)
+            await write.connection.execute(others.format(vectors, source.table), values)
     return ids_of(row and row[0])
 
 
-async def _refuse_stored(write: _Write, source: sql.Composed, parameters: dict[str, Any]) -> None:
+async def _refuse_stored(write: _Write, source: Source) -> None:
     """Fails where chunks of the rows' keys are stored.
 
     Raises:
@@ -277,46 +265,22 @@ async def _refuse_stored(write: _Write, source: sql.Composed, parameters: dict[s
         sql.SQL(
             "SELECT s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
             "ORDER BY s.chunk_id LIMIT %(most)s"
-        ).format(source, write.collection.names.chunk),
-        {**parameters, "most": SHOWN_DUPLICATES},
+        ).format(source.table, write.collection.names.chunk),
+        {**source.parameters, "most": SHOWN_DUPLICATES},
     )
     if found := [row[0] for row in await cursor.fetchall()]:
         raise DuplicateError(found)
 
 
-_REPLACED = sql.SQL("{name} = excluded.{name}")
-_KEPT_PLACE = sql.SQL(
-    "{name} = CASE WHEN c.char_start IS NOT NULL AND excluded.char_start IS NULL THEN c.{name} ELSE excluded.{name} END"
-)
-
-
 async def _merge(
     write: _Write,
-    source: sql.Composed,
-    parameters: dict[str, Any],
+    source: Source,
     on_duplicate: OnDuplicate,
     gone: NDArray[np.int64],
     *,
     every_vector: bool,
 ) -> int:
-    connection, names, vectors = write.connection, write.collection.names, write.vectors
-    action: sql.Composable = sql.SQL("NOTHING")
-    if on_duplicate == "update":
-        assignments = [
-            (_KEPT_PLACE if column.is_place else _REPLACED).format(name=sql.Identifier(column.name))
-            for column in COLUMNS
-            if column.is_updated
-        ]
-        # A text that did not change keeps its id, and with it what the keyword index has of it.
-        new_id = sql.SQL(
-            "previous_id = c.keyword_id, keyword_id = CASE WHEN c.content_hash = excluded.content_hash "
-            "AND c.language IS NOT DISTINCT FROM excluded.language THEN c.keyword_id ELSE excluded.keyword_id END"
-        )
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join([*assignments, new_id]))
-    insert = sql.SQL(
-        "INSERT INTO {} AS c ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
-        "ON CONFLICT (document_id, chunk_id) DO "
-    ).format(names.chunk, write.column_list, write.column_list, source)
+    connection, names, vectors = write.connection, write.collection.names, write.target.vectors
     outdated = list(write.others)
     if vectors is not None and not every_vector:
         outdated.append(vectors)
@@ -324,7 +288,8 @@ async def _merge(
         # A text that changed and came without a vector must not keep the old one; those of other models come with no
         # text. Whether it changed is known only once the row is locked, and rows are locked in key order, old and new
         # ones alike: without that, two writers can wait for each other.
-        await connection.execute(insert + sql.SQL("UPDATE SET chunk_id = excluded.chunk_id WHERE FALSE"), parameters)
+        locking = insertion(write.target, source.table) + sql.SQL("UPDATE SET chunk_id = excluded.chunk_id WHERE FALSE")
+        await connection.execute(locking, source.parameters)
         for table in outdated:
             came_without = sql.SQL("AND s.embedding IS NULL" if table is vectors else "")
             await connection.execute(
@@ -332,24 +297,11 @@ async def _merge(
                     "DELETE FROM {} AS e USING {} AS s JOIN {} AS c USING (document_id, chunk_id) "
                     "WHERE e.document_id = s.document_id AND e.chunk_id = s.chunk_id "
                     "AND c.content_hash <> s.content_hash {}"
-                ).format(table, source, names.chunk, came_without),
-                parameters,
+                ).format(table, source.table, names.chunk, came_without),
+                source.parameters,
             )
-    returned = sql.SQL("document_id, chunk_id, keyword_id, previous_id")
-    merged = sql.SQL("WITH merged AS ({}{} RETURNING {})").format(insert, action, returned)
-    if vectors is not None:
-        merged += sql.SQL(
-            ", embedded AS (INSERT INTO {} SELECT s.document_id, s.chunk_id, s.embedding FROM {} AS s "
-            "JOIN merged USING (document_id, chunk_id) WHERE s.embedding IS NOT NULL "
-            "ORDER BY s.document_id, s.chunk_id ON CONFLICT (document_id, chunk_id) "
-            "DO UPDATE SET embedding = excluded.embedding)"
-        ).format(vectors, source)
-    merged += sql.SQL(
-        " SELECT count(*), array_send(array_agg(keyword_id)), "
-        "array_send(array_agg(previous_id) FILTER (WHERE previous_id <> keyword_id)) FROM merged"
-    )
     cursor = connection.cursor(binary=True)
-    await cursor.execute(merged, parameters)
+    await cursor.execute(merging(write.target, source, replaces=on_duplicate == "update"), source.parameters)
     row = await cursor.fetchone()
     count, stored, replaced = row or (0, None, None)
     if write.index is not None:

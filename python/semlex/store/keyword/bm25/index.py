@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.parameters import DEFAULT_BM25
-from semlex.store.keyword.bm25 import merge, rebuild, statistics, write
+from semlex.store.keyword.bm25 import merge, rebuild, segments, statistics, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+    from psycopg import AsyncCursor
 
     from semlex.parameters import Bm25Options
-    from semlex.store.keyword.base import IndexShare, Rebuilt
+    from semlex.store.keyword.base import IndexShare, Rebuilt, Reserved, ReservedAnswers
     from semlex.store.keyword.bm25.analyzers import Analyzers
     from semlex.store.keyword.bm25.read import IndexState
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.names import CollectionIdentity
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 
 class IndexCache:
@@ -95,9 +97,21 @@ class Bm25Index:
         """See `bm25.write.begin_write`."""
         return write.begin_write(connection, collection, self.cache.analyzers, rows)
 
-    async def wants_merge(self, connection: Connection, collection: CollectionIdentity) -> bool:
+    async def reserve(self, connection: Connection, collection: CollectionIdentity, rows: int) -> ReservedAnswers:
+        """See `bm25.write.reserve`."""
+        return await write.reserve(connection, collection, rows)
+
+    def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[IndexShare]:
+        """See `bm25.write.index_share`."""
+        return write.index_share(names, self.cache.analyzers, reserved)
+
+    async def ask_sizes(self, connection: Connection, collection: CollectionIdentity) -> AsyncCursor[Any]:
+        """See `bm25.segments.ask_sizes`."""
+        return await segments.ask_sizes(connection, collection)
+
+    async def wants_merge(self, answer: AsyncCursor[Any]) -> bool:
         """See `bm25.merge.merge_wanted`."""
-        return await merge.merge_wanted(connection, collection)
+        return await merge.merge_wanted(answer)
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:
         """See `bm25.merge.merge_where_wanted`."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
+    from semlex.store.keyword.bm25.generations import Cursor
     from semlex.store.keyword.bm25.segments import Source
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -119,22 +120,11 @@ def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> li
     return filled
 
 
-async def merge_wanted(connection: Connection, collection: CollectionIdentity) -> bool:
-    """Whether there is something to merge, in the view of a transaction that has just written."""
-    names = collection.names
-    cursor = await connection.execute(
-        sql.SQL(
-            "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
-            "SELECT language, array_agg(chunks) FROM {segment}, live "
-            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation, language UNION ALL "
-            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live "
-            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation"
-        ).format(registry=names.registry, segment=names.segment, tombstone=names.tombstone),
-        {"name": names.collection},
-    )
+async def merge_wanted(answer: Cursor) -> bool:
+    """Whether there is something to merge, by the answer to `ask_sizes`."""
     return any(
         counts[0] >= MAX_TOMBSTONES if language is None else bool(choose_merge(counts))
-        for language, counts in await cursor.fetchall()
+        for language, counts in await answer.fetchall()
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -11,6 +12,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.keyword.id_arrays import ids_of, joined
+from semlex.store.query.leg import Statement
 from semlex.store.write.copy import copy_rows
 
 if TYPE_CHECKING:
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.store.keyword.bm25.generations import Cursor
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.names import Names
+    from semlex.store.schema.names import CollectionIdentity, Names
 
 # A segment numbers its chunks with 16 bits.
 SEGMENT_CHUNKS = 65_536
@@ -87,44 +90,104 @@ async def write_segments(
     dead = [(uuid4(), generation, ids) for generation, ids in tombstones if ids]
     if not new and not dead:
         return
+    rows = _posting_rows(new)
+    if len(rows) > FEW_POSTING_ROWS:
+        owners, terms, data = _columns(rows)
+        columns = [("segment_id", "uuid", owners), ("first_term", "bytea", terms), ("data", "bytea", data)]
+        target = sql.SQL("COPY {} (segment_id, first_term, data) FROM STDIN (FORMAT binary)").format(names.posting)
+        await copy_rows(connection, target, [_core.CopyEncoder(columns)])
+        rows = []
+    await connection.execute(_insertion(names), _values(new, rows, dead))
+
+
+def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) -> Statement | None:
+    """What writes segments where a chunk has that id; None where their rows are too many for one statement."""
+    new = [segment for segment in segments if segment.encoded.chunks]
+    rows = _posting_rows(new)
+    if len(rows) > FEW_POSTING_ROWS:
+        return None
+    return Statement(_insertion(names, only_with=True), {**_values(new, rows, []), "keyword_id": keyword_id})
+
+
+PostingRow = tuple[UUID, bytes, bytes]
+
+
+def _posting_rows(segments: Iterable[NewSegment]) -> list[PostingRow]:
     rows = [
         (segment.segment_id, term, row)
-        for segment in new
+        for segment in segments
         for term, row in zip(segment.encoded.first_terms, segment.encoded.data, strict=True)
     ]
     # Rows of a quarter of a page next to each other fill the pages; among others they would leave gaps.
     rows.sort(key=lambda row: len(row[2]) in QUARTER_PAGE_BYTES)
+    return rows
+
+
+def _columns(rows: Sequence[PostingRow]) -> tuple[list[Any], list[Any], list[Any]]:
     owners, terms, data = ([row[column] for row in rows] for column in range(3))
-    if len(data) > FEW_POSTING_ROWS:
-        columns = [("segment_id", "uuid", owners), ("first_term", "bytea", terms), ("data", "bytea", data)]
-        target = sql.SQL("COPY {} (segment_id, first_term, data) FROM STDIN (FORMAT binary)").format(names.posting)
-        await copy_rows(connection, target, [_core.CopyEncoder(columns)])
-        owners, terms, data = [], [], []
-    await connection.execute(
+    return owners, terms, data
+
+
+@lru_cache(maxsize=256)
+def _insertion(names: Names, *, only_with: bool = False) -> bytes:
+    """What inserts `_values`."""
+    condition: sql.Composable = sql.SQL("")
+    if only_with:
+        condition = sql.SQL("WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s)").format(names.chunk)
+    return (
         sql.SQL(
             "WITH segments AS (INSERT INTO {} (segment_id, generation, language, chunks, postings, header) "
             "SELECT * FROM unnest(%(segment_ids)s::uuid[], %(generations)s::int[], %(languages)s::text[], "
-            "%(chunks)s::int[], %(postings)s::bigint[], %(headers)s::bytea[])), "
+            "%(chunks)s::int[], %(postings)s::bigint[], %(headers)s::bytea[]) {condition}), "
             "postings AS (INSERT INTO {} (segment_id, first_term, data) "
-            "SELECT * FROM unnest(%(owners)s::uuid[], %(terms)s::bytea[], %(data)s::bytea[])) "
+            "SELECT * FROM unnest(%(owners)s::uuid[], %(terms)s::bytea[], %(data)s::bytea[]) {condition}) "
             "INSERT INTO {} (tombstone_id, generation, data) "
             "SELECT * FROM unnest(%(tombstone_ids)s::uuid[], %(tombstone_generations)s::int[], %(dead)s::bytea[])"
-        ).format(names.segment, names.posting, names.tombstone),
-        {
-            "segment_ids": [segment.segment_id for segment in new],
-            "generations": [segment.generation for segment in new],
-            "languages": [segment.language for segment in new],
-            "chunks": [segment.encoded.chunks for segment in new],
-            "postings": [segment.encoded.postings for segment in new],
-            "headers": [segment.encoded.header for segment in new],
-            "owners": owners,
-            "terms": terms,
-            "data": data,
-            "tombstone_ids": [tombstone_id for tombstone_id, *_ in dead],
-            "tombstone_generations": [generation for _, generation, _ in dead],
-            "dead": [_core.encode_tombstone(tombstone_id.bytes, ids) for tombstone_id, _, ids in dead],
-        },
+        )
+        .format(names.segment, names.posting, names.tombstone, condition=condition)
+        .as_bytes()
     )
+
+
+def _values(
+    segments: Sequence[NewSegment], rows: Sequence[PostingRow], dead: Sequence[tuple[UUID, int, _core.IdSet]]
+) -> dict[str, Any]:
+    owners, terms, data = _columns(rows)
+    return {
+        "segment_ids": [segment.segment_id for segment in segments],
+        "generations": [segment.generation for segment in segments],
+        "languages": [segment.language for segment in segments],
+        "chunks": [segment.encoded.chunks for segment in segments],
+        "postings": [segment.encoded.postings for segment in segments],
+        "headers": [segment.encoded.header for segment in segments],
+        "owners": owners,
+        "terms": terms,
+        "data": data,
+        "tombstone_ids": [tombstone_id for tombstone_id, *_ in dead],
+        "tombstone_generations": [generation for _, generation, _ in dead],
+        "dead": [_core.encode_tombstone(tombstone_id.bytes, ids) for tombstone_id, _, ids in dead],
+    }
+
+
+@lru_cache(maxsize=256)
+def _counting(names: Names) -> bytes:
+    """Sizes of segments, and how many tombstones there are, of each generation that writers feed."""
+    return (
+        sql.SQL(
+            "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
+            "SELECT language, array_agg(chunks) FROM {segment}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation, language UNION ALL "
+            "SELECT NULL, ARRAY[count(*)::int] FROM {tombstone}, live "
+            "WHERE generation IN (keyword_generation, building_generation) GROUP BY generation"
+        )
+        .format(registry=names.registry, segment=names.segment, tombstone=names.tombstone)
+        .as_bytes()
+    )
+
+
+async def ask_sizes(connection: Connection, collection: CollectionIdentity) -> Cursor:
+    """Asks whether there is something to merge, in the view of a transaction that has just written."""
+    return await connection.execute(_counting(collection.names), {"name": collection.names.collection})
 
 
 async def segment_sizes(connection: Connection, names: Names, generation: int) -> list[tuple[UUID, str, int]]:

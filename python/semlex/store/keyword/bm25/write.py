@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError
+from semlex.store.keyword.base import Reserved
 from semlex.store.keyword.bm25.generations import ask_state, state_told
-from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, write_segments
+from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, few_segments, write_segments
 from semlex.store.keyword.id_arrays import NO_IDS
 from semlex.store.schema.locks import writing_lock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
     from semlex.store.keyword.bm25.analyzers import Analyzers
+    from semlex.store.keyword.bm25.generations import Cursor, IndexState, RowLock
     from semlex.store.postgres.connection import Connection
+    from semlex.store.query.leg import Statement
     from semlex.store.schema.names import CollectionIdentity, Names
 
 
@@ -138,10 +142,17 @@ class BatchIndex:
         """
         segments: list[NewSegment] = []
         if self._begun:
-            segments = await asyncio.get_running_loop().run_in_executor(self._worker, self._segments, stored)
+            segments = await self._run(stored)
         dead = _core.IdSet(gone)
         tombstones = [(generation, dead) for generation in self._generations]
         await write_segments(connection, self._names, segments, tombstones)
+
+    async def write_few(self, keyword_id: int) -> Statement | None:
+        """What writes segments of all rows, each with its own id, where a chunk has that one; see `few_segments`."""
+        return few_segments(self._names, await self._run(None), keyword_id)
+
+    async def _run(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._segments, stored)
 
     def _segments(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
         for begun in self._begun:
@@ -163,38 +174,24 @@ class BatchIndex:
         return segments
 
 
+@contextmanager
+def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Iterator[BatchIndex]:
+    """The index's share of a write for which ids are reserved."""
+    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-analysis")
+    try:
+        yield BatchIndex(names, analyzers, reserved.generations, reserved.blocks, worker)
+    finally:
+        worker.shutdown(wait=False, cancel_futures=True)
+
+
 @asynccontextmanager
 async def begin_write(
     connection: Connection, collection: CollectionIdentity, analyzers: Analyzers, rows: int
 ) -> AsyncIterator[BatchIndex]:
     """The index's share of a write of so many rows.
 
-    It takes a writer's first lock; see `lock_for_writing`.
-    """
-    generations, blocks = await lock_for_writing(connection, collection, rows)
-    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-analysis")
-    try:
-        yield BatchIndex(collection.names, analyzers, generations, blocks, worker)
-    finally:
-        worker.shutdown(wait=False, cancel_futures=True)
-
-
-async def lock_for_writing(
-    connection: Connection, collection: CollectionIdentity, rows: int = 0
-) -> tuple[list[int], list[int]]:
-    """Makes sure that no generation of the index comes or goes before the transaction ends.
-
-    It is the first lock of everyone who writes or deletes chunks.
-
-    Args:
-        connection: In a transaction.
-        collection: As opened.
-        rows: How many rows need an id. A block has as many ids as a segment has chunks: the ids of a segment are a
-            range or two then, however many writers there are.
-
-    Returns:
-        generations: Those that are to be fed.
-        blocks: First ids of the reserved blocks.
+    It takes the first lock of everyone who writes or deletes chunks: no generation of the index comes or goes before
+    the transaction ends.
 
     Raises:
         AnalyzerVersionError: A generation is made by another version of the analyzer.
@@ -202,13 +199,49 @@ async def lock_for_writing(
     """
     async with connection.pipeline():
         await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
-        answer = await ask_state(connection, collection, "FOR SHARE")
-        # Behind the lock: whoever begins a generation knows by the ids which chunks it has to read.
-        reserved = await connection.execute(
-            "SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')) FROM generate_series(1, %s)",
-            [collection.names.chunk.as_string(connection), -(-rows // SEGMENT_CHUNKS)],
-        )
-    state = await state_told(answer, collection)
+        answers = await reserve(connection, collection, rows, "FOR SHARE")
+    with index_share(collection.names, analyzers, await answers.told()) as share:
+        yield share
+
+
+async def reserve(
+    connection: Connection, collection: CollectionIdentity, rows: int, lock: RowLock = ""
+) -> ReservedAnswers:
+    """Asks for what a write of so many rows goes by; behind a writer's first lock, or taking it.
+
+    Behind the lock: whoever begins a generation knows by the ids which chunks it has to read. A block has as many ids
+    as a segment has chunks: the ids of a segment are a range or two then, however many writers there are.
+    """
+    state = await ask_state(connection, collection, lock)
+    blocks = await connection.execute(
+        "SELECT nextval(pg_get_serial_sequence(%s, 'keyword_id')) FROM generate_series(1, %s)",
+        [collection.names.chunk.as_string(connection), -(-rows // SEGMENT_CHUNKS)],
+    )
+    return ReservedAnswers(collection, state, blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedAnswers:
+    """As `semlex.store.keyword.base.ReservedAnswers`.
+
+    Attributes:
+        collection: As opened.
+        state: Answer to `ask_state`.
+        blocks: The answer with the blocks.
+    """
+
+    collection: CollectionIdentity
+    state: Cursor
+    blocks: Cursor
+
+    async def told(self) -> Reserved:
+        """What was answered; see `begin_write` for errors."""
+        state = await state_told(self.state, self.collection)
+        _check_analyzer(state, self.collection)
+        return Reserved(tuple(state.live), tuple([row[0] for row in await self.blocks.fetchall()]))
+
+
+def _check_analyzer(state: IndexState, collection: CollectionIdentity) -> None:
     for version in state.versions:
         if version != _core.ANALYZER_VERSION:
             name = collection.names.collection
@@ -217,4 +250,3 @@ async def lock_for_writing(
                 f"version {_core.ANALYZER_VERSION}, so that nothing can be written; rebuild the index with: "
                 f"semlex reindex --keyword --collection {name}"
             )
-    return state.live, [row[0] for row in await reserved.fetchall()]

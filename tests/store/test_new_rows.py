@@ -1,0 +1,175 @@
+"""A few rows that are new: one round trip, what a general write would have left, and nothing where they are not new."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg_pool import AsyncConnectionPool
+
+from semlex.errors import CollectionNotFoundError, DuplicateError, ModelMismatchError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.keyword.bm25 import segments
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from tests.support.keyword_index import check_index
+
+if TYPE_CHECKING:
+    from semlex.store.write.chunks import OnDuplicate
+
+pytestmark = pytest.mark.pg16
+
+DIMENSIONS = 4
+numbered = itertools.count()
+
+
+def opened(url: str | None = None, model: Any = "none", **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, model, use_reranking=False, **{"collection": "words"} | options)
+
+
+def vectors(count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.arange(1, count * DIMENSIONS + 1, dtype=np.float32).reshape(count, DIMENSIONS)
+
+
+def waits(trace: str) -> int:
+    """How often the client waited for the server, by libpq's trace: an answer behind something that was sent."""
+    sides = [line.split("\t")[1] for line in trace.splitlines() if line.count("\t") > 1]
+    return sum(pair == ("F", "B") for pair in itertools.pairwise(sides))
+
+
+@pytest.mark.parametrize("keyword", ["bm25", "tsvector", "none"])
+@pytest.mark.parametrize("count", [1, 20])
+async def test_new_rows_take_one_round_trip(database_url: str, keyword: str, count: int) -> None:
+    own = {"autocommit": True, "prepare_threshold": None}
+    async with (
+        AsyncConnectionPool(database_url, min_size=1, max_size=1, kwargs=own, open=False) as pool,
+        opened(pool=pool, keyword=keyword) as retriever,
+    ):
+        await retriever.add_documents([Document("first", id="first")], vectors(1))
+        for attempt in range(3):
+            added = [Document("a cat", id=f"{attempt}-{number}") for number in range(count)]
+            with tempfile.TemporaryFile() as trace:
+                async with pool.connection() as connection:
+                    connection.pgconn.trace(trace.fileno())
+                await retriever.add_documents(added, vectors(count))
+                async with pool.connection() as connection:
+                    connection.pgconn.untrace()
+                trace.seek(0)
+                assert waits(trace.read().decode("utf-8", "replace")) == 1
+        assert await retriever.count() == 1 + 3 * count
+        hits = await retriever.search(vector=vectors(1)[0], top_k=100)
+        assert {hit.id for hit in hits} == {document.id for document in await retriever.list(limit=1000)}
+    if keyword == "bm25":
+        check_index(database_url)
+
+
+ids = st.integers(0, 12).map("d{}".format)
+writes = st.tuples(
+    st.sampled_from(["update", "skip", "fail"]),
+    st.integers(0, 1),
+    st.dictionaries(ids, st.sampled_from(["a cat", "two dogs", "three ships"]), min_size=1, max_size=4),
+)
+changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integers(0, 1), st.just({}))
+
+
+@pytest.mark.slow
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.one_of(writes, writes, writes, changes), min_size=1, max_size=12))
+async def test_two_writers_leave_what_a_dict_holds(
+    database_url: str, steps: list[tuple[str, int, dict[str, str]]]
+) -> None:
+    """Whatever one of them has remembered while the other changed the rows, or the generations of the index."""
+    collection = f"words_{next(numbered)}"
+    stored: dict[str, str] = {}
+    model = HashEmbedder(8)
+    async with (
+        opened(database_url, model, collection=collection) as a,
+        opened(database_url, model, collection=collection) as b,
+    ):
+        for kind, writer, texts in steps:
+            retriever = (a, b)[writer]
+            if kind == "rebuild":
+                await retriever.reindex_keyword()
+            elif kind == "optimize":
+                await retriever.optimize()
+            elif kind == "delete":
+                await retriever.delete(sorted(stored)[:2])
+                stored = dict(sorted(stored.items())[2:])
+            else:
+                await _write(retriever, kind, texts, stored)
+            check_index(database_url, collection)
+        found = await a.get(sorted(stored))
+        assert {document.id: document.content for document in found} == stored
+        assert await a.count() == len(stored)
+        for name, text in stored.items():
+            [hit] = [hit for hit in await b.search(text, mode="vector", top_k=20) if hit.id == name]
+            assert hit.vector_score == pytest.approx(1.0, abs=1e-5)
+
+
+async def _write(retriever: PostgreSQLRetriever, kind: Any, texts: dict[str, str], stored: dict[str, str]) -> None:
+    documents = [Document(text, id=name) for name, text in texts.items()]
+    on_duplicate: OnDuplicate = kind
+    if kind == "fail" and stored.keys() & texts.keys():
+        with pytest.raises(DuplicateError):
+            await retriever.add_documents(documents, on_duplicate=on_duplicate)
+        return
+    await retriever.add_documents(documents, on_duplicate=on_duplicate)
+    new = stored | texts if kind != "skip" else texts | stored
+    stored.update(new)
+
+
+async def test_many_at_a_time(database_url: str) -> None:
+    """Of what a process has remembered, ids are used once."""
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("first", id="first")])
+        calls = [[Document(f"cat {number}", id=f"d{number % 25}")] for number in range(50)]
+        await asyncio.gather(*(retriever.add_documents(call) for call in calls))
+        assert await retriever.count() == 26
+    check_index(database_url)
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT count(*), count(DISTINCT keyword_id) FROM semlex.words_chunk").fetchone() == (
+            26,
+            26,
+        )
+
+
+async def test_a_collection_that_is_another_one_now_is_not_written_to(database_url: str) -> None:
+    async with opened(database_url) as retriever, opened(database_url) as other:
+        await retriever.add_documents([Document("one", id="one")])
+        await retriever.add_documents([Document("two", id="two")])
+        await other.drop_collection()
+        async with opened(database_url) as again:
+            await again.add_documents([Document("theirs", id="theirs")])
+            with pytest.raises(CollectionNotFoundError, match="was dropped"):
+                await retriever.add_documents([Document("three", id="three")])
+            assert [document.id for document in await again.list()] == ["theirs"]
+
+
+async def test_vectors_that_were_dropped_are_not_written_to(database_url: str) -> None:
+    first, second = HashEmbedder(8), HashEmbedder(16)
+    async with opened(database_url, first) as old:
+        for name in ("one", "two"):
+            await old.add_documents([Document(name, id=name)])
+        async with opened(database_url) as plain:
+            await plain.reembed(second)
+            await plain.drop_embeddings(1, force=True)
+        with pytest.raises(ModelMismatchError):
+            await old.add_documents([Document("three", id="three")])
+        assert await old.count() == 2
+
+
+async def test_texts_that_take_more_than_one_statement(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "FEW_POSTING_ROWS", 2)
+    words = " ".join(f"word{number * 7919}" for number in range(3000))
+    async with opened(database_url) as retriever:
+        for number in range(4):
+            await retriever.add_documents([Document(f"{words} {number}", id=f"d{number}")])
+        assert await retriever.count() == 4
+    check_index(database_url)
