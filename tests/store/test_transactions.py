@@ -11,6 +11,7 @@ import numpy as np
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.retriever.postgres import PostgreSQLRetriever
@@ -193,6 +194,23 @@ async def test_a_pool_of_the_users_stays_open_and_clean(database_url: str) -> No
             assert [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]] == before
             row = await (await connection.execute(f"SELECT count(*) FROM {CHUNK}")).fetchone()  # noqa: S608
             assert row == (100,)
+
+
+@pytest.mark.parametrize("cursors", [psycopg.AsyncRawCursor, psycopg.AsyncClientCursor])
+async def test_connections_that_give_rows_of_another_kind(database_url: str, cursors: Any) -> None:
+    """A pool whose users read mappings, or write placeholders in their own way, keeps doing so."""
+    own = {"row_factory": dict_row, "cursor_factory": cursors}
+    async with AsyncConnectionPool(database_url, min_size=1, max_size=2, kwargs=own, open=False) as pool:
+        async with retriever_of(pool=pool) as retriever:
+            await retriever.add_documents(many(3))
+            await retriever.add_documents(many(100))
+            assert len(await retriever.search("text 1", 5)) == 5
+        async with pool.connection() as connection:
+            assert await (await connection.execute("SELECT 1 AS one")).fetchone() == {"one": 1}
+            async with retriever_of(connection=connection) as joined:
+                await joined.add_documents([Document("one more", id="more")])
+                assert await joined.count() == 101
+            assert connection.cursor_factory is cursors
 
 
 async def test_a_connection_remembers_nothing(database_url: str) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = "semlex dump"
 VERSION = 1
+BUFFER_BYTES = 8 * 1024 * 1024
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1024 * 1024
 
@@ -187,7 +188,7 @@ class TableWriter:
     """
 
     def __init__(self, file: BinaryIO, table: str, embedding: EmbeddingVersion | None) -> None:
-        arrow()
+        pyarrow = arrow()
         import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
 
         self._table = table
@@ -198,8 +199,10 @@ class TableWriter:
         # Vectors do not get smaller, and of long texts a dictionary is no gain.
         plain = f"{VECTOR}.list.element"
         names = [name for name in self._schema.names if name != VECTOR]
+        # Whoever writes into a Python object waits for the interpreter each time, which the one who reads rows holds.
+        self._buffered = pyarrow.BufferedOutputStream(pyarrow.PythonFile(self._hashed, "w"), BUFFER_BYTES)
         self._writer = pq.ParquetWriter(
-            self._hashed,
+            self._buffered,
             self._schema,
             compression=dict.fromkeys(names, "zstd") | ({plain: "none"} if self._embedding else {}),
             use_dictionary=[name for name in names if name not in ("chunk_id", "chunk_text", "context")],
@@ -233,6 +236,7 @@ class TableWriter:
     def close(self) -> DumpedFile:
         """Ends the file, and tells what it is."""
         self._writer.close()
+        self._buffered.close()
         return self._hashed.written(self._rows)
 
     def abandon(self) -> None:

@@ -23,6 +23,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, SearchTimeoutError
 from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.connection import plain_cursors
 from semlex.store.postgres.direct import connection_options, own_connection
 from semlex.store.postgres.errors import is_retryable, translate
 from semlex.store.postgres.settings import (
@@ -193,11 +194,13 @@ class Database:
             async with self._connection_lock:
                 _check_usable(self._connection)
                 check_encoding(self._connection)
-                yield self._connection
+                with plain_cursors(self._connection):
+                    yield self._connection
         elif self._pool is not None:
             async with self._pool.connection() as connection:
                 check_encoding(connection)
-                yield connection
+                with plain_cursors(connection):
+                    yield connection
         else:
             raise ConfigurationError("not open: use 'async with', or call initialize() first")
 
