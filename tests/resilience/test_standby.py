@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from semlex import open_collection
+from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
@@ -209,6 +209,26 @@ async def test_a_standby_refuses_writes(pair: Pair) -> None:
         with pytest.raises(ReadOnlyError):
             await retriever_of(pair.standby, "new").initialize()
         assert await primary.count() == 20
+
+
+async def test_a_standby_is_dumped_as_its_primary(pair: Pair, tmp_path: Path) -> None:
+    async with retriever_of(pair.primary, "dumps") as primary:
+        await primary.add_documents(many(300))
+        await pair.catch_up()
+        reports = []
+        for name, url in (("primary", pair.primary), ("standby", pair.standby)):
+            async with retriever_of(url, "dumps") as retriever:
+                reports.append(await retriever.dump(tmp_path / name))
+        assert [(one.chunks, one.vectors) for one in reports] == [(300, 300)] * 2
+        for file in (tmp_path / "primary").glob("*.parquet"):
+            assert file.read_bytes() == (tmp_path / "standby" / file.name).read_bytes()
+        async with Client(pair.primary, HashEmbedder(16), use_reranking=False) as client:
+            await client.restore(tmp_path / "standby", "dumps_again")
+        async with retriever_of(pair.primary, "dumps_again") as again:
+            for question in QUESTIONS:
+                assert [hit.id for hit in await again.search(**question)] == [
+                    hit.id for hit in await primary.search(**question)
+                ]
 
 
 async def test_a_program_of_the_old_model_goes_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,43 @@ def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: 
     assert found["result"]["added"] + found["result"]["unchanged"] == 300
 
 
+@pytest.mark.slow
+def test_a_second_signal_ends_a_worker_at_once_and_its_job_goes_on_elsewhere(shell: Shell) -> None:
+    folder = shell.folder / "many"
+    folder.mkdir()
+    for page in range(300):
+        (folder / f"{page:03}.md").write_text(f"# Page {page}\n\n" + f"word{page} " * 2000, encoding="utf-8")
+    (job,) = shell.objects("submit", "index", "many", "-c", "c", *MODEL)
+    with subprocess.Popen(
+        [sys.executable, "-m", "semlex", "worker", "--allow", "many", "--lease", "2", *MODEL],
+        env=shell.environment, cwd=shell.folder, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        _wait_for(shell, "SELECT count(*) FROM semlex.c_document")
+        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode in (128 + signal.SIGTERM, 128 + signal.SIGINT), said
+    assert "Traceback" not in said
+    (found,) = shell.objects("jobs", "show", job["id"])
+    assert found["state"] == "running"
+    _wait_for(shell, "SELECT count(*) FROM semlex.job WHERE due_at < clock_timestamp()")
+    shell("worker", "--drain", "--allow", "many", "--lease", "2", *MODEL)
+    (found,) = shell.objects("jobs", "show", job["id"])
+    assert found["state"] == "done"
+    assert found["result"]["added"] + found["result"]["unchanged"] == 300
+
+
+def test_dropping_a_collection_ends_its_jobs(shell: Shell) -> None:
+    (shell.folder / "page.md").write_text("# Page\n\nA page.", encoding="utf-8")
+    for collection in ("c", "other"):
+        shell("index", "page.md", "-c", collection, *MODEL)
+    (job,) = shell.objects("submit", "optimize", "-c", "c", *MODEL)
+    (other,) = shell.objects("submit", "optimize", "-c", "other", *MODEL)
+    shell("drop", "c", "--yes")
+    assert shell.objects("jobs", "show", job["id"])[0]["state"] == "cancelled"
+    assert shell.objects("jobs", "show", other["id"])[0]["state"] == "queued"
+
+
 def _wait_for(shell: Shell, statement: str) -> None:
     """Waits until a count is not 0."""
     until = time.monotonic() + 60

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.collection_checks import REGISTRY_TABLES, TABLES
 from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import COLLECTION
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
+JOBS = "job"
 _KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")
 
 
@@ -57,9 +58,24 @@ async def drop_collection(database: Database, names: Names) -> bool:
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
             await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
+        if JOBS in found:
+            await _end_jobs(connection, names)
         return True
 
     return await database.write("drop the collection", work)
+
+
+async def _end_jobs(connection: Connection, names: Names) -> None:
+    """Ends the jobs of a collection, which would fail, or begin one of the same name anew."""
+    await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET cancel_wanted = (state = 'running'), "
+            "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END, "
+            "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END "
+            "WHERE collection = %(collection)s AND state IN ('queued', 'running')"
+        ).format(sql.Identifier(names.schema, JOBS)),
+        {"collection": names.collection, "now": await server_time(connection)},
+    )
 
 
 def tables_of(collection: str, tables: Sequence[str], collections: Sequence[str], *, every: bool) -> list[str]:
