@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 VERBOSITY = ("--verbose", "-v", "--quiet", "-q")
-INT, SECONDS = "INT", "SECONDS"
+INT, SECONDS, NUMBER = "INT", "SECONDS", "NUMBER"
 
 
 class HelpGroup(TyperGroup):
@@ -88,6 +88,18 @@ def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[
         return value
 
     return read
+
+
+def number(text: str | float) -> float:
+    """The value of an option.
+
+    Raises:
+        typer.BadParameter: It is no number.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number; got {text!r}") from None
 
 
 def seconds(text: str | float) -> float:

@@ -295,6 +295,8 @@ class SyncCollection:
         max_results: int | None = None,
         group_by: Literal["document"] | None = None,
         group_size: int | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -328,13 +330,18 @@ class SyncCollection:
             group_by: ``document``: `top_k` counts documents then, which stand in the order of their best chunks
                 (`SearchResults.documents`). As many come back whenever as many exist.
             group_size: Most chunks of a document, which are its best among the candidates; 3.
+            min_similarity: Least cosine of a hit, -1 to 1; which one means "relevant" depends on the model and the
+                texts. Completed fusion or mode ``vector``. A fused score takes no threshold: it orders the candidates
+                of one query, and means nothing beside another's.
+            min_rerank: Least score by the reranker, 0 to 1. Where nothing reaches a threshold, the result is empty and
+                its warnings say what the best has.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank)
 
     def search_page(
         self,
@@ -376,6 +383,8 @@ class SyncCollection:
         exact_rows: int | None = None,
         index_share: float | None = None,
         boost: Boosts | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
     ) -> ManyResults:
         """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database.
 
@@ -398,6 +407,8 @@ class SyncCollection:
             exact_rows: As for `search`.
             index_share: As for `search`.
             boost: As for `search`.
+            min_similarity: As for `search`.
+            min_rerank: As for `search`.
 
         Returns:
             The results of each query, in their order.
@@ -406,7 +417,7 @@ class SyncCollection:
             ValidationError: With every query that is refused, or there are too many.
             EmbeddingsMissingError: As for `search`.
         """
-        return self._runner.run(self._collection.search_many, queries, top_k, filters, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, exact_rows=exact_rows, index_share=index_share, boost=boost)
+        return self._runner.run(self._collection.search_many, queries, top_k, filters, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, exact_rows=exact_rows, index_share=index_share, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank)
 
     def get(
         self,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from semlex.errors import ConfigurationError
 from semlex.search.pagination import next_cursor, opened_list, ranked_list
 from semlex.search.planner import choose_legs
 from semlex.search.query_vector import embed_queries, embed_query
+from semlex.search.rerank import over_probability
 from semlex.search.results import search_results
 from semlex.search.retrieval import Retrieval
 from semlex.search.state import SearchState
+from semlex.search.thresholds import check_similarity
 from semlex.store.postgres.snapshot_reads import SnapshotReads
 
 if TYPE_CHECKING:
@@ -64,6 +67,12 @@ class SearchPipeline:
         if request.page is not None and not request.page.offset:
             request = opened_list(request, str(collection.collection_id), reranks=self._reranker is not None)
         legs, warnings = choose_legs(request, collection, opened.models)
+        if request.min_similarity is not None:
+            check_similarity(collection, legs)
+        if request.min_rerank is not None and (self._reranker is None or request.text is None):
+            raise ConfigurationError(
+                "min_rerank needs a reranker and a text: name one with reranker_model= or --reranker, and leave it on"
+            )
         return SearchState(request, collection, legs, request.vector, warnings=warnings)
 
     async def find(self, state: SearchState, opened: OpenCollection) -> Found:
@@ -84,5 +93,7 @@ class SearchPipeline:
         collection = state.collection
         state.warnings += self._opened.note("search")
         hits, reranked_by = await ranked_list(state, found.hits, self._reranker, self._opened.executor)
+        hits, notes = over_probability(hits, state.request.min_rerank, reranked_by)
+        state.warnings += [*(found.left_out.notes(len(found.hits)) if found.left_out else []), *notes]
         cursor = next_cursor(state, found.hits, reranked_by, str(collection.collection_id))
         return search_results(state, found, hits, reranker=reranked_by, next_cursor=cursor)

@@ -13,6 +13,7 @@ import numpy as np
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
+from semlex.search.thresholds import check_thresholds
 from semlex.store.indexes.options import MAX_LISTS
 from semlex.store.query.boosts import Boost, parse_boosts
 from semlex.store.query.filters import Filter, parse_filters
@@ -152,6 +153,8 @@ class Request:
     group_size: int | None = None
     boosts: tuple[Boost, ...] = ()
     probes: int | None = None
+    min_similarity: float | None = None
+    min_rerank: float | None = None
     started: float = field(default_factory=time.perf_counter)
 
     @classmethod
@@ -178,6 +181,8 @@ class Request:
         group_size: int | None = None,
         boost: Boosts | None = None,
         probes: int | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -212,6 +217,7 @@ class Request:
             check_range("probes", probes, 1, MAX_LISTS)
         check_deadline(deadline)
         check_fusion(fusion, weights, rrf_k)
+        check_thresholds(min_similarity, min_rerank, mode=mode, fusion=fusion, paged=max_results is not None)
         exact_rows = EXACT_ROWS if exact_rows is None else exact_rows
         index_share = INDEX_SHARE if index_share is None else index_share
         check_parameters(
@@ -238,6 +244,8 @@ class Request:
             checked_group_size(group_by, group_size, top_k, max_results),
             parse_boosts(boost, names),
             probes,
+            min_similarity,
+            min_rerank,
         )
 
     @property

@@ -59,6 +59,25 @@ def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
     return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0))
 
 
+def over_probability(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:
+    """The hits that the reranker gives at least a score, and what is told with them.
+
+    Args:
+        hits: Best first.
+        least: The score, or None for all hits.
+        reranked_by: What gave the scores; None where it failed.
+    """
+    if least is None or not hits:
+        return hits, []
+    if reranked_by is None:
+        return [], ["no hit can be said to reach min_rerank, because the reranker did not answer"]
+    kept = [pair for pair in hits if (pair[1].rerank_score or 0.0) >= least]
+    if kept:
+        return kept, []
+    best = max(pair[1].rerank_score or 0.0 for pair in hits)
+    return [], [f"nothing reaches min_rerank={least:g}; the best of {len(hits)} candidates has {best:.3f}"]
+
+
 def _usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
     """The scores that a reranker gave."""
     scores = np.asarray(made, dtype=np.float32)

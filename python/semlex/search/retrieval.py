@@ -30,6 +30,7 @@ from semlex.search.planner import (
 from semlex.search.request import MAX_CANDIDATES
 from semlex.search.score_completion import completed_scores, without_excluded
 from semlex.search.state import Found
+from semlex.search.thresholds import reaching
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.boosts import boost_factors
 from semlex.store.query.chunks import documents_of, load_results
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from semlex.search.request import Request
     from semlex.search.score_completion import Candidates
     from semlex.search.state import SearchState
+    from semlex.search.thresholds import LeftOut
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
@@ -214,6 +216,10 @@ class Retrieval:
         fused, fusion = await self._fuse(snapshot, state, candidates, spread)
         if state.request.boosts:
             fused = await self._boost(snapshot, state, candidates, fused)
+        left_out: LeftOut | None = None
+        if state.request.min_similarity is not None:
+            reached, left_out = reaching(fused, state.request.min_similarity)
+            fused = iter(reached)
         await limit(snapshot.connection, state.request.remaining())
         postings = good["keyword"].postings if "keyword" in good else None
         wanted = rows_wanted(state.request, reranks=self._reranks)
@@ -241,6 +247,7 @@ class Retrieval:
             is_short=is_short,
             has_exclusions=candidates.has_exclusions,
             documents=documents,
+            left_out=left_out,
         )
 
     async def _fuse(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from semlex.search.fusion import Candidate, FusionMethod
     from semlex.search.request import Request
+    from semlex.search.thresholds import LeftOut
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
     from semlex.store.schema.collection import CollectionInfo
@@ -64,6 +65,7 @@ class Found:
         is_short: Whether rows of candidates were gone, and too few are left.
         has_exclusions: Whether the query's words left out chunks that the vector leg found.
         documents: The document of each hit, where they are grouped; else None.
+        left_out: What a least cosine has left out; None without one.
     """
 
     results: dict[str, LegResult]
@@ -73,3 +75,4 @@ class Found:
     is_short: bool
     has_exclusions: bool
     documents: dict[Key, DocumentKey] | None = None
+    left_out: LeftOut | None = None

@@ -197,6 +197,8 @@ def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None
         "deadline",
         "group_by",
         "group_size",
+        "min_similarity",
+        "min_rerank",
     }
     assert options <= content(cursor_of(library)).keys()
 

@@ -15,6 +15,7 @@ from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.figures import print_facets
 from semlex.cli.options import (
     INT,
+    NUMBER,
     SECONDS,
     Boost,
     DetectEncoding,
@@ -25,6 +26,7 @@ from semlex.cli.options import (
     boosts_of,
     existing_paths,
     filter_of,
+    number,
     read_lines,
     seconds,
     whole_number,
@@ -127,6 +129,21 @@ def search(
             help="Group by document: --top-k documents, each with at most so many chunks.",
         ),
     ] = None,
+    min_similarity: Annotated[
+        float | None,
+        typer.Option(
+            "--min-similarity",
+            parser=number,
+            metavar=NUMBER,
+            help="Least cosine of a hit, -1 to 1; nothing may reach it.",
+        ),
+    ] = None,
+    min_rerank: Annotated[
+        float | None,
+        typer.Option(
+            "--min-rerank", parser=number, metavar=NUMBER, help="Least score of a hit by the reranker, 0 to 1."
+        ),
+    ] = None,
     after: Annotated[
         str | None, typer.Option("--after", metavar="CURSOR", help="The next page of a list, instead of a question.")
     ] = None,
@@ -138,15 +155,16 @@ def search(
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
-    if after is not None and (mode, filters, boost, max_results, group) != (None,) * 5:
+    if after is not None and (mode, filters, boost, max_results, group, min_similarity, min_rerank) != (None,) * 7:
         raise ConfigurationError(
-            "--after takes no --mode, --filter, --boost, --max-results or --group: its cursor is the search"
+            "--after takes no --mode, --filter, --boost, --max-results, --group or thresholds: its cursor is all"
         )
     if queries is not None and (deadline, max_results, group) != (None, None, None):
         raise ConfigurationError("--queries takes no --deadline, --max-results and --group")
     questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
     options: dict[str, Any] = {"mode": mode, "fusion": fusion}
     options |= {"filters": filter_of(filters), "boost": boosts_of(boost)}
+    options |= {"min_similarity": min_similarity, "min_rerank": min_rerank}
     with context.opened() as retriever:
         if after is not None:
             results = retriever.search_page(after, deadline=deadline)

@@ -82,6 +82,8 @@ class CollectionReads(ABC):
         max_results: int | None = None,
         group_by: Literal["document"] | None = None,
         group_size: int | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -115,6 +117,11 @@ class CollectionReads(ABC):
             group_by: ``document``: `top_k` counts documents then, which stand in the order of their best chunks
                 (`SearchResults.documents`). As many come back whenever as many exist.
             group_size: Most chunks of a document, which are its best among the candidates; 3.
+            min_similarity: Least cosine of a hit, -1 to 1; which one means "relevant" depends on the model and the
+                texts. Completed fusion or mode ``vector``. A fused score takes no threshold: it orders the candidates
+                of one query, and means nothing beside another's.
+            min_rerank: Least score by the reranker, 0 to 1. Where nothing reaches a threshold, the result is empty and
+                its warnings say what the best has.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
@@ -143,6 +150,8 @@ class CollectionReads(ABC):
             max_results=max_results,
             group_by=group_by,
             group_size=group_size,
+            min_similarity=min_similarity,
+            min_rerank=min_rerank,
         )
         found = await SearchPipeline(opened, await self._reranker(rerank)).run(request)
         await opened.note_use()
@@ -188,6 +197,8 @@ class CollectionReads(ABC):
         exact_rows: int | None = None,
         index_share: float | None = None,
         boost: Boosts | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
     ) -> ManyResults:
         """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database.
 
@@ -210,6 +221,8 @@ class CollectionReads(ABC):
             exact_rows: As for `search`.
             index_share: As for `search`.
             boost: As for `search`.
+            min_similarity: As for `search`.
+            min_rerank: As for `search`.
 
         Returns:
             The results of each query, in their order.
@@ -233,6 +246,8 @@ class CollectionReads(ABC):
             exact_rows=exact_rows,
             index_share=index_share,
             boost=boost,
+            min_similarity=min_similarity,
+            min_rerank=min_rerank,
             rerank=rerank,
         )
         opened = await self._searched(has_vector=any(request.vector is not None for request in requests))

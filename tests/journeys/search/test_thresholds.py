@@ -1,0 +1,160 @@
+"""Thresholds: every hit reaches them, no candidate that does is missing, and an empty answer says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import Document, SyncRetriever, TermOverlapReranker
+from semlex.errors import ConfigurationError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tests.support.shell import Shell
+
+WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
+DIMENSIONS = 16
+
+
+class FailingReranker:
+    """One whose server is away."""
+
+    identity = "failing"
+
+    def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        raise RuntimeError
+
+
+@pytest.fixture(scope="module")
+def texts(server_url: str) -> Iterator[str]:
+    """A database with 200 texts, 10 of them without a vector; tests only read it."""
+    chance = np.random.default_rng(4)
+    name = sql.Identifier("test_thresholds")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    url = make_conninfo(server_url, dbname="test_thresholds")
+    documents = [Document(" ".join(chance.choice(WORDS, 6)), id=f"d{number}") for number in range(190)]
+    with SyncRetriever(url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
+        retriever.add_documents(documents)
+    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+        retriever.add_documents([Document(f"sea hill {number}", id=f"bare{number}") for number in range(10)])
+    yield url
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.fixture(scope="module")
+def retriever(texts: str) -> Iterator[SyncRetriever]:
+    with SyncRetriever(texts, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
+        yield retriever
+
+
+@pytest.fixture(scope="module")
+def reranked(texts: str) -> Iterator[SyncRetriever]:
+    with SyncRetriever(texts, HashEmbedder(DIMENSIONS), TermOverlapReranker(), use_reranking=True) as retriever:
+        yield retriever
+
+
+queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
+
+
+@given(query=queries, least=st.floats(-1, 1), top_k=st.integers(1, 50), mode=st.sampled_from(["hybrid", "vector"]))
+def test_the_hits_are_those_of_a_search_without_it_that_reach_it(
+    retriever: SyncRetriever, query: str, least: float, top_k: int, mode: Any
+) -> None:
+    """In their order, and among all candidates: not among the first `top_k` alone."""
+    every = retriever.search(query, 200, mode=mode, candidates=200)
+    found = retriever.search(query, top_k, mode=mode, candidates=200, min_similarity=least)
+    reached = [hit.id for hit in every if hit.vector_score is not None and hit.vector_score >= least]
+    assert [hit.id for hit in found] == reached[:top_k]
+    assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
+    if not reached:
+        assert any("nothing reaches min_similarity" in warning for warning in found.warnings)
+        assert found.best_similarity is None
+
+
+@given(query=queries, least=st.floats(0, 1))
+def test_the_rerankers_score_is_one_as_well(reranked: SyncRetriever, query: str, least: float) -> None:
+    every = reranked.search(query, 10)
+    found = reranked.search(query, 10, min_rerank=least)
+    assert [hit.id for hit in found] == [hit.id for hit in every if (hit.rerank_score or 0.0) >= least]
+    if not found:
+        assert any("nothing reaches min_rerank" in warning for warning in found.warnings)
+
+
+def test_many_at_once_and_in_groups(retriever: SyncRetriever) -> None:
+    [one, other] = retriever.search_many(["sea hill", "wind light"], 20, min_similarity=0.4)
+    for query, results in (("sea hill", one), ("wind light", other)):
+        assert [hit.id for hit in results] == [hit.id for hit in retriever.search(query, 20, min_similarity=0.4)]
+        assert all((hit.vector_score or -1) >= 0.4 for hit in results)
+    grouped = retriever.search("sea hill", 5, group_by="document", min_similarity=0.4)
+    assert all((hit.vector_score or -1) >= 0.4 for document in grouped.documents for hit in document.hits)
+
+
+def test_chunks_without_a_vector_are_left_out_and_counted(retriever: SyncRetriever) -> None:
+    assert any(hit.id.startswith("bare") for hit in retriever.search("sea hill 3", 20))
+    found = retriever.search("sea hill 3", 200, candidates=200, min_similarity=-1)
+    assert len(found) > 0
+    assert not any(hit.id.startswith("bare") for hit in found)
+    assert any(warning.startswith("10 chunks were left out") for warning in found.warnings)
+
+
+def test_a_reranker_that_fails_lets_nothing_through(texts: str) -> None:
+    with SyncRetriever(texts, HashEmbedder(DIMENSIONS), FailingReranker(), use_reranking=True) as retriever:
+        assert len(retriever.search("sea", 5)) == 5
+        found = retriever.search("sea", 5, min_rerank=0.1)
+        assert found == []
+        assert any("the reranker did not answer" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"min_similarity": 1.5}, "from -1 to 1"),
+        ({"min_similarity": "high"}, "from -1 to 1"),
+        ({"min_similarity": float("nan")}, "from -1 to 1"),
+        ({"min_similarity": True}, "from -1 to 1"),
+        ({"min_rerank": float("inf")}, "finite"),
+        ({"min_similarity": 0.5, "mode": "keyword"}, "mode 'keyword'"),
+        ({"min_similarity": 0.5, "fusion": "rrf"}, "fusion='completed'"),
+        ({"min_similarity": 0.5, "max_results": 100}, "exclude each other"),
+        ({"min_rerank": 0.5}, "needs a reranker"),
+        ({"min_rerank": 0.5, "rerank": False}, "needs a reranker"),
+    ],
+)
+def test_what_no_search_can_keep_is_refused(retriever: SyncRetriever, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        retriever.search("sea", 5, **options)
+
+
+def test_scores_that_a_collection_does_not_have(database_url: str) -> None:
+    with SyncRetriever(database_url, "none", use_reranking=False, collection="words") as plain:
+        plain.add_documents([Document("sea", id="sea")])
+        with pytest.raises(ConfigurationError, match="no vector to search with"):
+            plain.search("sea", min_similarity=0.5)
+    with SyncRetriever(database_url, "none", use_reranking=False, collection="far", distance="l2") as far:
+        far.add_documents([Document("sea", id="sea")], [[1.0, 0.0]])
+        with pytest.raises(ConfigurationError, match="compares by l2"):
+            far.search(vector=[1.0, 0.0], min_similarity=0.5)
+
+
+def test_on_the_command_line(shell: Shell) -> None:
+    (shell.folder / "page.md").write_text("# Keys\n\nKeys are rotated in May.", encoding="utf-8")
+    shell("index", "page.md", "-c", "c", "--model", "static")
+    [near, *_] = shell.objects("search", "keys", "-c", "c", "--min-similarity", "0.1")
+    assert near["vector_score"] > 0.1
+    done = shell("search", "keys", "-c", "c", "--min-similarity", "0.99")
+    assert "nothing reaches min_similarity" in done.stdout + done.stderr
+    assert "must be a number" in shell("search", "keys", "-c", "c", "--min-similarity", "high", code=2).stderr
+    assert "needs a reranker" in shell("search", "keys", "-c", "c", "--min-rerank", "0.5", code=2).stderr
