@@ -54,7 +54,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "upsert": lambda _: {"documents": [Document("good", id="good")]},
     "add_texts": lambda _: {"texts": ["good"]},
     "index": lambda folder: {"paths": folder},
-    "load_vectors": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 16], "metadata": [{}]}},
+    "load_vectors": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
     "embed_missing": lambda _: {},
     "embeddings": lambda _: {},
     "create_index": lambda _: {},
