@@ -13,6 +13,7 @@ Retrievers:
     PostgreSQLRetriever: One collection with a pool and models of its own.
     SyncRetriever: The same for programs without an event loop.
     DocumentRetriever: What an application needs of a retriever.
+    JSONKBRetriever: Over JSON files, in memory; what a search may fall back to.
 
 Values:
     Document: A text with its metadata.
@@ -101,6 +102,7 @@ _MODULES = {
     "HnswIndex": "semlex.store.indexes.options",
     "IndexReport": "semlex.ingest.progress",
     "IvfflatIndex": "semlex.store.indexes.options",
+    "JSONKBRetriever": "semlex.retriever.json_fallback",
     "Job": "semlex.jobs.job",
     "LegReport": "semlex.types.results",
     "LLMReranker": "semlex.reranking.llm",

@@ -48,6 +48,7 @@ from semlex.retriever.base import DocumentRetriever as DocumentRetriever
 from semlex.retriever.client import Client as Client
 from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
+from semlex.retriever.json_fallback import JSONKBRetriever as JSONKBRetriever
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncClient as SyncClient
 from semlex.retriever.synchronous import SyncCollection as SyncCollection
@@ -105,6 +106,7 @@ __all__ = [
     "HnswIndex",
     "IndexReport",
     "IvfflatIndex",
+    "JSONKBRetriever",
     "Job",
     "LLMReranker",
     "LegReport",

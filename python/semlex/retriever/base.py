@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from semlex.filters.forms import Filters
     from semlex.types.documents import Document
 
 
@@ -15,7 +16,7 @@ class DocumentRetriever(ABC):
     """What an application needs of a retriever."""
 
     @abstractmethod
-    async def search(self, query: str, top_k: int = 5, filters: dict[str, Any] | None = None) -> Sequence[Document]:
+    async def search(self, query: str, top_k: int = 5, filters: Filters | None = None) -> Sequence[Document]:
         """The documents that fit a query best, best first."""
 
     @abstractmethod

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from semlex.parameters import DistanceName
     from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
+    from semlex.retriever.base import DocumentRetriever
     from semlex.retriever.collection import Collection
     from semlex.retriever.collection import Ids
     from semlex.retriever.parts.embeddings import Figures
@@ -297,6 +298,7 @@ class SyncCollection:
         group_size: int | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
+        fallback: DocumentRetriever | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -335,13 +337,15 @@ class SyncCollection:
                 of one query, and means nothing beside another's.
             min_rerank: Least score by the reranker, 0 to 1. Where nothing reaches a threshold, the result is empty and
                 its warnings say what the best has.
+            fallback: Asked, with query, `top_k` and filters, when nothing was found, such as a `JSONKBRetriever`; the
+                result says so (`SearchResults.fallback`).
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank, fallback=fallback)
 
     def search_page(
         self,

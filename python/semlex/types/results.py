@@ -230,6 +230,7 @@ class SearchResults(list[SearchResult]):
         without_vector: How many of the hits have no vector yet and were found by their words (``semlex embed`` makes
             what is missing); None without both legs, and with another fusion than ``completed``, which do not know it.
         documents: The documents with their hits, best first, of a search that is grouped by document; else empty.
+        fallback: What answered because the search found nothing, such as ``json:handbook``, or None.
     """
 
     def __init__(
@@ -250,6 +251,7 @@ class SearchResults(list[SearchResult]):
         next_cursor: str | None = None,
         without_vector: int | None = None,
         documents: list[DocumentHits] | None = None,
+        fallback: str | None = None,
     ) -> None:
         super().__init__(hits or [])
         self.mode: SearchMode = mode
@@ -266,6 +268,7 @@ class SearchResults(list[SearchResult]):
         self.next_cursor = next_cursor
         self.without_vector = without_vector
         self.documents = documents or []
+        self.fallback = fallback
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""

@@ -199,6 +199,7 @@ def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None
         "group_size",
         "min_similarity",
         "min_rerank",
+        "fallback",
     }
     assert options <= content(cursor_of(library)).keys()
 

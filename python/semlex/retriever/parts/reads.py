@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import NoneType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from semlex.errors import ConfigurationError
+from semlex.retriever.base import DocumentRetriever
+from semlex.retriever.json_fallback import fallen_back
 from semlex.search.facets import (
     DEFAULT_CANDIDATES,
     DEFAULT_VALUES,
@@ -19,8 +22,8 @@ from semlex.search.planner import check_rows_wanted
 from semlex.search.request import MAX_CANDIDATES, Request, check_ids, requests_of
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
-from semlex.types.queries import DEFAULT_TOP_K
-from semlex.validation import check_range
+from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
+from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
     from semlex.types.facets import Facets
-    from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode, SearchResults
 
     # Inside the class `list` is a method.
@@ -84,6 +86,7 @@ class CollectionReads(ABC):
         group_size: int | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
+        fallback: DocumentRetriever | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -122,12 +125,15 @@ class CollectionReads(ABC):
                 of one query, and means nothing beside another's.
             min_rerank: Least score by the reranker, 0 to 1. Where nothing reaches a threshold, the result is empty and
                 its warnings say what the best has.
+            fallback: Asked, with query, `top_k` and filters, when nothing was found, such as a `JSONKBRetriever`; the
+                result says so (`SearchResults.fallback`).
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
+        check_parameters(kind_errors("fallback", fallback, DocumentRetriever, NoneType))
         opened = await self._searched(has_vector=vector is not None)
         request = Request.checked(
             query=query,
@@ -155,7 +161,10 @@ class CollectionReads(ABC):
         )
         found = await SearchPipeline(opened, await self._reranker(rerank)).run(request)
         await opened.note_use()
-        return found
+        if found or fallback is None or request.text is None:
+            return found
+        filters = query.filters if isinstance(query, SearchQuery) else filters
+        return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
 
     async def search_page(self, cursor: str, *, deadline: float | None = None) -> SearchResults:
         """The next page of a list that `search` opened with `max_results`.

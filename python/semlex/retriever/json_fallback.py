@@ -1,0 +1,237 @@
+"""A knowledge base in JSON files: what a search falls back to, and a retriever that needs no server and no model."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from semlex import _core
+from semlex.errors import ConfigurationError, ReadOnlyError
+from semlex.filters.evaluate import holds
+from semlex.filters.forms import filter_tree
+from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files
+from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.selection import Selection
+from semlex.ingest.loaders.base import LoadError, LoadOptions
+from semlex.ingest.loaders.decoding import decode
+from semlex.ingest.loaders.records.json_text import parse_json
+from semlex.parameters import DEFAULT_BM25
+from semlex.retriever.base import DocumentRetriever
+from semlex.store.keyword.base import EXCERPT_CHARACTERS, MAX_TERMS
+from semlex.types.documents import StoredChunk
+from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
+from semlex.types.results import SearchResult, SearchResults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from semlex.filters.forms import Filters
+    from semlex.filters.tree import FilterTree
+    from semlex.types.documents import Document
+
+TITLES = ("title", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An object of a file that has texts of its own.
+
+    Attributes:
+        chunk: The entry as a hit.
+        counts: How often each term occurs in its texts and titles.
+        length: Number of terms.
+    """
+
+    chunk: StoredChunk
+    counts: Counter[str]
+    length: int
+
+
+class JSONKBRetriever(DocumentRetriever):
+    """Searches the texts of a folder's ``*.json`` files by their words, in memory.
+
+    Every object that has texts of its own (strings, or lists of them) is an entry: its text is those, a line a field;
+    its heading path the names of the fields above it; its id is its ``id``, or the file and the path inside; its title
+    is ``title`` or ``name``; numbers and truth values are its metadata. A file holds an object, or a list of objects.
+    Scores are BM25 (`Bm25Options`), as in a collection.
+
+    Give it as ``fallback=`` of a search, or search it by itself. It reads its files once, at the first search.
+
+    Args:
+        folder: The folder, or a file.
+        language: Of the texts: a name or an ISO 639-1 code.
+
+    Attributes:
+        problems: Files that could not be read, and why; known after the first search.
+
+    Raises:
+        ConfigurationError: There is no such folder, or no such language.
+    """
+
+    def __init__(self, folder: str | Path, *, language: str = "english") -> None:
+        [self._folder] = checked_paths([folder])
+        try:
+            self._analyzer = _core.Analyzer(language)
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(str(error)) from None
+        self.problems: list[FileProblem] = []
+        self._entries: list[_Entry] | None = None
+        self._reading = asyncio.Lock()
+
+    @property
+    def identity(self) -> str:
+        """What a result that comes from it says."""
+        return f"json:{self._folder.name}"
+
+    async def search(self, query: str, top_k: int = DEFAULT_TOP_K, filters: Filters | None = None) -> SearchResults:
+        """The entries that fit a query best, best first.
+
+        Args:
+            query: A question or words, 1 character to 4 KiB after trimming.
+            top_k: Number of results, 1 to 1,000.
+            filters: As for a collection, over the entries' metadata, ``@uri`` (the file) and ``@heading``.
+
+        Raises:
+            ValidationError: The query, top_k or a filter is refused.
+        """
+        started = time.perf_counter()
+        checked, tree = SearchQuery(query, None, top_k), filter_tree(filters)
+        async with self._reading:
+            if self._entries is None:
+                self._entries = await asyncio.to_thread(lambda: list(self._read()))
+        hits = await asyncio.to_thread(self._hits, (checked.query_text or "").strip(), top_k, tree)
+        warnings = [f"{problem.uri} was not read: {problem.message}" for problem in self.problems]
+        total = (time.perf_counter() - started) * 1000
+        return SearchResults(
+            hits, mode="keyword", requested_mode="keyword", timings={"total": total}, warnings=warnings,
+            fallback=self.identity,
+        )  # fmt: skip
+
+    async def add_documents(self, documents: Iterable[Document]) -> list[str]:
+        """Stores nothing: the files are somebody's own.
+
+        Raises:
+            ReadOnlyError: Always.
+        """
+        del documents
+        raise ReadOnlyError("a JSONKBRetriever only reads: add the object to one of its files")
+
+    def _hits(self, query: str, top_k: int, tree: FilterTree | None) -> list[SearchResult]:
+        entries = self._entries or []
+        passing = [tree is None or holds(tree, one.chunk.metadata, _own(one.chunk)) for one in entries]
+        wanted = {term for _, term in self._analyzer.query(query, MAX_TERMS).wanted}
+        average = sum(one.length for one in entries) / len(entries) if entries else 0.0
+        k1, b = DEFAULT_BM25.k1, DEFAULT_BM25.b
+        scores = [0.0] * len(entries)
+        for term in sorted(wanted):
+            found = [number for number, one in enumerate(entries) if term in one.counts]
+            # Robertson and Zaragoza (2009), with the inverse document frequency of Lucene.
+            idf = math.log(1 + (len(entries) - len(found) + 0.5) / (len(found) + 0.5))
+            for number in found:
+                frequency, length = entries[number].counts[term], entries[number].length
+                scores[number] += idf * frequency * (k1 + 1) / (frequency + k1 * (1 - b + b * length / average))
+        fitting = [number for number, score in enumerate(scores) if score and passing[number]]
+        best = sorted(fitting, key=lambda number: (-scores[number], number))[:top_k]
+        return [
+            SearchResult(
+                **{one.name: getattr(entries[number].chunk, one.name) for one in fields(StoredChunk)},
+                rank=rank,
+                keyword_rank=rank,
+                keyword_score=scores[number],
+                excerpt=entries[number].chunk.content[:EXCERPT_CHARACTERS],
+            )
+            for rank, number in enumerate(best, 1)
+        ]
+
+    def _read(self) -> Iterator[_Entry]:
+        self.problems.clear()
+        for found in find_files(self._folder, Selection(None, (), ("json",))):
+            file = found if isinstance(found, FileProblem) else read_file(found)
+            if isinstance(file, FileProblem):
+                self.problems.append(file)
+                continue
+            try:
+                value = parse_json(decode(file.data, LoadOptions()).text)
+                if not isinstance(value, dict) and not (
+                    isinstance(value, list) and all(isinstance(one, dict) for one in value)
+                ):
+                    raise LoadError("bad_json", "it holds neither an object nor a list of objects")  # noqa: TRY301
+            except LoadError as error:
+                self.problems.append(FileProblem(file.uri, error.code, str(error)))
+                continue
+            for pointer, names, given in _objects(value, "", ()):
+                yield self._entry(file.uri, pointer, names, given)
+
+    def _entry(self, uri: str, pointer: str, names: tuple[str, ...], given: Mapping[str, Any]) -> _Entry:
+        title = next((str(given[name]) for name in TITLES if isinstance(given.get(name), str)), "")
+        own = given.get("id")
+        is_id = isinstance(own, (str, int)) and not isinstance(own, bool) and own != ""
+        texts = {name: text for name, value in given.items() if name != "id" and (text := _text(value))}
+        content = "\n".join(f"{name}: {text}" for name, text in texts.items())
+        chunk = StoredChunk(
+            content,
+            {name: value for name, value in given.items() if isinstance(value, (bool, int, float))},
+            id=str(own) if is_id else f"{uri}#{pointer}",
+            source=self._folder.name,
+            source_document=uri,
+            heading_path=(*names, title) if title else names,
+        )
+        counts = Counter(self._analyzer.terms("\n".join([*names, *texts.values()])))
+        return _Entry(chunk, counts, sum(counts.values()))
+
+
+def fallen_back(found: SearchResults, fallback: DocumentRetriever, instead: Sequence[Document]) -> SearchResults:
+    """What a fallback has found, as the results of a search that has found nothing.
+
+    Args:
+        found: The empty results.
+        fallback: What was asked then.
+        instead: Its answer.
+    """
+    name = getattr(fallback, "identity", type(fallback).__name__)
+    hits = [
+        one if isinstance(one, SearchResult) else SearchResult(one.content, one.metadata, one.id, rank=rank)
+        for rank, one in enumerate(instead, 1)
+    ]
+    told = f"nothing was found, so {name} was asked, which {'answered' if hits else 'found nothing either'}"
+    return SearchResults(
+        hits,
+        mode=instead.mode if isinstance(instead, SearchResults) else "keyword",
+        requested_mode=found.requested_mode,
+        timings=found.timings,
+        warnings=[*found.warnings, told, *(instead.warnings if isinstance(instead, SearchResults) else [])],
+        fallback=name,
+    )
+
+
+def _own(chunk: StoredChunk) -> dict[str, Any]:
+    """The fields of semlex's own that an entry has."""
+    return {"source": chunk.source, "uri": chunk.source_document, "heading": list(chunk.heading_path)}
+
+
+def _objects(value: Any, pointer: str, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
+    """The objects that have texts of their own, each with its JSON pointer and the names of the fields above it."""
+    if isinstance(value, dict):
+        if any(_text(one) for name, one in value.items() if name != "id"):
+            yield pointer, names, value
+        for name, one in value.items():
+            yield from _objects(one, f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}", (*names, name))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _objects(one, f"{pointer}/{number}", names)
+
+
+def _text(value: Any) -> str:
+    """A string, or those of a list; "" for anything else."""
+    if isinstance(value, str):
+        return value.strip()
+    return ", ".join(filter(None, map(str.strip, value))) if _are_texts(value) else ""
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
