@@ -24,6 +24,7 @@ Values:
     DocumentHits: A document with its best chunks, of a search that is grouped.
     Facet, FacetValue, Facets: How many chunks have which values of a field, one of them, and all that was asked for.
     LegReport: How one leg of a search answered.
+    Context, ContextSource: Numbered passages for a prompt, and one of them.
     SearchResult: One hit, with every stage's rank and score.
     StoredChunk: A document as it is stored.
     FieldSummary, FieldSummaries: A field of the metadata, and all of a collection.
@@ -79,6 +80,8 @@ _MODULES = {
     "CollectionOptions": "semlex.parameters",
     "connect": "semlex.retriever.client",
     "connect_sync": "semlex.retriever.synchronous",
+    "Context": "semlex.types.context",
+    "ContextSource": "semlex.types.context",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "DeleteReport": "semlex.ingest.progress",
     "Document": "semlex.types.documents",

@@ -61,6 +61,8 @@ from semlex.store.indexes.options import NoIndex as NoIndex
 from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
 from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument
+from semlex.types.context import Context as Context
+from semlex.types.context import ContextSource as ContextSource
 from semlex.types.documents import Document as Document
 from semlex.types.documents import StoredChunk as StoredChunk
 from semlex.types.facets import Facet as Facet
@@ -83,6 +85,8 @@ __all__ = [
     "CohereReranker",
     "Collection",
     "CollectionOptions",
+    "Context",
+    "ContextSource",
     "CrossEncoderReranker",
     "DeleteReport",
     "Document",

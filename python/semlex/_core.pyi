@@ -41,6 +41,7 @@ __all__ = [
     "plan_batches",
     "reciprocal_rank_fusion",
     "segment_ids",
+    "shared_shingles",
     "split_text",
     "to_json",
     "validate_identifier",
@@ -469,6 +470,22 @@ def normalise_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.
     Raises:
         ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.
         TypeError: An argument has another type.
+    """
+
+def shared_shingles(texts: Sequence[str]) -> NDArray[np.float64]:
+    """How much of each text stands in each other one, by shingles: runs of 5 words of Unicode in lower case.
+
+    A text of fewer words is one shingle; one without a word is equal to the same text only.
+
+    Args:
+        texts: n texts.
+
+    Returns:
+        (n, n); row i, column j: share of the different shingles of text i that occur in text j, 0 to 1.
+
+    Raises:
+        TypeError: An element is no str.
+        UnicodeEncodeError: A text holds a lone surrogate.
     """
 
 def completed_fusion(

@@ -18,7 +18,7 @@ RULE = """
     cli
     evaluation
     retriever
-    diagnostics maintenance testing jobs
+    diagnostics maintenance testing jobs answering
     ingest search
     open_collection
     store embedding reranking

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from semlex.cli.commands.answers import context
 from semlex.cli.commands.background.jobs import jobs_app, submit
 from semlex.cli.commands.background.worker import worker
 from semlex.cli.commands.collections import collections, drop, migrate, status
@@ -57,6 +58,7 @@ app.command()(sync)
 app.command()(documents)
 app.command(cls=QuestionCommand)(search)
 app.command()(facets)
+app.command(cls=QuestionCommand)(context)
 app.command()(embed)
 app.command("import")(import_rows)
 app.command()(dump)

@@ -16,7 +16,7 @@ from semlex.errors import ValidationError
 from semlex.models.token_counters import counter_of_words
 from semlex.parameters import UNICODE_WORDS
 from semlex.types.chunk_settings import ChunkSettings
-from semlex.types.documents import MAX_CHUNK_BYTES
+from semlex.types.documents import MAX_CHUNK_BYTES, line_breaks
 from semlex.validation import text_errors
 
 if TYPE_CHECKING:
@@ -256,8 +256,3 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
     start = chunk.char_end - len(rest)
     line = chunk.line + line_breaks(text[chunk.char_start : start])
     return replace(chunk, text=rest, char_start=start, line=line, token_count=UNKNOWN)
-
-
-def line_breaks(text: str) -> int:
-    """How many lines end in a text; a carriage return and a line feed are one end."""
-    return text.count("\n") + text.count("\r") - text.count("\r\n")

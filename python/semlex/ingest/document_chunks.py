@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from semlex import _core
-from semlex.ingest.chunking import line_breaks
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_named, loader_of
-from semlex.types.documents import MAX_METADATA_BYTES
+from semlex.types.documents import MAX_METADATA_BYTES, line_breaks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,10 +13,10 @@ from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
+from semlex.retriever.parts.answers import CollectionAnswers
 from semlex.retriever.parts.embeddings import CollectionEmbeddings
 from semlex.retriever.parts.fields import CollectionFields
 from semlex.retriever.parts.folders import CollectionFolders, checked_load_options
-from semlex.retriever.parts.reads import CollectionReads
 from semlex.retriever.parts.submission import CollectionJobs
 from semlex.retriever.parts.tables import CollectionTables
 from semlex.retriever.parts.upkeep import CollectionUpkeep
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class Collection(
-    CollectionReads,
+    CollectionAnswers,
     CollectionFields,
     CollectionFolders,
     CollectionTables,

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.retriever.loop_thread import LoopRunner
 from semlex.types.jobs import JobInfo
+from semlex.answering.options import DEFAULT_HITS
+from semlex.answering.options import DEFAULT_NEAR_DUPLICATES
+from semlex.answering.options import DEFAULT_NEIGHBOURS
+from semlex.answering.options import DEFAULT_SECTIONS
+from semlex.answering.options import DEFAULT_TOKENS
 from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.parameters import DEFAULT_BM25
 from semlex.parameters import DEFAULT_CACHE_BYTES
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from os import PathLike
     from pathlib import Path
+    from semlex.answering.options import ContextOrder
+    from semlex.answering.options import Count
     from semlex.diagnostics.collections import CountedCollection
     from semlex.diagnostics.status import CollectionStatus
     from semlex.diagnostics.status import ServerHealth
@@ -73,6 +80,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.migrating import Step
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
+    from semlex.types.context import Context
     from semlex.types.facets import Facets
     from semlex.types.field_summaries import FieldSummaries
     from semlex.types.field_summaries import IndexedType
@@ -486,6 +494,74 @@ class SyncCollection:
             ValidationError: A number, an id or a filter is refused.
         """
         return self._runner.run(self._collection.list, filters, limit=limit, after=after)
+
+    def context(
+        self,
+        question: str,
+        tokens: int = DEFAULT_TOKENS,
+        *,
+        top_k: int = DEFAULT_HITS,
+        filters: Filters | None = None,
+        neighbours: int = DEFAULT_NEIGHBOURS,
+        sections: float | None = DEFAULT_SECTIONS,
+        parents: bool = False,
+        per_document: int | None = None,
+        near_duplicates: float | None = DEFAULT_NEAR_DUPLICATES,
+        diversity: float | None = None,
+        order: ContextOrder = "score",
+        count: Count | None = None,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        candidates: int | None = None,
+        deadline: float | None = None,
+        boost: Boosts | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
+    ) -> Context:
+        """The passages that fit a question best, as numbered text for a prompt.
+
+        The hits of a search are joined with what stands around them in their documents: chunks that touch or overlap
+        become one passage, in which no character stands twice; others are passages of their own. The best hits are
+        taken first, each with its surroundings where they fit, else alone, else not (`Context.left_out`). The best hit
+        alone is cut behind a sentence where it is longer than the budget.
+
+        Args:
+            question: 1 character to 4 KiB after trimming.
+            tokens: Most tokens of the whole text, numbers and places included, 1 to 10,000,000. They are counted as
+                those of the collection's chunks are.
+            top_k: Hits of the search, 1 to 200.
+            filters: As for `search`; they hold for hits, not for what stands around them in the same documents.
+            neighbours: How many chunks before and after each hit belong to it, 0 to 100.
+            sections: A section belongs to its hits as a whole where at least this share of its chunks are hits, 0.01 to
+                1; None for never.
+            parents: Whether the chunk that a hit names as its parent belongs to it.
+            per_document: Most hits of a document; None for any number.
+            near_duplicates: A hit is left out where at least this share of its runs of five words stand in one better
+                hit, 0.01 to 1; its place is in `ContextSource.same_as`. None keeps all.
+            diversity: 0 to 1: how much a hit gains by being unlike those before it, by their vectors (maximal marginal
+                relevance); None for the order of the search.
+            order: ``score``: passages in the order of their best hits; ``document``: those of one document together, in
+                its order.
+            count: Counts the tokens of a text for another model, in a thread.
+            vector: As for `search`; so are the others.
+            mode: As for `search`.
+            rerank: As for `search`.
+            fusion: As for `search`.
+            weights: As for `search`.
+            candidates: As for `search`.
+            deadline: As for `search`; what stands around the hits is read afterwards.
+            boost: As for `search`.
+            min_similarity: As for `search`.
+            min_rerank: As for `search`.
+
+        Raises:
+            ValidationError: The question or a filter is refused.
+            ConfigurationError: Another argument is, or `count` gave no number.
+        """
+        return self._runner.run(self._collection.context, question, tokens, top_k=top_k, filters=filters, neighbours=neighbours, sections=sections, parents=parents, per_document=per_document, near_duplicates=near_duplicates, diversity=diversity, order=order, count=count, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, candidates=candidates, deadline=deadline, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank)
 
     def fields(
         self,

@@ -41,10 +41,21 @@ class ContextSource:
 
     @property
     def place(self) -> str:
-        """Document and line, as ``keys.md:9``, or document and page."""
-        if self.line is not None:
-            return f"{self.document}:{self.line}"
-        return self.document if self.page is None else f"{self.document}, page {self.page}"
+        """Document and page where it has pages, else document and line, as ``keys.md:9``."""
+        return place_of(self.document, self.line, self.page)
+
+
+def place_of(document: str, line: int | None, page: int | None) -> str:
+    """Where something stands, for people: nobody counts the lines of a page.
+
+    Args:
+        document: The document.
+        line: From 1, or None.
+        page: From 1, or None.
+    """
+    if page is not None:
+        return f"{document}, page {page}"
+    return document if line is None else f"{document}:{line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +63,15 @@ class Context:
     """Passages for a prompt, and what did not fit.
 
     Attributes:
-        text: All passages with their numbers and places, ready for a prompt.
+        text: All passages with their numbers and places, ready for a prompt. Each stands between two lines with `mark`;
+            control characters of documents and marks that turn the direction of writing are not in it.
         sources: The passages.
         tokens: Tokens of `text`, by the counter that the budget was kept with.
-        left_out: Hits that did not fit, best first.
+        left_out: Hits that did not fit, or were changed while the context was made, best first.
         results: The search.
-        warnings: What did not go as asked.
+        warnings: What did not go as asked, the search's own warnings among it.
+        mark: A word drawn by lot for this context, so that no document can end its own passage.
+        counter: Name of the way in which tokens were counted; ``count`` for a function of the caller's.
     """
 
     text: str
@@ -66,3 +80,5 @@ class Context:
     left_out: tuple[SearchResult, ...]
     results: SearchResults
     warnings: tuple[str, ...] = field(default=())
+    mark: str = ""
+    counter: str = ""

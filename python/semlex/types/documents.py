@@ -20,6 +20,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def line_breaks(text: str) -> int:
+    """How many lines end in a text; a carriage return and a line feed are one end."""
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
+
+
 @dataclass(slots=True)
 class Document:
     """A text with its metadata: what goes in, and the base of what comes out.

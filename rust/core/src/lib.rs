@@ -19,6 +19,7 @@ pub mod hashing;
 pub mod html;
 pub mod json;
 pub mod keyword;
+pub mod near_duplicates;
 pub mod normalise;
 pub mod pgcopy;
 mod short_string;

@@ -15,6 +15,7 @@ mod fusion;
 mod hashing;
 mod html;
 mod json;
+mod near_duplicates;
 mod normalise;
 mod objects;
 mod scoring;
@@ -50,6 +51,8 @@ mod _core {
     use crate::fusion::{completed_fusion, linear_fusion, reciprocal_rank_fusion};
     #[pymodule_export]
     use crate::html::HtmlReader;
+    #[pymodule_export]
+    use crate::near_duplicates::shared_shingles;
     #[pymodule_export]
     use crate::normalise::normalise_rows;
     #[pymodule_export]

@@ -17,7 +17,7 @@ from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import OWN, Field
 from semlex.ingest.progress import Progress
 from semlex.store.indexes import build
-from semlex.store.query import field_summaries
+from semlex.store.query.fields import field_summaries
 from tests.support.filter_trees import documents
 
 if TYPE_CHECKING:

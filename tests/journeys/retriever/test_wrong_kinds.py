@@ -65,6 +65,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "reindex_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},
     "facets": lambda _: {"fields": ["good"], "query": "good"},
+    "context": lambda _: {"question": "good"},
     "search_many": lambda _: {"queries": ["good"]},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},
@@ -86,6 +87,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
 OTHER_NAMES = {
     "query_text": ("query",),
     "queries": ("query",),
+    "question": ("query",),
     "query_embedding": ("vector",),
     "texts": ("content",),
     "documents": ("document",),
@@ -104,6 +106,7 @@ OTHER_NAMES = {
 # Arguments whose content no message may hold.
 SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query", "query_text", "filters", "db_url"} | {
     "queries",
+    "question",
     "cursor",
 }
 # What ends or begins a retriever, and what needs another test's world.

@@ -10,7 +10,7 @@ from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
-from semlex.store.query.field_summaries import count_types, summarize_fields, take_field_sample
+from semlex.store.query.fields.field_summaries import count_types, summarize_fields, take_field_sample
 from semlex.validation import callable_errors, check_parameters, kind_errors
 
 if TYPE_CHECKING:

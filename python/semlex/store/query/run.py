@@ -120,9 +120,14 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
 
 async def fetch(snapshot: Snapshot, statement: Statement) -> list[Any]:
     """The rows of a statement. When it fails, the connection can be used again as far as its transaction allows."""
+    return (await fetch_all(snapshot, [statement]))[0]
+
+
+async def fetch_all(snapshot: Snapshot, statements: Sequence[Statement]) -> list[list[Any]]:
+    """The rows of each statement, sent in one go; as `fetch`."""
     async with snapshot.in_one_go():
-        cursor = await _execute(snapshot.connection, statement)
-    return await cursor.fetchall()
+        cursors = [await _execute(snapshot.connection, statement) for statement in statements]
+    return [await cursor.fetchall() for cursor in cursors]
 
 
 async def _execute(connection: Connection, statement: Statement) -> Cursor:

@@ -176,7 +176,7 @@ async def _draw(
 ) -> tuple[NDArray[np.float32], float]:
     """The sample, and about how many rows there are."""
     found, rows = await _drawn(connection, collection, embedding, sql.SQL(""), sql.SQL(""))
-    return _vectors_of(found, embedding), rows
+    return binary_vectors(found, embedding), rows
 
 
 async def sample_chunks(
@@ -195,10 +195,21 @@ async def sample_chunks(
     join = sql.SQL("JOIN {} AS c USING (document_id, chunk_id)").format(collection.names.chunk)
     found, _ = await _drawn(connection, collection, embedding, sql.SQL(", c.context, c.chunk_text"), join)
     kept = found[:: max(1, -(-len(found) // rows))]
-    return [(context, text) for _, context, text in kept], _vectors_of(kept, embedding)
+    return [(context, text) for _, context, text in kept], binary_vectors(kept, embedding)
 
 
-def _vectors_of(rows: Sequence[Any], embedding: EmbeddingVersion) -> NDArray[np.float32]:
+def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
+    """A vector (``e.embedding``) as SQL, in the server's own binary form as bytes.
+
+    So it is read whatever the connection's owner has taught it to make of vectors.
+    """
+    return sql.SQL("{}.{}(e.embedding)").format(
+        collection.server.extension, sql.Identifier(f"{embedding.storage}_send")
+    )
+
+
+def binary_vectors(rows: Sequence[Any], embedding: EmbeddingVersion) -> NDArray[np.float32]:
+    """The vectors of n rows that begin with a `sent_vector`: float32, shape (n, d)."""
     data = b"".join([row[0][HEADER_BYTES:] for row in rows])
     return np.frombuffer(data, WIRE_TYPES[embedding.storage]).astype(np.float32).reshape(-1, embedding.dimensions)
 
@@ -229,10 +240,7 @@ async def _drawn(
     await cursor.execute(count, {"table": table.as_string()})
     found = await cursor.fetchone()
     few, estimate = found or (0, None)
-    # The server's own binary form as bytes, whatever the connection's owner has taught it to make of vectors.
-    value = sql.SQL("{}.{}(e.embedding){}").format(
-        collection.server.extension, sql.Identifier(f"{embedding.storage}_send"), columns
-    )
+    value = sql.SQL("{}{}").format(sent_vector(collection, embedding), columns)
     if few <= SAMPLE_ROWS:
         everything = sql.SQL("SELECT {} FROM {} AS e {} ORDER BY e.document_id, e.chunk_id")
         await cursor.execute(everything.format(value, table, join))

@@ -1,0 +1,1 @@
+"""From hits to what a language model answers from."""

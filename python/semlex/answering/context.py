@@ -1,0 +1,223 @@
+"""From the hits of a search to a context: reduced, with what stands around them, within a budget."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+from semlex.answering.packing import packed
+from semlex.answering.prompt_text import block, context_text, drawn_mark, head
+from semlex.errors import ConfigurationError
+from semlex.search.postprocess.diversity import diversified
+from semlex.search.postprocess.passages import joined
+from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
+from semlex.search.postprocess.surroundings import placed, read_around
+from semlex.types.context import Context, ContextSource, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from semlex.answering.options import ContextOptions, Count
+    from semlex.models.token_counters import TokenCounter
+    from semlex.open_collection import OpenCollection
+    from semlex.search.postprocess.passages import Passage
+    from semlex.search.postprocess.surroundings import PlacedHit
+    from semlex.store.query.leg import Key
+    from semlex.store.query.surroundings import PlacedChunk
+    from semlex.types.results import SearchResult, SearchResults
+
+TITLE_SEPARATOR = " > "
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What counts the tokens of a context.
+
+    Attributes:
+        name: Of the way in which they are counted.
+        counter: One of semlex, or None.
+        given: The caller's function, where there is none of semlex.
+    """
+
+    name: str = "count"
+    counter: TokenCounter | None = None
+    given: Count | None = None
+
+    def __call__(self, text: str) -> int:
+        """Tokens of a text.
+
+        Raises:
+            ConfigurationError: The caller's function gave no number of tokens.
+        """
+        if self.counter is not None:
+            return int(self.counter.count_tokens([text])[0])
+        number = None if self.given is None else self.given(text)
+        if not isinstance(number, Integral) or number < 0:
+            what = "a number below 0" if isinstance(number, Integral) else type(number).__name__
+            raise ConfigurationError(f"count must give the tokens of a text as a whole number from 0; it gave {what}")
+        return int(number)
+
+
+async def make_context(
+    opened: OpenCollection, results: SearchResults, options: ContextOptions, counting: Counting, notes: Sequence[str]
+) -> Context:
+    """The context of the hits of a search.
+
+    What stands around them is read after the search, in a snapshot of its own: hits that were deleted or changed in
+    between are left out.
+
+    Args:
+        opened: The collection.
+        results: The search.
+        options: How it is made.
+        counting: Counts tokens.
+        notes: What the user should know of that.
+
+    Raises:
+        ConfigurationError: The caller's `count` gave no number.
+    """
+    warnings = [*results.warnings, *notes]
+    reduced, same = await asyncio.to_thread(_reduced, results, options)
+    chunks, vectors = await read_around(opened, reduced, options.around, with_vectors=options.diversity is not None)
+    hits = placed(reduced, chunks, options.around)
+    there = {one.hit.id for one in hits}
+    gone = [hit for hit in reduced if hit.id not in there]
+    if gone:
+        what = "1 hit was" if len(gone) == 1 else f"{len(gone)} hits were"
+        warnings.append(f"{what} deleted or changed while the context was made, and left out")
+    if options.diversity is not None:
+        lacking = sum(hit.id not in vectors for hit in reduced)
+        if lacking:
+            warnings.append(
+                f"diversity compares vectors: {lacking} of {len(reduced)} hits have none and keep their place"
+            )
+        order = {hit.id: place for place, hit in enumerate(diversified(reduced, vectors, options.diversity))}
+        hits.sort(key=lambda one: order[one.hit.id])
+    assembly = Assembly(options, counting, same)
+    made = await asyncio.to_thread(assembly.assembled, hits)
+    out = {id(hit) for hit in (*made.left_out, *gone)}
+    return Context(
+        text=made.text,
+        sources=made.sources,
+        tokens=made.tokens,
+        left_out=tuple(hit for hit in results if id(hit) in out),
+        results=results,
+        warnings=tuple(dict.fromkeys([*warnings, *made.warnings])),
+        mark=assembly.mark,
+        counter=counting.name,
+    )
+
+
+def _reduced(
+    results: SearchResults, options: ContextOptions
+) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
+    """The hits that are wanted, best first, and by id those that nearly say the same as one of them."""
+    hits: list[SearchResult] = list(results)
+    same: dict[str, list[SearchResult]] = {}
+    if options.near_duplicates is not None:
+        pairs = without_near_duplicates(hits, options.near_duplicates)
+        hits, same = [hit for hit, _ in pairs], {hit.id: like for hit, like in pairs}
+    if options.per_document is not None:
+        hits = at_most_per_document(hits, options.per_document)
+    return hits, same
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The parts of a context that follow from its hits; as the attributes of `Context`."""
+
+    text: str
+    sources: tuple[ContextSource, ...]
+    tokens: int
+    left_out: tuple[SearchResult, ...]
+    warnings: tuple[str, ...]
+
+
+class Assembly:
+    """Makes one context of hits with their surroundings.
+
+    Args:
+        options: How.
+        counting: Counts tokens.
+        same: By a hit's id, those that nearly say the same.
+    """
+
+    def __init__(self, options: ContextOptions, counting: Counting, same: dict[str, list[SearchResult]]) -> None:
+        self.mark = drawn_mark()
+        self._options = options
+        self._counting = counting
+        self._same = same
+
+    def assembled(self, hits: Sequence[PlacedHit]) -> Assembled:
+        """The context of hits, best first.
+
+        Blocks are counted one by one to find what fits. Their sum is not quite the count of the whole text, for most
+        tokenizers: should that be above the budget, the hits that were packed last go.
+        """
+        highest = len(hits)
+
+        def cost(passage: Passage) -> int:
+            # Its number is not known yet: none has more digits than the last, and all but it follows from the passage.
+            return self._counting("\n\n" + block(self._source(passage, highest), self.mark))
+
+        kept = packed(hits, cost, budget=self._options.tokens, spent=self._counting(head(self.mark)) if hits else 0)
+        while True:
+            sources = self._sources(kept, hits)
+            text = context_text(sources, self.mark)
+            tokens = self._counting(text) if text else 0
+            if tokens <= self._options.tokens or not kept:
+                break
+            kept.pop()
+        warnings = []
+        if any(not chunk.is_whole for chunks in kept for chunk in chunks):
+            warnings.append("the best hit alone is longer than the budget: it was cut behind a sentence")
+        if hits and not kept:
+            warnings.append(f"no hit fits into {self._options.tokens:,} tokens with its place: raise tokens")
+        there = {id(hit) for source in sources for hit in source.hits}
+        left_out = tuple(one.hit for one in hits if id(one.hit) not in there)
+        return Assembled(text, sources, tokens, left_out, tuple(warnings))
+
+    def _sources(self, kept: Sequence[tuple[PlacedChunk, ...]], hits: Sequence[PlacedHit]) -> tuple[ContextSource, ...]:
+        """The passages of what was packed, in the order that is wanted."""
+        chunks: dict[Key, PlacedChunk] = {}
+        turns: dict[Key, int] = {}  # when each came
+        for turn, together in enumerate(kept):
+            for chunk in together:
+                chunks.setdefault(chunk.key, chunk)
+                turns.setdefault(chunk.key, turn)
+        passages = [(min(turns[chunk.key] for chunk in passage.chunks), passage) for passage in joined(chunks.values())]
+        passages.sort(key=lambda pair: pair[0])  # of equals, in the order of the document
+        if self._options.order == "document":
+            first: dict[UUID, int] = {}
+            for turn, passage in passages:
+                first.setdefault(passage.first.document, turn)
+            passages.sort(key=lambda pair: (first[pair[1].first.document], pair[1].first.char_start or 0))
+        sources = []
+        for number, (_, passage) in enumerate(passages, 1):
+            keys = {chunk.key for chunk in passage.chunks}
+            own = [one.hit for one in hits if one.chunk.key in keys]
+            sources.append(self._source(passage, number, sorted(own, key=lambda hit: hit.rank)))
+        return tuple(sources)
+
+    def _source(self, passage: Passage, number: int, hits: Sequence[SearchResult] = ()) -> ContextSource:
+        first = passage.first
+        return ContextSource(
+            number,
+            first.name or first.key[1],
+            TITLE_SEPARATOR.join(passage.titles),
+            passage.text,
+            tuple(chunk.key[1] for chunk in passage.chunks),
+            first.line,
+            first.page,
+            passage.char_start,
+            passage.char_end,
+            tuple(hits),
+            tuple(dict.fromkeys(_place(like) for hit in hits for like in self._same.get(hit.id, ()))),
+        )
+
+
+def _place(hit: SearchResult) -> str:
+    return place_of(hit.source_document or hit.id, hit.line, hit.page)

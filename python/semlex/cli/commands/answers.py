@@ -1,0 +1,103 @@
+"""The command that gives passages for a prompt: ``semlex context``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from semlex.cli.commands.search import Fusion, Mode, Question
+from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.options import INT, Boost, Filter, boosts_of, filter_of, whole_number
+from semlex.cli.output import print_note, summary_object
+from semlex.cli.terminal import counted, inform, printable
+
+if TYPE_CHECKING:
+    from semlex.answering.options import ContextOrder
+    from semlex.search.fusion import FusionMethod
+    from semlex.types.context import Context as Passages
+    from semlex.types.context import ContextSource
+    from semlex.types.results import SearchMode
+
+
+@with_context("collection", ..., *SERVER, "embedding_model", "device", "tokenizer", "reranker_model")
+def context(
+    shared: Context,
+    question: Question,
+    *,
+    tokens: Annotated[
+        int, typer.Option("--tokens", parser=whole_number, metavar=INT, help="Most tokens of the whole text.")
+    ] = 4000,
+    top_k: Annotated[
+        int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Hits of the search, 1 to 200.")
+    ] = 20,
+    mode: Mode = None,
+    fusion: Fusion = "completed",
+    filters: Filter = None,
+    boost: Boost = None,
+    neighbours: Annotated[
+        int,
+        typer.Option("--neighbours", parser=whole_number, metavar=INT, help="Chunks before and after each hit."),
+    ] = 1,
+    per_document: Annotated[
+        int | None,
+        typer.Option("--per-document", parser=whole_number, metavar=INT, help="Most hits of a document."),
+    ] = None,
+    diversity: Annotated[
+        float | None,
+        typer.Option("--diversity", metavar="SHARE", help="0 to 1: how much unlike vectors count in the order."),
+    ] = None,
+    order: Annotated[
+        str, typer.Option("--order", help="score: best first; document: those of a document together, in its order.")
+    ] = "score",
+) -> None:
+    """Print the passages that fit a question best, as numbered text for a prompt."""
+    with shared.opened() as retriever:
+        made = retriever.context(
+            " ".join(question),
+            tokens,
+            top_k=top_k,
+            mode=cast("SearchMode | None", mode),
+            fusion=cast("FusionMethod", fusion),
+            filters=filter_of(filters),
+            boost=boosts_of(boost),
+            neighbours=neighbours,
+            per_document=per_document,
+            diversity=diversity,
+            order=cast("ContextOrder", order),
+        )
+    shared.emit(_object(made), lambda: _show(made))
+
+
+def _show(made: Passages) -> None:
+    """The text as it is, for a pipe; everything else beside it."""
+    if made.text:
+        sys.stdout.write(printable(made.text) + "\n")
+        sys.stdout.flush()
+    for warning in made.warnings:
+        print_note(warning)
+    left_out = f"; {counted(len(made.left_out), 'hit')} left out" if made.left_out else ""
+    inform(f"[dim]{counted(len(made.sources), 'passage')}, {counted(made.tokens, 'token')}{left_out}[/dim]")
+
+
+def _object(made: Passages) -> dict[str, Any]:
+    return {
+        "text": made.text,
+        "mark": made.mark,
+        "tokens": made.tokens,
+        "counter": made.counter,
+        "sources": [_source(source) for source in made.sources],
+        "left_out": [{"id": hit.id, "place": hit.place} for hit in made.left_out],
+        "search": summary_object(made.results),
+        "warnings": list(made.warnings),
+    }
+
+
+def _source(source: ContextSource) -> dict[str, Any]:
+    names = ("number", "place", "document", "headings", "text", "line", "page", "char_start", "char_end")
+    return {name: getattr(source, name) for name in names} | {
+        "chunk_ids": list(source.chunk_ids),
+        "hits": [hit.id for hit in source.hits],
+        "same_as": list(source.same_as),
+    }

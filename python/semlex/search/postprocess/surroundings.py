@@ -1,0 +1,154 @@
+"""What stands around hits in their documents: chunks before and after, whole sections, parents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from semlex.store.query.chunks import indexed_keys, possible_keys
+from semlex.store.query.surroundings import PlacedChunk, Reach, read_surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.open_collection import OpenCollection
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key
+    from semlex.types.results import SearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedHit:
+    """A hit with what stands around it.
+
+    Attributes:
+        hit: The hit.
+        chunk: The same with its place.
+        around: Other chunks that belong to it, in no order.
+    """
+
+    hit: SearchResult
+    chunk: PlacedChunk
+    around: tuple[PlacedChunk, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is wanted around hits.
+
+    Attributes:
+        neighbours: How many chunks before and after each, from 0.
+        sections: Least share of a section's chunks that must be hits for all of it to be wanted, above 0 to 1; None for
+            no sections.
+        parents: Whether the chunk that a hit names as its parent is wanted.
+    """
+
+    neighbours: int = 0
+    sections: float | None = None
+    parents: bool = False
+
+    def reaches(self, hits: Sequence[SearchResult]) -> list[Reach]:
+        """How far around each hit chunks have to be read.
+
+        A section of which so many chunks are hits has at most their number, divided by the share; one that is as long
+        as what is read was not hit enough.
+        """
+        if self.sections is None:
+            return [Reach(self.neighbours)] * len(hits)
+        together = Counter(map(_section, hits))
+        return [Reach(self.neighbours, int(together[_section(hit)] / self.sections)) for hit in hits]
+
+
+def _section(hit: SearchResult) -> tuple[str, tuple[str, ...]]:
+    return document_of(hit), hit.heading_path
+
+
+def document_of(hit: SearchResult) -> str:
+    """What tells the document of a hit: its file, else the name that an added chunk gives its own, else its id."""
+    keys = indexed_keys([hit.id])
+    return keys[0][0].hex if keys else hit.source_document or hit.id
+
+
+async def read_around(
+    opened: OpenCollection, hits: Sequence[SearchResult], around: Around, *, with_vectors: bool = False
+) -> tuple[list[PlacedChunk], dict[str, NDArray[np.float32]]]:
+    """The hits as they are stored now, with what stands around them, in one snapshot and one round trip.
+
+    Args:
+        opened: The collection.
+        hits: Of an earlier search; those that are gone are missing.
+        around: What is wanted.
+        with_vectors: Whether the vectors of the hits are wanted.
+
+    Returns:
+        The chunks, and float32 vectors, shape (d,), by the hits' ids.
+    """
+    keys: dict[Key, Reach] = {}
+    for hit, reach in zip(hits, around.reaches(hits), strict=True):
+        keys |= dict.fromkeys(possible_keys([hit.id]), reach)
+    of_hits = list(keys)
+    if around.parents:
+        keys = dict.fromkeys(possible_keys([hit.parent_id for hit in hits if hit.parent_id]), Reach()) | keys
+
+    async def read(snapshot: Snapshot) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
+        collection = await opened.follow(snapshot.connection)
+        vectors = of_hits if with_vectors else []
+        share = around.sections or 1.0
+        return await read_surroundings(snapshot, collection, keys, share=share, with_vectors=vectors)
+
+    if not keys:
+        return [], {}
+    chunks, vectors = await opened.database.read_snapshot("read what stands around hits", read)
+    return chunks, {key[1]: vector for key, vector in vectors.items()}
+
+
+def placed(hits: Sequence[SearchResult], chunks: Iterable[PlacedChunk], around: Around) -> list[PlacedHit]:
+    """The hits with what stands around them; those that are gone or have another text now are missing.
+
+    Args:
+        hits: Best first.
+        chunks: What `read_around` gave for them.
+        around: What is wanted.
+    """
+    # Should an id stand twice, the chunk of the indexed document comes last and wins.
+    by_id = {one.key[1]: one for one in sorted(chunks, key=lambda one: one.key[1].startswith(one.document.hex))}
+    found = [(hit, by_id[hit.id]) for hit in hits if hit.id in by_id and by_id[hit.id].text == hit.content]
+    documents: dict[UUID, dict[int, PlacedChunk]] = {}
+    for chunk in by_id.values():
+        if chunk.char_start is not None:
+            documents.setdefault(chunk.document, {})[chunk.number] = chunk
+    are_hits = {chunk.key for _, chunk in found}
+    made = []
+    for hit, chunk in found:
+        beside: dict[Key, PlacedChunk] = {}
+        if chunk.char_start is not None:
+            numbered = documents[chunk.document]
+            numbers = range(chunk.number - around.neighbours, chunk.number + around.neighbours + 1)
+            near = [numbered[number] for number in numbers if number in numbered]
+            beside = {one.key: one for one in (*near, *_section_of(chunk, numbered, are_hits, around.sections))}
+        if around.parents and hit.parent_id in by_id:
+            parent = by_id[hit.parent_id]
+            beside[parent.key] = parent
+        beside.pop(chunk.key, None)
+        made.append(PlacedHit(hit, chunk, tuple(beside.values())))
+    return made
+
+
+def _section_of(
+    chunk: PlacedChunk, numbered: Mapping[int, PlacedChunk], hits: set[Key], share: float | None
+) -> list[PlacedChunk]:
+    """The chunks that follow each other below the titles of one of them, where enough of them are hits; else none."""
+    if share is None:
+        return []
+    section = []
+    for step in (-1, 1):
+        number = chunk.number if step > 0 else chunk.number - 1
+        while number in numbered and numbered[number].titles == chunk.titles:
+            section.append(numbered[number])
+            number += step
+    return section if sum(one.key in hits for one in section) >= share * len(section) else []

@@ -1,0 +1,1 @@
+"""Which fields chunks have, and which values these."""

@@ -1,0 +1,152 @@
+"""Hits with what stands around them: chunks by their place in the document, parents, vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from psycopg import sql
+
+from semlex.store.query.chunks import indexed_keys
+from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.run import fetch_all
+from semlex.store.query.score_calibration import binary_vectors, sent_vector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.collection import CollectionInfo
+
+# How far a section can reach is tightened by how many hits are that near: a run of chunks of which a share are hits is
+# no longer than these divided by the share. Nothing is ordered: the document's chunks are found by the key, and those
+# near a hit are kept.
+NEAR = sql.SQL(
+    "WITH hit AS (SELECT c.document_id, c.chunk_no, k.beside, k.section FROM "
+    "unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[], %(beside)s::int[], %(sections)s::int[]) "
+    "AS k(document_id, chunk_id, beside, section) JOIN {chunk} AS c USING (document_id, chunk_id)), "
+    "near AS (SELECT h.document_id, h.chunk_no, "
+    "greatest(h.beside, least(h.section, floor(count(*) / %(share)s::float8)::int)) AS reach "
+    "FROM hit AS h JOIN hit AS o ON o.document_id = h.document_id AND abs(o.chunk_no - h.chunk_no) <= h.section "
+    "GROUP BY h.document_id, h.chunk_no, h.beside, h.section) "
+    "SELECT c.document_id, c.chunk_id, c.chunk_no, c.chunk_text, c.source_document, {title}, "
+    "c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, c.page "
+    "FROM {chunk} AS c WHERE c.document_id = ANY(%(documents)s::uuid[]) AND (c.document_id, c.chunk_no) IN "
+    "(SELECT n.document_id, generate_series(n.chunk_no - n.reach, n.chunk_no + n.reach) FROM near AS n)"
+)
+TITLE = sql.SQL("(SELECT d.title FROM {document} AS d WHERE d.document_id = c.document_id)")
+VECTORS = sql.SQL(
+    "SELECT {value}, e.document_id, e.chunk_id "
+    "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+    "JOIN {embedding} AS e USING (document_id, chunk_id)"
+)
+
+
+class Reach(NamedTuple):
+    """How much is read around a chunk.
+
+    Attributes:
+        beside: So many chunks before and after it.
+        section: At most so many, as far as enough of them are wanted themselves to be most of a section.
+    """
+
+    beside: int = 0
+    section: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedChunk:
+    """A chunk with its place in its document.
+
+    Attributes:
+        key: Its document's key, and its id.
+        number: Place among the chunks of its document, from 0.
+        text: Its text.
+        name: Path of its document below the source's folder, or the name that an added one was given; may be "".
+        titles: Title of its document, and those above the chunk, outermost first.
+        char_start: Where it begins in its document, in characters; None for what was added.
+        char_end: Where it ends (exclusive).
+        line: Line on which it begins, from 1.
+        page: Page on which it begins, from 1.
+        is_whole: Whether `text` is all of it.
+    """
+
+    key: Key
+    number: int
+    text: str
+    name: str = ""
+    titles: tuple[str, ...] = ()
+    char_start: int | None = None
+    char_end: int | None = None
+    line: int | None = None
+    page: int | None = None
+    is_whole: bool = True
+
+    @property
+    def document(self) -> UUID:
+        """Key of its document; an added chunk is one by itself."""
+        return self.key[0]
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a part of a document's text as it was read: nobody has stored another text in its place."""
+        if self.char_start is None or self.char_end is None:
+            return False
+        return self.char_end - self.char_start == len(self.text)
+
+
+async def read_surroundings(
+    snapshot: Snapshot,
+    collection: CollectionInfo,
+    wanted: Mapping[Key, Reach],
+    *,
+    share: float = 1.0,
+    with_vectors: Sequence[Key] = (),
+) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
+    """Chunks and all that stand near them in their documents, in one round trip.
+
+    Args:
+        snapshot: Of the read.
+        collection: Where they are.
+        wanted: Keys of the chunks, and how much around each; those that are gone are missing from the answer, and so is
+            what was near them.
+        share: Least share of a section that must be wanted for `Reach.section`, above 0 to 1.
+        with_vectors: Keys of those whose vectors are wanted.
+
+    Returns:
+        The chunks, in no order; and the vectors that there are, float32, shape (d,), by key.
+    """
+    title: sql.Composable = sql.SQL("''")
+    keys = list(wanted)
+    if indexed_keys([chunk_id for _, chunk_id in keys]):
+        title = TITLE.format(document=collection.names.document)
+    near = NEAR.format(chunk=collection.names.chunk, title=title)
+    reaches = {
+        "documents": list({document: None for document, _ in keys}),
+        "beside": [reach.beside for reach in wanted.values()],
+        "sections": [reach.section for reach in wanted.values()],
+    }
+    statements = [Statement(near, {**key_arrays(keys), **reaches, "share": share})]
+    embedding = collection.embedding
+    if with_vectors and embedding is not None:
+        value = sent_vector(collection, embedding)
+        vectors = VECTORS.format(value=value, embedding=collection.names.embedding(embedding.version))
+        statements.append(Statement(vectors, key_arrays(with_vectors)))
+    found, *rest = await fetch_all(snapshot, statements)
+    chunks = [_placed(row) for row in found]
+    if not rest or embedding is None:
+        return chunks, {}
+    rows = binary_vectors(rest[0], embedding)
+    return chunks, {(row[1], row[2]): vector for row, vector in zip(rest[0], rows, strict=True)}
+
+
+def _placed(row: Sequence[Any]) -> PlacedChunk:
+    document, chunk_id, number, text, name, title, chapter, section, subsections, *place = row
+    path = tuple(one for one in (chapter, section, *subsections) if one)
+    titles = path if not title or path[:1] == (title,) else (title, *path)
+    return PlacedChunk((document, chunk_id), number, text, name, titles, *place)

@@ -1,0 +1,329 @@
+"""Contexts through a real server: from files, added documents and pages to numbered passages within a budget."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import ChunkMetadata, Context, ContextSource, Document, PostgreSQLRetriever, SyncRetriever
+from semlex.errors import ConfigurationError, SemlexError, ValidationError
+from semlex.models.token_counters import TokenEstimate
+from semlex.store.postgres.database import Database
+from semlex.testing import HashEmbedder
+from tests.support.minimal_pdf import pdf
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+pytestmark = pytest.mark.pg16
+
+WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light", "key", "vault")
+
+
+def page(chance: random.Random, sections: int) -> str:
+    parts = [f"# Page {chance.randrange(99)}"]
+    for number in range(sections):
+        sentences = [" ".join(chance.choices(WORDS, k=7)).capitalize() + "." for _ in range(chance.randrange(1, 9))]
+        parts.append(f"## Part {number}\n\n" + chance.choice([" ", "\n", "\n\n  "]).join(sentences))
+    return chance.choice(["\n\n", "\n\n\n"]).join(parts) + "\n"
+
+
+@pytest.fixture(scope="module")
+def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncRetriever, Path]]:
+    """Files with overlapping chunks, a table, a PDF, and added documents. Tests only read it."""
+    folder = tmp_path_factory.mktemp("library")
+    chance = random.Random(5)
+    (folder / "docs").mkdir()
+    for number in range(8):
+        (folder / "docs" / f"page{number}.md").write_text(page(chance, 1 + number), encoding="utf-8")
+    (folder / "rows.csv").write_text(
+        "name,text\n" + "".join(f"r{n},the otter of row {n}\n" for n in range(30)), encoding="utf-8"
+    )
+    pages = [
+        [(12, f"Page {n} tells of the badger number {n}, of whom it is said:"), (12, f"{' '.join(WORDS)} and sleep.")]
+        for n in range(1, 5)
+    ]
+    (folder / "animals.pdf").write_bytes(pdf(pages))
+    name = sql.Identifier("test_context")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    url = make_conninfo(server_url, dbname="test_context")
+    with SyncRetriever(url, HashEmbedder(16), use_reranking=False) as retriever:
+        retriever.index(folder, source="files", chunk_tokens=24, overlap_tokens=8, min_tokens=4)
+        retriever.add_documents([Document(f"a walrus, the {word} one", id=f"walrus-{word}") for word in WORDS[:4]])
+        retriever.add_documents([ChunkMetadata("c1", "book.pdf", "A marmot sleeps.", 3, chapter_title="Sleep")])
+        yield retriever, folder
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def flat(text: str) -> str:
+    return "".join(" " if one.isspace() else one for one in text)
+
+
+def check(context: Context, tokens: int) -> None:
+    embedder = HashEmbedder(16)
+    assert context.tokens <= tokens
+    assert context.tokens == (int(embedder.count_tokens([context.text])[0]) if context.text else 0)
+    shown = [hit for source in context.sources for hit in source.hits]
+    assert len({id(hit) for hit in shown}) == len(shown)
+    assert not {id(hit) for hit in shown} & {id(hit) for hit in context.left_out}
+    for source in context.sources:
+        assert all(flat(hit.content) in flat(source.text) for hit in source.hits)
+
+
+@pytest.mark.slow
+def test_passages_of_files_are_their_text(library: tuple[SyncRetriever, Path]) -> None:
+    retriever, folder = library
+    chance = random.Random(6)
+    for _ in range(30):
+        question = " ".join(chance.choices(WORDS, k=3))
+        tokens, neighbours = chance.randrange(60, 900), chance.randrange(3)
+        context = retriever.context(
+            question, tokens, top_k=chance.randrange(1, 30), neighbours=neighbours, near_duplicates=None,
+            order=chance.choice(["score", "document"]), filters={"@uri": {"$like": "docs/%"}},
+        )  # fmt: skip
+        check(context, tokens)
+        assert len(context.results) == sum(len(one.hits) for one in context.sources) + len(context.left_out)
+        seen: dict[str, set[int]] = {}
+        for source in context.sources:
+            text = (folder / source.document).read_text(encoding="utf-8")
+            assert flat(source.text) == flat(text[source.char_start : source.char_end])
+            assert source.text.count("\n") == text[source.char_start : source.char_end].count("\n")
+            assert source.line == 1 + text.count("\n", 0, source.char_start)
+            span = set(range(source.char_start or 0, source.char_end or 0))
+            assert not span & seen.setdefault(source.document, set())
+            seen[source.document] |= span
+            assert source.headings.split(" > ")[0] == text.splitlines()[0].removeprefix("# ")
+
+
+@pytest.mark.slow
+def test_a_section_comes_whole_where_half_of_it_was_hit(library: tuple[SyncRetriever, Path]) -> None:
+    retriever, _ = library
+    everything = retriever.context("otter", top_k=15, neighbours=0, filters={"@uri": "rows.csv"}, near_duplicates=None)
+    # The table is one section of 30 rows, of which half are hits.
+    [table] = everything.sources
+    assert len(table.chunk_ids) == 30
+    assert len(table.hits) == 15
+    less = retriever.context("otter", top_k=14, neighbours=0, filters={"@uri": "rows.csv"}, near_duplicates=None)
+    assert sum(len(source.chunk_ids) for source in less.sources) == 14
+    never = retriever.context("otter", top_k=15, neighbours=0, sections=None, near_duplicates=None)
+    assert sum(len(source.chunk_ids) for source in never.sources) == 15
+
+
+@pytest.mark.slow
+def test_pages_and_added_documents(library: tuple[SyncRetriever, Path]) -> None:
+    retriever, _ = library
+    context = retriever.context("badger number 3", top_k=1, mode="keyword", neighbours=0, sections=None)
+    [source] = context.sources
+    assert (source.place, source.page) == ("animals.pdf, page 3", 3)
+    assert "[1] animals.pdf, page 3\n<<< " in context.text
+    context = retriever.context("walrus marmot", top_k=5, mode="keyword")
+    assert all(isinstance(source, ContextSource) for source in context.sources)
+    places = {source.place: source for source in context.sources}
+    assert set(places) == {"book.pdf", *(f"walrus-{word}" for word in WORDS[:4])}
+    assert places["book.pdf"].headings == "Sleep"
+    assert {(one.char_start, one.char_end, one.line, one.page) for one in places.values()} == {(None,) * 4}
+
+
+@pytest.mark.slow
+def test_near_duplicates_documents_and_diversity(library: tuple[SyncRetriever, Path]) -> None:
+    retriever, _ = library
+    options: dict[str, Any] = {"top_k": 30, "mode": "keyword", "neighbours": 0, "sections": None}
+    context = retriever.context("otter", 2000, near_duplicates=0.5, **options)
+    # "the otter of row 7": one shingle of five words each, no two of them equal.
+    assert sum(len(source.hits) for source in context.sources) == 30
+    assert not any(source.same_as for source in context.sources)
+    context = retriever.context("otter", 2000, per_document=2, **options)
+    assert sum(len(source.hits) for source in context.sources) == 2
+    hybrid = options | {"mode": None, "near_duplicates": None}
+    plain = retriever.context("otter river", 5000, **hybrid)
+    spread = retriever.context("otter river", 5000, diversity=0.9, **hybrid)
+    assert [hit.rank for hit in plain.results] == [hit.rank for hit in spread.results]
+    assert spread.sources[0].hits[0].rank == 1
+    assert [one.chunk_ids for one in plain.sources] != [one.chunk_ids for one in spread.sources]
+    same = retriever.context("otter river", 5000, diversity=0, **hybrid)
+    assert [one.chunk_ids for one in same.sources] == [one.chunk_ids for one in plain.sources]
+
+
+def test_texts_that_nearly_say_the_same_are_given_once(database_url: str) -> None:
+    text = "Every key is rotated after ninety days, and its holder is told a week before that."
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        retriever.add_documents(
+            [
+                Document(text, {"source_document": "a.md"}, id="a"),
+                Document(text.replace("Every", "Each"), {"source_document": "b.md"}, id="b"),
+                Document("A key is a key.", id="c"),
+            ]
+        )
+        context = retriever.context("key rotated ninety days")
+        [key, other] = context.sources
+        assert {key.document, *key.same_as} == {"a.md", "b.md"}
+        assert (other.document, other.same_as) == ("c", ())
+        assert context.left_out == ()
+        assert len(retriever.context("key rotated ninety days", near_duplicates=None).sources) == 3
+        # Without vectors the order is that of the search, and it says so.
+        context = retriever.context("key rotated ninety days", diversity=0.5)
+        assert context.warnings == ("diversity compares vectors: 2 of 2 hits have none and keep their place",)
+
+
+def test_parents(database_url: str, tmp_path: Path) -> None:
+    words = " ".join(f"w{n}" for n in range(60))
+    (tmp_path / "a.md").write_text(f"# Top\n\nThe summary.\n\n## Part\n\n{words} zebra\n", encoding="utf-8")
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0, min_tokens=0)
+        retriever.add_documents(
+            [Document("the whole", id="whole"), Document("a giraffe", id="part", parent_id="whole")]
+        )
+        plain = retriever.context("zebra", neighbours=0)
+        assert len(plain.sources[0].chunk_ids) == 1
+        context = retriever.context("zebra", neighbours=0, parents=True)
+        assert [source.text.split()[-1] for source in context.sources] == ["summary.", "zebra"]
+        assert [len(source.hits) for source in context.sources] == [0, 1]
+        context = retriever.context("giraffe", parents=True)
+        assert {source.document: len(source.hits) for source in context.sources} == {"whole": 0, "part": 1}
+
+
+class Interrupted(PostgreSQLRetriever):
+    """Something happens between a search and what is read after it."""
+
+    meanwhile: Callable[[], Awaitable[object]]
+
+    async def search(self, *arguments: Any, **options: Any) -> Any:
+        found = await super().search(*arguments, **options)
+        await self.meanwhile()
+        return found
+
+
+async def test_what_changes_meanwhile(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A\n\nThe lion sleeps here.\n", encoding="utf-8")
+    (tmp_path / "b.md").write_text("# B\n\nThe lion hunts there.\n", encoding="utf-8")
+    async with Interrupted(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        await retriever.index(tmp_path)
+        await retriever.add_documents([Document("a lion", id="one"), Document("the lion", id="two")])
+
+        async def change() -> None:
+            (tmp_path / "a.md").write_text("# A\n\nNothing more. But the lion sleeps.\n", encoding="utf-8")
+            await retriever.index(tmp_path)
+            await retriever.delete(["one"])
+            await retriever.add_documents([Document("the tiger", id="two")])
+
+        retriever.meanwhile = change
+        context = await retriever.context("lion", 500, diversity=0.5)
+        assert {source.document for source in context.sources} == {"b.md"}
+        assert sorted(hit.source_document or hit.id for hit in context.left_out) == ["a.md", "one", "two"]
+        assert "3 hits were deleted or changed while the context was made, and left out" in context.warnings
+        check(context, 500)
+
+        retriever.meanwhile = retriever.drop_collection
+        with pytest.raises(SemlexError):
+            await retriever.context("lion")
+
+
+async def test_what_stands_around_is_read_at_once(database_url: str, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "a.md").write_text(page(random.Random(1), 12), encoding="utf-8")
+    reads = []
+    read_snapshot = Database.read_snapshot
+
+    async def counted(self: Database, doing: str, *arguments: Any, **options: Any) -> Any:
+        reads.append(doing)
+        return await read_snapshot(self, doing, *arguments, **options)
+
+    async with PostgreSQLRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+        await retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=4)
+        monkeypatch.setattr(Database, "read_snapshot", counted)
+        await retriever.context("sea hill", diversity=0.2, parents=True)
+    assert reads == ["search", "read what stands around hits"]
+
+
+def test_a_chunk_that_was_stored_anew_stands_alone(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("\n\n".join(f"## T{n}\n\n" + f"w{n} " * 12 for n in range(5)), encoding="utf-8")
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0)
+        [hit] = retriever.search("w2", 1)
+        hit.content = "w2 in other words"
+        retriever.add_documents([hit])
+        context = retriever.context("w2", sections=None)
+        assert [source.text for source in context.sources if source.hits] == ["w2 in other words"]
+        [changed] = [source for source in context.sources if source.hits]
+        assert (changed.char_start, changed.char_end, changed.document) == (None, None, "a.md")
+        assert len(context.sources) == 3  # its neighbours on either side
+
+
+def test_counting_by_a_function_and_without_the_collections_model(database_url: str) -> None:
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="words") as retriever:
+        retriever.add_texts([f"a lion of number {n}" for n in range(9)])
+        assert retriever.context("lion").counter == "semlex.testing/words"
+        counted: list[str] = []
+        context = retriever.context("lion", 700, count=lambda text: counted.append(text) or len(text))
+        assert (context.counter, context.tokens) == ("count", len(context.text))
+        assert context.tokens <= 700
+        assert context.left_out
+        assert context.text in counted
+        with pytest.raises(ZeroDivisionError):
+            retriever.context("lion", count=lambda text: len(text) // 0)
+    with SyncRetriever(database_url, "none", use_reranking=False, collection="words") as retriever:
+        context = retriever.context("lion")
+        assert context.counter == TokenEstimate.counter_name
+        assert context.tokens == TokenEstimate().count_tokens([context.text])[0]
+        assert any("tokens are estimated by words" in warning for warning in context.warnings)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"tokens": 0}, "tokens"),
+        ({"top_k": 201}, "top_k"),
+        ({"neighbours": -1}, "neighbours"),
+        ({"sections": 0}, "sections"),
+        ({"parents": 1}, "parents"),
+        ({"per_document": 0}, "per_document"),
+        ({"near_duplicates": 1.1}, "near_duplicates"),
+        ({"diversity": True}, "diversity"),
+        ({"order": "rank"}, "order"),
+        ({"count": 5}, "count"),
+        ({"mode": "words"}, "mode"),
+    ],
+)
+def test_arguments_are_refused_by_name(library: tuple[SyncRetriever, Path], wrong: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        library[0].context("lion", **wrong)
+    with pytest.raises(ValidationError, match="query"):
+        library[0].context(" ")
+
+
+def test_nothing_found(database_url: str) -> None:
+    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+        context = retriever.context("lion")
+    assert (context.text, context.sources, context.tokens, context.left_out) == ("", (), 0, ())
+
+
+@pytest.mark.slow
+def test_the_command(shell: Shell) -> None:
+    shell("index", "docs", "-c", "c", "--model", "none")
+    done = shell("context", "when", "are", "keys", "rotated", "-c", "c", "--tokens", "200")
+    lines = done.stdout.splitlines()
+    assert lines[2] == "[1] keys.md:1 — Keys"
+    assert lines[4] == "# Keys"
+    assert lines[3].replace("<", ">") == lines[-1]
+    assert "1 passage" in done.stderr
+    [made] = shell.objects("context", "when are keys rotated", "-c", "c", "--tokens", "200")
+    [source] = made["sources"]
+    assert source["place"] == "keys.md:1"
+    assert source["text"] in made["text"]
+    assert made["mark"] in made["text"]
+    assert made["tokens"] <= 200
+    assert made["search"]["hits"] >= 1
+    assert len(source["hits"]) == made["search"]["hits"]
+    done = shell("context", "keys", "-c", "c", "--tokens", "5")
+    assert done.stdout == ""
+    assert "raise tokens" in done.stderr
+    assert "order" in shell("context", "keys", "-c", "c", "--order", "rank", code=2).stderr

@@ -1,0 +1,109 @@
+"""Documents as they would be stored, without a server: texts cut into chunks with their places, and hits among them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from semlex import _core
+from semlex.ingest.chunking import Chunker
+from semlex.models.token_counters import WordCounter
+from semlex.search.postprocess.surroundings import Around
+from semlex.store.query.chunks import indexed_chunk_id
+from semlex.store.query.surroundings import PlacedChunk, Reach
+from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.results import SearchResult
+from tests.support.markdown_texts import MARKED, STRUCTURES, TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LONG = st.lists(TEXT | MARKED, min_size=1, max_size=4).map("\n\n".join)
+AROUND = st.builds(
+    Around,
+    neighbours=st.integers(0, 3),
+    sections=st.none() | st.sampled_from([0.1, 0.34, 0.5, 1.0]),
+    parents=st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """A document and its chunks."""
+
+    name: str
+    text: str
+    chunks: tuple[PlacedChunk, ...]
+
+
+def stored(number: int, text: str, structure: str, settings: ChunkSettings) -> StoredDocument:
+    """A text as a file that was indexed."""
+    name, key = f"folder/file{number}.md", uuid.UUID(int=number + 1)
+    chunks, seen = [], {}
+    for chunk in Chunker(WordCounter(), settings).cut(text, structure).chunks:
+        text_hash = _core.hash_rows("text", [[""], [chunk.text]])[0]
+        seen[text_hash] = seen.get(text_hash, -1) + 1
+        chunk_id = indexed_chunk_id(key, text_hash, seen[text_hash])
+        place = (chunk.char_start, chunk.char_end, chunk.line)
+        chunks.append(PlacedChunk((key, chunk_id), chunk.chunk_no, chunk.text, name, chunk.heading_path, *place))
+    return StoredDocument(name, text, tuple(chunks))
+
+
+def hit_of(chunk: PlacedChunk, rank: int, parent: str | None = None) -> SearchResult:
+    """A chunk as a hit of a search."""
+    return SearchResult(
+        chunk.text,
+        id=chunk.key[1],
+        parent_id=parent,
+        source_document=chunk.name,
+        heading_path=chunk.titles,
+        char_start=chunk.char_start,
+        char_end=chunk.char_end,
+        line=chunk.line,
+        rank=rank,
+    )
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> list[StoredDocument]:
+    """1 to 3 of them."""
+    tokens = draw(st.integers(16, 40))
+    settings = ChunkSettings(tokens, draw(st.integers(0, tokens // 2 - 1)), draw(st.integers(0, tokens // 2)))
+    texts = draw(st.lists(st.tuples(LONG, st.sampled_from(STRUCTURES)), min_size=1, max_size=3))
+    return [stored(number, text, structure, settings) for number, (text, structure) in enumerate(texts)]
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> tuple[list[StoredDocument], list[SearchResult]]:
+    """Documents and hits in them, best first."""
+    found = draw(documents())
+    chunks = [chunk for document in found for chunk in document.chunks]
+    chosen = draw(st.lists(st.sampled_from(chunks), max_size=8, unique_by=lambda chunk: chunk.key)) if chunks else []
+    parents = [
+        draw(st.sampled_from([None, *(one.key[1] for one in chunks if one.document == chunk.document)]))
+        for chunk in chosen
+    ]
+    return found, [
+        hit_of(chunk, rank, parent) for rank, (chunk, parent) in enumerate(zip(chosen, parents, strict=True), 1)
+    ]
+
+
+def near(found: Sequence[StoredDocument], hits: Sequence[SearchResult], around: Around) -> list[PlacedChunk]:
+    """What a server would give: the chunks in reach of a hit, and parents."""
+    chunks = [chunk for document in found for chunk in document.chunks]
+    by_id = {chunk.key[1]: chunk for chunk in chunks}
+    parents = {hit.parent_id for hit in hits if around.parents and hit.parent_id}
+    reaches = dict.fromkeys(parents, Reach()) | {
+        hit.id: reach for hit, reach in zip(hits, around.reaches(hits), strict=True)
+    }
+    kept = set()
+    for chunk_id, reach in reaches.items():
+        own = by_id[chunk_id]
+        beside = {one.key[1]: abs(one.number - own.number) for one in chunks if one.document == own.document}
+        wanted = sum(chunk_id in reaches and distance <= reach.section for chunk_id, distance in beside.items())
+        far = max(reach.beside, min(reach.section, int(wanted / (around.sections or 1))))
+        kept |= {chunk_id for chunk_id, distance in beside.items() if distance <= far}
+    return [chunk for chunk in chunks if chunk.key[1] in kept]

@@ -1,0 +1,207 @@
+"""A context out of hits: no character twice, none of a hit missing, and never a token above the budget."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.answering.context import Assembly, Counting
+from semlex.answering.options import ContextOptions
+from semlex.answering.prompt_text import MAX_SHOWN, context_text, drawn_mark, one_line, visible
+from semlex.errors import ConfigurationError
+from semlex.models.token_counters import TokenEstimate, WordCounter
+from semlex.search.postprocess.surroundings import Around, PlacedHit, placed
+from semlex.store.query.surroundings import PlacedChunk
+from semlex.types.context import ContextSource
+from semlex.types.results import SearchResult
+from tests.support.placed_documents import AROUND, hit_of, near, searches, stored
+from tests.unit.test_postprocess import SETTINGS, is_same_but_blanks
+
+COUNTERS = [
+    Counting(WordCounter.counter_name, WordCounter()),
+    Counting(TokenEstimate.counter_name, TokenEstimate()),
+    Counting(given=len),
+    Counting(given=lambda text: np.int64(len(text.encode()) // 3 + 7)),  # a text costs more than its parts, or less
+    Counting(given=lambda text: len(text) // 10 if len(text) % 2 else len(text) // 7),  # a longer text may be cheaper
+]
+OPTIONS = st.builds(
+    ContextOptions,
+    tokens=st.integers(1, 400) | st.sampled_from([2000, 10_000_000]),
+    around=AROUND,
+    order=st.sampled_from(["score", "document"]),
+)
+
+
+def check(made, counting, options, found, mark):
+    stored_documents, hits = found
+    by_name = {document.name: document for document in stored_documents}
+    assert made.tokens == (counting(made.text) if made.text else 0) <= options.tokens
+    assert made.text == context_text(made.sources, mark)
+    assert [source.number for source in made.sources] == list(range(1, len(made.sources) + 1))
+    shown = [hit for source in made.sources for hit in source.hits]
+    # Every hit is in one passage or did not fit.
+    assert sorted(hit.rank for hit in (*shown, *made.left_out)) == [hit.rank for hit in hits]
+    seen = {document.name: set() for document in stored_documents}
+    is_cut = any("cut" in warning for warning in made.warnings)
+    for source in made.sources:
+        document = by_name[source.document]
+        span = range(source.char_start, source.char_end)
+        assert is_same_but_blanks(source.text, document.text[source.char_start : source.char_end])
+        assert source.line == document.text.count("\n", 0, source.char_start) + 1 or "\r" in document.text
+        assert seen[source.document].isdisjoint(span), "a character stands twice"
+        seen[source.document].update(span)
+        assert visible(source.text) in made.text
+        assert [hit.rank for hit in source.hits] == sorted(hit.rank for hit in source.hits)
+        for hit in source.hits:
+            assert hit.id in source.chunk_ids
+            if not (is_cut and hit is hits[0]):
+                assert set(range(hit.char_start, hit.char_end)) <= set(span), "a part of a hit is missing"
+    return shown
+
+
+@given(searches(), OPTIONS, st.sampled_from(COUNTERS))
+def test_no_character_twice_none_of_a_hit_missing_no_token_too_many(found, options, counting):
+    stored_documents, hits = found
+    placed_hits = placed(hits, near(stored_documents, hits, options.around), options.around)
+    assembly = Assembly(options, counting, {})
+    made = assembly.assembled(placed_hits)
+    shown = check(made, counting, options, found, assembly.mark)
+    firsts = [source.hits[0].rank for source in made.sources if source.hits]
+    if options.order == "document":
+        names = [source.document for source in made.sources]
+        assert names == sorted(names, key=names.index)  # those of one document together
+        for name in set(names):
+            starts = [source.char_start for source in made.sources if source.document == name]
+            assert starts == sorted(starts)
+    elif not options.around.parents:
+        assert firsts == sorted(firsts)
+    if options.tokens == 10_000_000:
+        assert len(shown) == len(hits)
+        assert not made.warnings
+        chunks = {chunk.key[1] for one in placed_hits for chunk in (one.chunk, *one.around)}
+        assert {chunk_id for source in made.sources for chunk_id in source.chunk_ids} == chunks
+
+
+@given(searches(), AROUND)
+def test_what_was_made_without_a_bound_fits_into_its_own_count(found, around):
+    stored_documents, hits = found
+    counting = COUNTERS[0]  # of words: the sum of parts is the whole
+    placed_hits = placed(hits, near(stored_documents, hits, around), around)
+    whole = Assembly(ContextOptions(10_000_000, around), counting, {}).assembled(placed_hits)
+    if whole.tokens:
+        again = Assembly(ContextOptions(whole.tokens, around), counting, {}).assembled(placed_hits)
+        assert again.sources == whole.sources
+        assert again.tokens == whole.tokens
+        less = Assembly(ContextOptions(whole.tokens - 1, around), counting, {}).assembled(placed_hits)
+        assert less.tokens < whole.tokens
+
+
+DOCUMENT = stored(0, "# A\n\n" + " ".join(f"Sentence {n} says so." for n in range(200)), "markdown", SETTINGS)
+HITS = [hit_of(DOCUMENT.chunks[place], rank) for rank, place in enumerate((20, 2, 3, 40), 1)]
+NONE_AROUND = Around()
+LENGTH = Counting(given=len)
+
+
+def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **options):
+    placed_hits = placed(hits, DOCUMENT.chunks, around)
+    return Assembly(ContextOptions(tokens, around, **options), counting, same or {}).assembled(placed_hits)
+
+
+def test_a_hit_comes_alone_where_its_neighbours_do_not_fit_and_a_shorter_one_behind_it_may_fit():
+    alone = assembled(HITS[:1], 10_000)
+    around = Around(2)
+    with_neighbours = assembled(HITS[:1], 10_000, around)
+    assert len(with_neighbours.sources[0].chunk_ids) == 5
+    assert assembled(HITS[:1], with_neighbours.tokens - 1, around).sources == alone.sources
+    short = SearchResult("Short.", id="short", rank=2)
+    chunk = PlacedChunk((uuid.UUID(int=9), "short"), 0, "Short.")
+    one, two = placed(HITS[:2], DOCUMENT.chunks, NONE_AROUND)
+    third = PlacedHit(replace(short, rank=3), chunk)
+    made = Assembly(ContextOptions(alone.tokens + 100, NONE_AROUND), LENGTH, {}).assembled([one, two, third])
+    assert [hit.rank for source in made.sources for hit in source.hits] == [1, 3]
+    assert [hit.rank for hit in made.left_out] == [2]
+
+
+def test_hits_side_by_side_are_one_passage():
+    made = assembled(HITS, 10_000)
+    assert [[hit.rank for hit in source.hits] for source in made.sources] == [[1], [2, 3], [4]]
+    made = assembled(HITS, 10_000, order="document")
+    assert [[hit.rank for hit in source.hits] for source in made.sources] == [[2, 3], [1], [4]]
+
+
+def test_the_best_hit_alone_is_cut_behind_a_sentence():
+    text = " ".join(f"Sentence {n} is 3.5 words (or so.) long!" for n in range(50))
+    hit = SearchResult(text, id="long", rank=1)
+    other = PlacedHit(SearchResult("Short.", id="s", rank=2), PlacedChunk((uuid.UUID(int=9), "s"), 0, "Short."))
+    one = PlacedHit(hit, PlacedChunk((uuid.UUID(int=8), "long"), 0, text, char_start=10, char_end=10 + len(text)))
+    made = Assembly(ContextOptions(700, NONE_AROUND), LENGTH, {}).assembled([one, other])
+    [source] = made.sources
+    assert text.startswith(source.text)
+    assert source.text.endswith(("!", ".)"))
+    assert (source.char_start, source.char_end) == (10, 10 + len(source.text))
+    assert 640 < made.tokens <= 700
+    assert (made.left_out, source.hits) == ((other.hit,), (hit,))
+    assert made.warnings == ("the best hit alone is longer than the budget: it was cut behind a sentence",)
+    # A second one is never cut.
+    made = Assembly(ContextOptions(700, NONE_AROUND), LENGTH, {}).assembled([other, one])
+    assert [source.text for source in made.sources] == ["Short."]
+    assert made.left_out == (hit,)
+
+
+@pytest.mark.parametrize("tokens", [1, 150, 240])
+def test_a_budget_that_holds_nothing(tokens):
+    made = assembled([HITS[0]], tokens)
+    assert (made.text, made.sources, made.tokens, made.left_out) == ("", (), 0, (HITS[0],))
+    assert made.warnings == (f"no hit fits into {tokens} tokens with its place: raise tokens",)
+
+
+def test_no_hits_are_an_empty_context():
+    made = assembled([], 100)
+    assert (made.text, made.sources, made.tokens, made.warnings) == ("", (), 0, ())
+
+
+@pytest.mark.parametrize("number", [None, "5", -1, 1.5, object()])
+def test_a_count_that_is_none_is_refused(number):
+    with pytest.raises(ConfigurationError, match="count must give the tokens"):
+        assembled(HITS, 100, counting=Counting(given=lambda _: number))
+
+
+def test_places_of_near_duplicates_are_told():
+    like = [SearchResult("t", id="x", source_document="b.pdf", page=3, line=7), SearchResult("t", id="y")]
+    made = assembled(HITS[:1], 10_000, same={HITS[0].id: like})
+    assert made.sources[0].same_as == ("b.pdf, page 3", "y")
+
+
+# --- the text of a prompt ---------------------------------------------------------------------------------------------
+
+UNSEEN = "\0\x08\x1b\x7f\x85\u202e\u2066\u200b\ufeff\U000e0041\u00ad\u2028\r"
+
+
+@given(st.text(), st.text())
+def test_nobody_sees_less_than_is_there(text, title):
+    source = ContextSource(1, title, title, text, ("a",))
+    mark = drawn_mark()
+    made = context_text([source], mark)
+    lines = made.split("\n")
+    assert lines[3] == f"<<< {mark}"
+    assert lines[-1] == f">>> {mark}"
+    assert "\n".join(lines[4:-1]) == visible(text)
+    assert lines[2].startswith("[1] ")
+    assert len(lines[2]) <= 2 * MAX_SHOWN + 10
+    assert not set(UNSEEN) & set(made)
+    assert visible(visible(text)) == visible(text)
+    assert source.text == text
+
+
+def test_lines_stay_lines_and_joined_characters_joined():
+    assert visible("a\r\nb\rc\u2028d\x0ce") == "a\nb\nc\nd\ne"
+    assert visible("👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta") == (
+        "👩\u200d👧 \u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\ta"
+    )
+    assert one_line(" a\n[2] b\t c\u2029d ") == "a [2] b c d"
+    assert one_line("a" * 150 + "b" * 150) == "a" * 99 + "…" + "b" * 100

@@ -1,0 +1,250 @@
+"""What is made of hits after a search, against slow twins."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.search.postprocess.diversity import diversified, relevances
+from semlex.search.postprocess.passages import joined
+from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
+from semlex.search.postprocess.surroundings import Around, document_of, placed
+from semlex.store.query.surroundings import PlacedChunk
+from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.documents import line_breaks
+from semlex.types.results import SearchResult
+from tests.core.test_near_duplicates import slow_shingles
+from tests.support.placed_documents import AROUND, documents, hit_of, near, searches, stored
+
+SETTINGS = ChunkSettings(16, 4, 0)
+DOCUMENT = uuid.UUID(int=7)
+
+
+def is_same_but_blanks(text: str, original: str) -> bool:
+    """Whether texts are equal, any blank character for any other."""
+    pairs = list(zip(text, original, strict=False))
+    return len(text) == len(original) and all(a == b or (a.isspace() and b.isspace()) for a, b in pairs)
+
+
+# --- passages ---------------------------------------------------------------------------------------------------------
+
+
+@given(documents(), st.data())
+def test_passages_are_the_documents_characters_each_once(found, data):
+    chunks = [chunk for document in found for chunk in document.chunks]
+    kept = data.draw(st.lists(st.sampled_from(chunks), unique_by=lambda chunk: chunk.key)) if chunks else []
+    passages = joined(kept)
+    assert sorted(chunk.key for passage in passages for chunk in passage.chunks) == sorted(one.key for one in kept)
+    by_key = {chunk.document: document for document in found for chunk in document.chunks}
+    ends = {}
+    for passage in passages:
+        document = by_key[passage.first.document]
+        assert is_same_but_blanks(passage.text, document.text[passage.char_start : passage.char_end])
+        covered = {n for one in passage.chunks for n in range(one.char_start, one.char_end)}
+        missing = set(range(passage.char_start, passage.char_end)) - covered
+        assert all(document.text[n].isspace() for n in missing)
+        # In the order of the document, apart from each other.
+        assert ends.get(document.name, -1) < passage.char_start
+        ends[document.name] = passage.char_end
+
+
+@given(documents())
+def test_all_chunks_of_a_document_are_one_passage(found):
+    for document in found:
+        passages = joined(document.chunks)
+        breaks = [
+            document.text[one.char_end : other.char_start]
+            for one, other in pairwise(document.chunks)
+            if other.char_start - one.char_end > 100
+        ]
+        assert len(passages) == (1 + len(breaks) if document.chunks else 0)
+
+
+def test_lines_between_chunks_are_as_in_the_document():
+    text = "# A\n\none two\n\n\n## B\r\n\r\n    three four\n" + "five " * 30
+    [passage] = joined(stored(0, text, "markdown", SETTINGS).chunks)
+    assert len(passage.text) == len(text.rstrip())
+    assert line_breaks(passage.text) == line_breaks(text.rstrip())
+    assert "one two\n\n\n## B" in passage.text
+    assert passage.titles == ("A",)
+
+
+def test_far_apart_are_two_passages_and_changed_ones_stand_alone():
+    document = stored(0, "\n\n".join(f"## T{n}\n\n" + f"w{n} " * 12 for n in range(6)), "markdown", SETTINGS)
+    one, two, three, *_, last = document.chunks
+    assert [len(passage.chunks) for passage in joined([last, two, one])] == [2, 1]
+    longer = replace(two, text="something else, stored in its place, of another length")
+    assert [passage.text for passage in joined([one, longer, three])] == [one.text, longer.text, three.text]
+    assert [passage.char_start for passage in joined([longer])] == [None]
+    overlapping = PlacedChunk((DOCUMENT, "b"), 1, "cdX", char_start=2, char_end=5)
+    apart = joined(
+        [PlacedChunk((DOCUMENT, "a"), 0, "abcd", char_start=0, char_end=4), replace(overlapping, text="XXX")]
+    )
+    assert [passage.text for passage in apart] == ["abcd", "XXX"]
+
+
+def test_added_documents_are_passages_by_themselves():
+    chunks = [PlacedChunk((uuid.UUID(int=n), f"d{n}"), 0, f"text {n}") for n in range(3)]
+    assert [(one.text, one.char_start, one.char_end) for one in joined(chunks)] == [
+        (f"text {n}", None, None) for n in range(3)
+    ]
+
+
+# --- what stands around ----------------------------------------------------------------------------------------------
+
+
+def slow_around(hit, hits, chunks, around):
+    """The ids that belong to a hit, by looking at everything."""
+    by_id = {chunk.key[1]: chunk for chunk in chunks}
+    own = by_id[hit.id]
+    mine = {chunk.number: chunk for chunk in chunks if chunk.document == own.document}
+    wanted = {n for n in mine if abs(n - own.number) <= around.neighbours}
+    if around.sections is not None:
+        section = {own.number}
+        while True:
+            more = {n + step for n in section for step in (-1, 1)}
+            more = {n for n in more if n in mine and mine[n].titles == own.titles} - section
+            if not more:
+                break
+            section |= more
+        are_hits = {one.id for one in hits}
+        if sum(mine[n].key[1] in are_hits for n in section) / len(section) >= around.sections:
+            wanted |= section
+    ids = {mine[n].key[1] for n in wanted}
+    if around.parents and hit.parent_id:
+        ids.add(hit.parent_id)
+    return ids - {hit.id}
+
+
+@given(searches(), AROUND)
+def test_neighbours_sections_and_parents(found, around):
+    stored_documents, hits = found
+    everything = [chunk for document in stored_documents for chunk in document.chunks]
+    for chunks in (everything, near(stored_documents, hits, around)):  # what is read is enough
+        made = placed(hits, chunks, around)
+        assert [one.hit for one in made] == hits
+        for one in made:
+            assert one.chunk.key[1] == one.hit.id
+            ids = [chunk.key[1] for chunk in one.around]
+            assert len(ids) == len(set(ids))
+            assert set(ids) == slow_around(one.hit, hits, everything, around)
+
+
+def test_what_is_gone_or_changed_is_missing():
+    document = stored(0, "one two three\n\n" * 30, "markdown", SETTINGS)
+    hits = [hit_of(chunk, rank) for rank, chunk in enumerate(document.chunks[:3], 1)]
+    chunks = [document.chunks[0], replace(document.chunks[1], text="another text")]
+    assert [one.hit for one in placed(hits, chunks, Around())] == hits[:1]
+
+
+# --- near-duplicates, hits of a document ------------------------------------------------------------------------------
+
+
+def slow_reduction(hits, share):
+    kept = []
+    for hit in hits:
+        best, like = 0.0, None
+        for other, same in kept:
+            if document_of(hit) == document_of(other) and hit.char_start is not None:
+                mine = set(range(hit.char_start, hit.char_end))
+                if mine & set(range(other.char_start, other.char_end)):
+                    continue
+            one = slow_shingles(hit.content)
+            found = len(one & slow_shingles(other.content)) / len(one)
+            if found >= share and found > best:
+                best, like = found, same
+        if like is None:
+            kept.append((hit, []))
+        else:
+            like.append(hit)
+    return kept
+
+
+@given(searches(), st.sampled_from([0.01, 0.3, 0.5, 0.9, 1.0]))
+def test_near_duplicates_against_a_slow_twin(found, share):
+    _, hits = found
+    assert without_near_duplicates(hits, share) == slow_reduction(hits, share)
+
+
+def test_a_near_duplicate_is_borne_by_the_better_hit():
+    text = "Every key is rotated after ninety days, and its holder is told a week before."
+    other = text.replace("Every", "each").replace("week", "WEEK")
+    hits = [SearchResult(one, id=name) for one, name in ((text, "a"), ("Something else.", "b"), (other, "c"))]
+    assert [(hit.id, [one.id for one in same]) for hit, same in without_near_duplicates(hits, 0.8)] == [
+        ("a", ["c"]),
+        ("b", []),
+    ]
+    assert len(without_near_duplicates(hits, 1)) == 3
+
+
+@given(searches(), st.integers(1, 4))
+def test_hits_of_a_document_are_counted(found, count):
+    _, hits = found
+    expected = [
+        hit for n, hit in enumerate(hits) if sum(one.source_document == hit.source_document for one in hits[:n]) < count
+    ]
+    assert at_most_per_document(hits, count) == expected
+
+
+def test_added_chunks_belong_to_the_document_that_they_name():
+    hits = [SearchResult("t", id=str(n), source_document=name) for n, name in enumerate(["a", "a", "", "", "a"])]
+    assert [hit.id for hit in at_most_per_document(hits, 1)] == ["0", "2", "3"]
+
+
+# --- diversity --------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def scored(draw):
+    count = draw(st.integers(0, 10))
+    scores = sorted(draw(st.lists(st.floats(-5, 5), min_size=count, max_size=count)), reverse=True)
+    hits = [SearchResult("t", id=str(n), rank=n + 1, fused_score=score) for n, score in enumerate(scores)]
+    numbers = st.lists(st.integers(-4, 4), min_size=3, max_size=3)
+    vectors = {hit.id: np.array(draw(numbers), dtype=np.float32) for hit in hits if draw(st.booleans())}
+    return hits, vectors
+
+
+def cosine(one, other):
+    norms = sum(x * x for x in one) ** 0.5, sum(x * x for x in other) ** 0.5
+    return sum(x * y for x, y in zip(one, other, strict=True)) / (norms[0] * norms[1]) if all(norms) else 0.0
+
+
+@given(scored(), st.floats(0, 1))
+def test_diversity_against_a_slow_twin(found, diversity):
+    hits, vectors = found
+    ordered = diversified(hits, vectors, diversity)
+    assert sorted(hit.id for hit in ordered) == sorted(hit.id for hit in hits)
+    assert all(one is other for one, other in zip(hits, ordered, strict=True) if one.id not in vectors)
+    relevance = dict(zip((hit.id for hit in hits), relevances(hits).tolist(), strict=True))
+    chosen = [hit for hit in ordered if hit.id in vectors]
+    plain = {name: vector.tolist() for name, vector in vectors.items()}
+    assert chosen[:1] == [hit for hit in hits if hit.id in vectors][:1]
+    for turn in range(1, len(chosen)):
+        gains = {
+            hit.id: (1 - diversity) * relevance[hit.id]
+            - diversity * max(cosine(plain[hit.id], plain[one.id]) for one in chosen[:turn])
+            for hit in chosen[turn:]
+        }
+        assert gains[chosen[turn].id] >= max(gains.values()) - 1e-9
+
+
+def test_diversity_of_nothing_is_the_order_of_the_search_and_equals_keep_theirs():
+    hits = [SearchResult("t", id=str(n), fused_score=1 - n / 10) for n in range(6)]
+    same = {hit.id: np.ones(2, dtype=np.float32) for hit in hits}
+    for diversity in (0, 0.5, 1):
+        assert diversified(hits, same, diversity) == hits
+    other = same | {"5": np.array([1, -1], dtype=np.float32)}
+    assert [hit.id for hit in diversified(hits, other, 1)][:2] == ["0", "5"]
+    assert diversified(hits, {}, 1) == hits
+
+
+@pytest.mark.parametrize("scores", [{}, {"vector_score": None}, {"fused_score": 0.5}])
+def test_relevance_without_scores_that_tell_hits_apart(scores):
+    hits = [SearchResult("t", id=str(n), **scores) for n in range(3)]
+    assert relevances(hits).tolist() == ([1, 1, 1] if "fused_score" in scores else [1, 0.5, 0])
