@@ -26,6 +26,8 @@ Values:
     LegReport: How one leg of a search answered.
     Context, ContextSource: Numbered passages for a prompt, and one of them.
     SearchResult: One hit, with every stage's rank and score.
+    Explanation, Reason, LegFigures, QueryTerm: Why a document is where it is in an answer, or why it is missing.
+    SearchExplanation, HitExplanation: What an answer rests on, and each of its hits.
     StoredChunk: A document as it is stored.
     FieldSummary, FieldSummaries: A field of the metadata, and all of a collection.
     ChunkMetadata: A chunk with its metadata, as a file of JSON holds it.
@@ -93,6 +95,7 @@ _MODULES = {
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
     "EmbeddingFigures": "semlex.maintenance.report",
+    "Explanation": "semlex.types.explanations",
     "F": "semlex.filters.tree",
     "Facet": "semlex.types.facets",
     "Facets": "semlex.types.facets",
@@ -102,11 +105,13 @@ _MODULES = {
     "FileBytes": "semlex.ingest.loaders.base",
     "FilterTree": "semlex.filters.tree",
     "GeminiEmbedder": "semlex.embedding.gemini",
+    "HitExplanation": "semlex.types.explanations",
     "HnswIndex": "semlex.store.indexes.options",
     "IndexReport": "semlex.ingest.progress",
     "IvfflatIndex": "semlex.store.indexes.options",
     "JSONKBRetriever": "semlex.retriever.json_fallback",
     "Job": "semlex.jobs.job",
+    "LegFigures": "semlex.types.explanations",
     "LegReport": "semlex.types.results",
     "LLMReranker": "semlex.reranking.llm",
     "LoadedDocument": "semlex.ingest.loaders.base",
@@ -120,12 +125,15 @@ _MODULES = {
     "PostgreSQLRetriever": "semlex.retriever.postgres",
     "preview_chunks": "semlex.ingest.preview",
     "Progress": "semlex.ingest.progress",
+    "QueryTerm": "semlex.types.explanations",
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",
+    "Reason": "semlex.types.explanations",
     "Record": "semlex.ingest.loaders.base",
     "ReembedReport": "semlex.maintenance.report",
     "register_loader": "semlex.ingest.loaders.registry",
     "Reranker": "semlex.reranking.base",
+    "SearchExplanation": "semlex.types.explanations",
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",
     "SearchResults": "semlex.types.results",

@@ -65,6 +65,12 @@ from semlex.types.context import Context as Context
 from semlex.types.context import ContextSource as ContextSource
 from semlex.types.documents import Document as Document
 from semlex.types.documents import StoredChunk as StoredChunk
+from semlex.types.explanations import Explanation as Explanation
+from semlex.types.explanations import HitExplanation as HitExplanation
+from semlex.types.explanations import LegFigures as LegFigures
+from semlex.types.explanations import QueryTerm as QueryTerm
+from semlex.types.explanations import Reason as Reason
+from semlex.types.explanations import SearchExplanation as SearchExplanation
 from semlex.types.facets import Facet as Facet
 from semlex.types.facets import Facets as Facets
 from semlex.types.facets import FacetValue as FacetValue
@@ -98,6 +104,7 @@ __all__ = [
     "Embedder",
     "EmbedderIdentity",
     "EmbeddingFigures",
+    "Explanation",
     "F",
     "Facet",
     "FacetValue",
@@ -107,12 +114,14 @@ __all__ = [
     "FileBytes",
     "FilterTree",
     "GeminiEmbedder",
+    "HitExplanation",
     "HnswIndex",
     "IndexReport",
     "IvfflatIndex",
     "JSONKBRetriever",
     "Job",
     "LLMReranker",
+    "LegFigures",
     "LegReport",
     "LoadError",
     "LoadOptions",
@@ -124,11 +133,14 @@ __all__ = [
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
     "Progress",
+    "QueryTerm",
     "Qwen3EmbeddingEncoder",
     "Qwen3Reranker",
+    "Reason",
     "Record",
     "ReembedReport",
     "Reranker",
+    "SearchExplanation",
     "SearchQuery",
     "SearchResult",
     "SearchResults",

@@ -163,6 +163,8 @@ async def compare(pair: Pair, collection: str) -> None:
         assert told(await standby.search_page(first.next_cursor or "")) == told(
             await primary.search_page(first.next_cursor or "")
         )
+        for name in ("d1", "d399", "missing"):
+            assert await standby.why(name, "key rotation") == await primary.why(name, "key rotation")
         assert await standby.get(["d1", "missing", "d2"]) == await primary.get(["d1", "missing", "d2"])
         assert await standby.count({"even": True}) == await primary.count({"even": True}) > 0
         figures, others = await standby.status(), await primary.status()

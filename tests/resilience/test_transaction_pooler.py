@@ -210,6 +210,8 @@ async def compare(pooler: TransactionPooler, url: str) -> None:
         together = await retriever.search_many(["cat", "yellow fruit"], 5)
         assert [told(one) for one in together] == [told(await direct.search(q, 5)) for q in ("cat", "yellow fruit")]
         assert await retriever.facets(["even"], query="cat") == await direct.facets(["even"], query="cat")
+        for name in ("d1", "nobody"):
+            assert await retriever.why(name, "cat") == await direct.why(name, "cat")
         assert await retriever.count({"even": True}) == await direct.count({"even": True})
         assert await retriever.get(["d1", "missing", "d2"]) == await direct.get(["d1", "missing", "d2"])
 

@@ -25,6 +25,7 @@ from semlex.cli.commands.whole_collection.create_index import create_index
 from semlex.cli.commands.whole_collection.embeddings import embeddings, reembed
 from semlex.cli.commands.whole_collection.maintenance import delete, optimize, rechunk, reindex
 from semlex.cli.commands.whole_collection.transfer import dump, import_rows, restore
+from semlex.cli.commands.why import why
 from semlex.cli.exit_codes import EXIT_CODES, exit_code
 from semlex.cli.options import MainGroup, QuestionCommand
 from semlex.cli.terminal import messages, output, set_quiet, set_verbose
@@ -57,6 +58,7 @@ app.command()(chunks)
 app.command()(sync)
 app.command()(documents)
 app.command(cls=QuestionCommand)(search)
+app.command(cls=QuestionCommand)(why)
 app.command()(facets)
 app.command(cls=QuestionCommand)(context)
 app.command()(embed)

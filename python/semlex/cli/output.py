@@ -61,7 +61,7 @@ def summary_object(results: SearchResults) -> dict[str, Any]:
         "timings": {name: round(milliseconds, 3) for name, milliseconds in results.timings.items()},
         "warnings": results.warnings,
         "next_cursor": results.next_cursor,
-    }
+    } | ({} if results.explanation is None else {"explanation": dataclasses.asdict(results.explanation)})
 
 
 def print_many(questions: Sequence[str], answers: Sequence[SearchResults], *, as_json: bool) -> None:

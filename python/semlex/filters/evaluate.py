@@ -37,6 +37,22 @@ def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] 
     return not holds(node.part, metadata, own)
 
 
+def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list[FilterTree]:
+    """The smallest parts for which a filter does not hold; none where it holds.
+
+    Of *and* those parts that fail; *or* and *not* fail as a whole.
+
+    Args:
+        tree: The filter.
+        metadata: As for `holds`.
+        own: As for `holds`.
+    """
+    node = node_of(tree)
+    if isinstance(node, Group) and node.word == "and":
+        return [small for part in node.parts for small in failing(part, metadata, own)]
+    return [] if holds(node, metadata, own) else [node]
+
+
 def value_at(field: Field, metadata: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
     """The value of a field, or `MISSING`."""
     if field.is_own:

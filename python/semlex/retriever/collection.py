@@ -15,6 +15,7 @@ from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.parts.answers import CollectionAnswers
 from semlex.retriever.parts.embeddings import CollectionEmbeddings
+from semlex.retriever.parts.explaining import CollectionExplaining
 from semlex.retriever.parts.fields import CollectionFields
 from semlex.retriever.parts.folders import CollectionFolders, checked_load_options
 from semlex.retriever.parts.submission import CollectionJobs
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 class Collection(
     CollectionAnswers,
+    CollectionExplaining,
     CollectionFields,
     CollectionFolders,
     CollectionTables,

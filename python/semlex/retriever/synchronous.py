@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.context import Context
+    from semlex.types.explanations import Explanation
     from semlex.types.facets import Facets
     from semlex.types.field_summaries import FieldSummaries
     from semlex.types.field_summaries import IndexedType
@@ -307,6 +308,7 @@ class SyncCollection:
         min_similarity: float | None = None,
         min_rerank: float | None = None,
         fallback: DocumentRetriever | None = None,
+        explain: bool = False,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -347,13 +349,15 @@ class SyncCollection:
                 its warnings say what the best has.
             fallback: Asked, with query, `top_k` and filters, when nothing was found, such as a `JSONKBRetriever`; the
                 result says so (`SearchResults.fallback`).
+            explain: Whether `SearchResults.explanation` says what the answer rests on: the plan, and of every hit the
+                words that it shares with the question. It costs a look at the keyword index for each word.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank, fallback=fallback)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank, fallback=fallback, explain=explain)
 
     def search_page(
         self,
@@ -562,6 +566,69 @@ class SyncCollection:
             ConfigurationError: Another argument is, or `count` gave no number.
         """
         return self._runner.run(self._collection.context, question, tokens, top_k=top_k, filters=filters, neighbours=neighbours, sections=sections, parents=parents, per_document=per_document, near_duplicates=near_duplicates, diversity=diversity, order=order, count=count, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, candidates=candidates, deadline=deadline, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank)
+
+    def why(
+        self,
+        document: str,
+        question: str | SearchQuery | None = None,
+        top_k: int = DEFAULT_TOP_K,
+        filters: Filters | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        rrf_k: float = 60.0,
+        candidates: int | None = None,
+        ef_search: int | None = None,
+        probes: int | None = None,
+        deadline: float | None = None,
+        exact_rows: int | None = None,
+        index_share: float | None = None,
+        boost: Boosts | None = None,
+        max_results: int | None = None,
+        group_by: Literal["document"] | None = None,
+        group_size: int | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
+    ) -> Explanation:
+        """Why a document is where it is in the answer to a question, or why it is missing.
+
+        The search is made as `search` would make it. Then it is counted how many chunks are nearer, looked up which
+        words are shared, and tried what would bring the document in. It reads only.
+
+        Args:
+            document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
+                (``docs: keys.md``), the end of one path only, or a path on disk; a line may follow (``keys.md:9``).
+            question: As `query` of `search`; so are the others.
+            top_k: As for `search`.
+            filters: As for `search`.
+            vector: As for `search`.
+            mode: As for `search`.
+            rerank: As for `search`.
+            fusion: As for `search`.
+            weights: As for `search`.
+            rrf_k: As for `search`.
+            candidates: As for `search`.
+            ef_search: As for `search`.
+            probes: As for `search`.
+            deadline: As for `search`: of the search itself, not of what is read beside it.
+            exact_rows: As for `search`.
+            index_share: As for `search`.
+            boost: As for `search`.
+            max_results: As for `search`; the first page is looked at.
+            group_by: As for `search`.
+            group_size: As for `search`.
+            min_similarity: As for `search`.
+            min_rerank: As for `search`.
+
+        Raises:
+            ValidationError: The document's name, the query, top_k or a filter is refused.
+            ConfigurationError: The name means several documents; the message lists them.
+            EmbeddingsMissingError: As for `search`.
+        """
+        return self._runner.run(self._collection.why, document, question, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank)
 
     def fields(
         self,

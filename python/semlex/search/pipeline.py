@@ -41,12 +41,17 @@ class SearchPipeline:
         self._opened = opened
         self._reranker = reranker
 
+    @property
+    def reranks(self) -> bool:
+        """Whether a reranker orders the best candidates."""
+        return self._reranker is not None
+
     async def run(self, request: Request) -> SearchResults:
         """Chooses the legs, embeds the query, finds and loads hits, reranks them, and makes the results of them."""
         state = self.begin(request)
         await embed_query(state, self._opened)
         found = await self.find(state, self._opened)
-        return await self._results(state, found)
+        return await self.results(state, found)
 
     async def run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
         """The same for many requests, whose queries are embedded in one batch and answered in one snapshot."""
@@ -59,7 +64,7 @@ class SearchPipeline:
             return [(state, await self.find(state, opened)) for state in again]
 
         found = await self._opened.database.read_snapshot("search", find_all)
-        return [await self._results(*one) for one in found]
+        return [await self.results(*one) for one in found]
 
     def begin(self, request: Request) -> SearchState:
         """The search with the legs that answer it."""
@@ -88,7 +93,7 @@ class SearchPipeline:
             state.warnings += await retrieval.unknown_fields(state.request)
         return found
 
-    async def _results(self, state: SearchState, found: Found) -> SearchResults:
+    async def results(self, state: SearchState, found: Found) -> SearchResults:
         """The hits in their last order, and what is told of them."""
         collection = state.collection
         state.warnings += self._opened.note("search")

@@ -143,7 +143,7 @@ class Retrieval:
 
             found = await self._database.read_snapshot("search", load, deadline=request.remaining())
         state.add_time("database", time.perf_counter() - started)
-        return found
+        return replace(found, depth=depth)
 
     async def _select(self, snapshot: Snapshot, state: SearchState) -> tuple[Filter, VectorPlan]:
         """The filter with what is known of it, and how the vector leg finds what passes.

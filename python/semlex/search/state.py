@@ -66,6 +66,7 @@ class Found:
         has_exclusions: Whether the query's words left out chunks that the vector leg found.
         documents: The document of each hit, where they are grouped; else None.
         left_out: What a least cosine has left out; None without one.
+        depth: How many candidates each leg was asked for.
     """
 
     results: dict[str, LegResult]
@@ -76,3 +77,4 @@ class Found:
     has_exclusions: bool
     documents: dict[Key, DocumentKey] | None = None
     left_out: LeftOut | None = None
+    depth: int = 0

@@ -14,6 +14,8 @@ from semlex.validation import number_errors, whole_number_errors
 if TYPE_CHECKING:
     from langchain_core.documents import Document as LangChainDocument
 
+    from semlex.types.explanations import SearchExplanation
+
 SearchMode = Literal["vector", "keyword", "hybrid"]
 
 
@@ -231,6 +233,7 @@ class SearchResults(list[SearchResult]):
             what is missing); None without both legs, and with another fusion than ``completed``, which do not know it.
         documents: The documents with their hits, best first, of a search that is grouped by document; else empty.
         fallback: What answered because the search found nothing, such as ``json:handbook``, or None.
+        explanation: What the answer rests on, of a search with ``explain=True``; else None.
     """
 
     def __init__(
@@ -252,6 +255,7 @@ class SearchResults(list[SearchResult]):
         without_vector: int | None = None,
         documents: list[DocumentHits] | None = None,
         fallback: str | None = None,
+        explanation: SearchExplanation | None = None,
     ) -> None:
         super().__init__(hits or [])
         self.mode: SearchMode = mode
@@ -269,6 +273,7 @@ class SearchResults(list[SearchResult]):
         self.without_vector = without_vector
         self.documents = documents or []
         self.fallback = fallback
+        self.explanation = explanation
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""

@@ -200,6 +200,7 @@ def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None
         "min_similarity",
         "min_rerank",
         "fallback",
+        "explain",
     }
     assert options <= content(cursor_of(library)).keys()
 

@@ -32,7 +32,7 @@ from semlex.cli.options import (
     whole_number,
 )
 from semlex.cli.output import print_many, print_report, print_results
-from semlex.cli.terminal import inform
+from semlex.cli.terminal import inform, output
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,6 +49,57 @@ TopK = Annotated[
 Mode = Annotated[
     str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
 ]
+Deadline = Annotated[
+    float | None,
+    typer.Option(
+        "--deadline", parser=seconds, metavar=SECONDS, help="Seconds; what has answered by then is the answer."
+    ),
+]
+Candidates = Annotated[
+    int | None,
+    typer.Option(
+        "--candidates",
+        parser=whole_number,
+        metavar=INT,
+        help="Candidates of each leg; default: 3 x --top-k, at least 30.",
+    ),
+]
+MaxResults = Annotated[
+    int | None,
+    typer.Option(
+        "--max-results",
+        parser=whole_number,
+        metavar=INT,
+        help="Open a list of at most so many hits, --top-k a page; a cursor for --after is printed.",
+    ),
+]
+Group = Annotated[
+    int | None,
+    typer.Option(
+        "--group",
+        parser=whole_number,
+        metavar=INT,
+        help="Group by document: --top-k documents, each with at most so many chunks.",
+    ),
+]
+MinSimilarity = Annotated[
+    float | None,
+    typer.Option(
+        "--min-similarity",
+        parser=number,
+        metavar=NUMBER,
+        help="Least cosine of a hit, -1 to 1; nothing may reach it.",
+    ),
+]
+MinRerank = Annotated[
+    float | None,
+    typer.Option("--min-rerank", parser=number, metavar=NUMBER, help="Least score of a hit by the reranker, 0 to 1."),
+]
+
+
+def grouping(size: int | None) -> dict[str, Any]:
+    """The arguments of ``--group``."""
+    return {} if size is None else {"group_by": "document", "group_size": size}
 
 
 @with_context(*SERVER, *MODEL, "language")
@@ -105,45 +156,15 @@ def search(
     fusion: Fusion = "completed",
     filters: Filter = None,
     boost: Boost = None,
-    deadline: Annotated[
-        float | None,
-        typer.Option(
-            "--deadline", parser=seconds, metavar=SECONDS, help="Seconds; what has answered by then is the answer."
-        ),
-    ] = None,
-    max_results: Annotated[
-        int | None,
-        typer.Option(
-            "--max-results",
-            parser=whole_number,
-            metavar=INT,
-            help="Open a list of at most so many hits, --top-k a page; a cursor for --after is printed.",
-        ),
-    ] = None,
-    group: Annotated[
-        int | None,
-        typer.Option(
-            "--group",
-            parser=whole_number,
-            metavar=INT,
-            help="Group by document: --top-k documents, each with at most so many chunks.",
-        ),
-    ] = None,
-    min_similarity: Annotated[
-        float | None,
-        typer.Option(
-            "--min-similarity",
-            parser=number,
-            metavar=NUMBER,
-            help="Least cosine of a hit, -1 to 1; nothing may reach it.",
-        ),
-    ] = None,
-    min_rerank: Annotated[
-        float | None,
-        typer.Option(
-            "--min-rerank", parser=number, metavar=NUMBER, help="Least score of a hit by the reranker, 0 to 1."
-        ),
-    ] = None,
+    min_similarity: MinSimilarity = None,
+    min_rerank: MinRerank = None,
+    candidates: Candidates = None,
+    deadline: Deadline = None,
+    max_results: MaxResults = None,
+    group: Group = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what the answer rests on: the plan, and the words of every hit.")
+    ] = False,
     after: Annotated[
         str | None, typer.Option("--after", metavar="CURSOR", help="The next page of a list, instead of a question.")
     ] = None,
@@ -155,16 +176,18 @@ def search(
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
-    if after is not None and (mode, filters, boost, max_results, group, min_similarity, min_rerank) != (None,) * 7:
+    beside = (mode, filters, boost, max_results, group, candidates, min_similarity, min_rerank)
+    if after is not None and (explain or any(one is not None for one in beside)):
         raise ConfigurationError(
-            "--after takes no --mode, --filter, --boost, --max-results, --group or thresholds: its cursor is all"
+            "--after takes no --mode, --filter, --boost, --max-results, --group, --candidates, --explain and no "
+            "thresholds: its cursor is the search"
         )
-    if queries is not None and (deadline, max_results, group) != (None, None, None):
-        raise ConfigurationError("--queries takes no --deadline, --max-results and --group")
+    if queries is not None and (explain or (deadline, max_results, group) != (None, None, None)):
+        raise ConfigurationError("--queries takes no --deadline, --max-results, --group and --explain")
     questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
     options: dict[str, Any] = {"mode": mode, "fusion": fusion}
-    options |= {"filters": filter_of(filters), "boost": boosts_of(boost)}
     options |= {"min_similarity": min_similarity, "min_rerank": min_rerank}
+    options |= {"filters": filter_of(filters), "boost": boosts_of(boost), "candidates": candidates}
     with context.opened() as retriever:
         if after is not None:
             results = retriever.search_page(after, deadline=deadline)
@@ -172,10 +195,11 @@ def search(
             print_many(questions, retriever.search_many(questions, top_k, **options), as_json=context.as_json)
             return
         else:
-            if group is not None:
-                options |= {"group_by": "document", "group_size": group}
-            results = retriever.search(questions[0], top_k, deadline=deadline, max_results=max_results, **options)
+            options |= {"deadline": deadline, "max_results": max_results, "explain": explain, **grouping(group)}
+            results = retriever.search(questions[0], top_k, **options)
     print_results(results, as_json=context.as_json)
+    if results.explanation is not None and not context.as_json:
+        output.print(escape(str(results.explanation)))
 
 
 @with_context("collection", ..., *SERVER, "embedding_model", "device")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from semlex.errors import ConfigurationError
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.json_fallback import fallen_back
+from semlex.search.explain.answer import explained_search
 from semlex.search.facets import (
     DEFAULT_CANDIDATES,
     DEFAULT_VALUES,
@@ -87,6 +88,7 @@ class CollectionReads(ABC):
         min_similarity: float | None = None,
         min_rerank: float | None = None,
         fallback: DocumentRetriever | None = None,
+        explain: bool = False,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -127,13 +129,17 @@ class CollectionReads(ABC):
                 its warnings say what the best has.
             fallback: Asked, with query, `top_k` and filters, when nothing was found, such as a `JSONKBRetriever`; the
                 result says so (`SearchResults.fallback`).
+            explain: Whether `SearchResults.explanation` says what the answer rests on: the plan, and of every hit the
+                words that it shares with the question. It costs a look at the keyword index for each word.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        check_parameters(kind_errors("fallback", fallback, DocumentRetriever, NoneType))
+        check_parameters(
+            kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
+        )
         opened = await self._searched(has_vector=vector is not None)
         request = Request.checked(
             query=query,
@@ -159,7 +165,11 @@ class CollectionReads(ABC):
             min_similarity=min_similarity,
             min_rerank=min_rerank,
         )
-        found = await SearchPipeline(opened, await self._reranker(rerank)).run(request)
+        reranker = await self._reranker(rerank)
+        if explain:
+            found = await explained_search(opened, reranker, request)
+        else:
+            found = await SearchPipeline(opened, reranker).run(request)
         await opened.note_use()
         if found or fallback is None or request.text is None:
             return found

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from semlex.store.indexes.table_index import TableIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import LegPlan, Statement
+    from semlex.store.query.leg import Key, LegPlan, Statement
     from semlex.store.schema.names import CollectionIdentity, Names
 
 LINE_END = re.compile(r"\r\n?|\n")
@@ -49,6 +50,23 @@ def match_lines(analyzer: _core.Analyzer, query: str, texts: Sequence[str]) -> l
 def plain_excerpt() -> sql.Composed:
     """SQL of the beginning of a chunk's text, cut at a word."""
     return sql.SQL("regexp_replace(left(c.chunk_text, {}), '\\s+\\S*$', '')").format(sql.Literal(EXCERPT_CHARACTERS))
+
+
+@dataclass(frozen=True, slots=True)
+class TermScores:
+    """A word of a query, and what it adds to the scores of n chunks.
+
+    Attributes:
+        term: As the engine knows it.
+        weight: Its inverse document frequency.
+        chunks: How many chunks hold it.
+        scores: float64, shape (n,); 0 where a chunk does not hold it.
+    """
+
+    term: str
+    weight: float
+    chunks: int
+    scores: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +250,20 @@ class KeywordEngine:
         """Excerpts of loaded texts by an engine that makes them itself; None when `excerpt` makes them."""
         del query, texts, languages
         return None
+
+    async def term_scores(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
+    ) -> list[TermScores] | None:
+        """The words of a query with what each adds to the scores of chunks; None where the engine does not tell."""
+        del snapshot, names, query, keys
+        return None
+
+    async def broken_conditions(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
+    ) -> list[list[str]]:
+        """What of the query's quotes and exclusions each of some chunks breaks, in words."""
+        del snapshot, names, query, with_phrases
+        return [[] for _ in keys]
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
         """The line of each loaded text, counted from 0, on which the first word of the query stands, or None."""

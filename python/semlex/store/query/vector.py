@@ -117,15 +117,16 @@ FILTERED = sql.SQL(
     "WHERE (SELECT {condition} FROM {chunk} AS c WHERE c.document_id = e.document_id AND c.chunk_id = e.chunk_id) "
     "LIMIT %(candidates)s) AS r ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
 )
-# relaxed_order may return rows slightly out of order: they are sorted once more.
+# relaxed_order may return rows out of order: they are sorted once more. Adding zero makes the server do so, which from
+# version 17 on takes the order inside the WITH for granted.
 ALONE = sql.SQL(
     "WITH nearest AS MATERIALIZED ({found}) SELECT n.document_id, n.chunk_id, {offset}::float8 - n.distance "
-    "FROM nearest AS n ORDER BY n.distance, n.document_id, n.chunk_id"
+    "FROM nearest AS n ORDER BY n.distance + 0.0::float8, n.document_id, n.chunk_id"
 )
 WITH_SIDE_COLUMN = sql.SQL(
     "WITH nearest AS MATERIALIZED ({found}) SELECT n.document_id, n.chunk_id, {offset}::float8 - n.distance, "
     "(SELECT {side_column} FROM {chunk} AS c WHERE c.document_id = n.document_id AND c.chunk_id = n.chunk_id) "
-    "FROM nearest AS n ORDER BY n.distance, n.document_id, n.chunk_id"
+    "FROM nearest AS n ORDER BY n.distance + 0.0::float8, n.document_id, n.chunk_id"
 )
 
 

@@ -22,13 +22,16 @@ from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.query import AnalysedQuery
 from semlex.store.keyword.bm25.search import Bm25Leg
 from semlex.store.keyword.bm25.tables import create_tables
+from semlex.store.keyword.bm25.terms import broken_conditions, term_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from semlex import _core
+    from semlex.store.keyword.base import TermScores
+    from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import LegPlan
+    from semlex.store.query.leg import Key, LegPlan
     from semlex.store.schema.names import Names
 
 T = TypeVar("T")
@@ -60,6 +63,17 @@ class Bm25Engine(KeywordEngine):
     def leg(self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True) -> LegPlan:
         """Chunks that contain any of the words (all phrases, no excluded word), best first; ties by key."""
         return Bm25Leg(names, AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases), limit, condition)
+
+    async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
+        """The words of a query with what each adds to the scores of chunks."""
+        return await term_scores(snapshot, names, self.index.cache, query, keys)
+
+    async def broken_conditions(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
+    ) -> list[list[str]]:
+        """What of the query's quotes and exclusions each of some chunks breaks, in words."""
+        analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
+        return await broken_conditions(snapshot, names, analysed, keys)
 
     def excerpt(self, query: str | None) -> sql.Composed:
         """Nothing: excerpts are made of the loaded texts."""

@@ -1,0 +1,198 @@
+"""Why there is no document of a name: what the folders of sources hold, and what the log of the runs says."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex.ingest.files.discovery import MAX_FILE_BYTES, FileProblem, find_document, too_large
+from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_below
+from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.selection import Selection, kind_of
+from semlex.ingest.loaders.registry import loaders
+from semlex.types.explanations import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.ingest.files.discovery import FoundFile
+    from semlex.store.query.explain.named_documents import KnownSource, LoggedRun, Records
+
+MEANING = {
+    "format": "nothing reads files of the format {kind}",
+    "hidden": "hidden files and folders are not read",
+    "generated": "folders and files of what is generated are not read",
+    "ignored": "a .gitignore or .semlexignore leaves it out",
+}
+
+
+def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]]:
+    """Source and path below it to which a name leads.
+
+    A name may be a path on disk, relative ones below the working directory, or what lists show: ``source: path``.
+
+    Args:
+        name: Without a line.
+        sources: All that are known, removed ones among them.
+    """
+    places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
+    try:
+        real = Path(os.path.realpath(name))
+    except (OSError, ValueError):
+        return places
+    below = [one for one in sources if real.is_relative_to(one.root) and real != Path(one.root)]
+    below.sort(key=lambda one: (one.is_present, len(Path(one.root).parts)), reverse=True)
+    return places + [(one.name, real.relative_to(one.root).as_posix()) for one in below]
+
+
+def why_absent(
+    name: str, places: Sequence[tuple[str, str]], sources: Sequence[KnownSource], records: Records, collection: str
+) -> Reason:
+    """Why there is no document of a name.
+
+    Args:
+        name: Without a line.
+        places: As `places_of` gives them.
+        sources: All that are known.
+        records: What is recorded of runs and paths.
+        collection: Its name, for commands.
+    """
+    roots = {one.name: one for one in sources}
+    possible = [(roots[source], uri) for source, uri in places]
+    if not Path(name).is_absolute():
+        possible += [(one, name) for one in sources if (one.name, name) not in places]
+    there = [(one, uri) for one, uri in possible if os.path.lexists(Path(one.root) / uri)]
+    for source, uri in there:
+        return _of_file(source, uri, records, collection)
+    for source, uri in possible:
+        gone = _deletion(source, uri, records.runs)
+        if gone is not None:
+            return gone
+    failed = next((run.problems[uri] for run in records.runs for _, uri in possible if uri in run.problems), None)
+    if failed is not None:
+        return Reason("deleted", f"a run could not read it ({failed}), and it is not there any more")
+    return _never_seen(name, places, roots, records, collection)
+
+
+def _of_file(source: KnownSource, uri: str, records: Records, collection: str) -> Reason:
+    """Why a file that is there is no document."""
+    root = Path(source.root)
+    read = f"semlex index {shlex.quote(str(root / uri))} --collection {collection}"
+    if not source.is_present:
+        text = f"the source {source.name!r} was removed with its documents"
+        return Reason("deleted", text, f"semlex index {shlex.quote(source.root)} --collection {collection}")
+    left_out = _left_out(root, uri)
+    if left_out is not None:
+        return Reason("skipped", left_out, f"{read} (a file that is named is read in any case)")
+    failed = next((run for run in records.runs if uri in run.problems), None)
+    problem = _problem(root, uri)
+    if failed is not None or problem is not None:
+        code = problem.code if problem is not None else failed.problems[uri] if failed is not None else ""
+        told = f": {problem.message}" if problem is not None else ""
+        text = f"it could not be read ({code}{told})"
+        return Reason("unreadable", text, f"docs/when-ingest-fails.md says what helps with {code}; then {read}")
+    gone = _deletion(source, uri, records.runs, by_name=True)
+    if gone is not None:
+        return Reason("deleted", gone.text, read)
+    last = next((run for run in records.runs if run.command in ("index", "sync")), None)
+    changed = os.stat(root / uri).st_mtime  # noqa: PTH116 - as the functions beside it
+    if last is not None and changed <= last.started_at.timestamp():
+        why = f"the last run ({last.started_at:%Y-%m-%d %H:%M}) did not: another folder, or an option, left it out"
+    else:
+        why = "no run has done so since it was changed"
+    return Reason("not_indexed", f"the file is there and can be read, and {why}", read)
+
+
+def _left_out(root: Path, uri: str) -> str | None:
+    """Why a walk through the folder passes a file by; None where it takes it."""
+    selection = Selection(None, (), loaders().keys())
+    parts = tuple(uri.split("/"))
+    rules: Rules = ()
+    for depth, part in enumerate(parts):
+        above, path = parts[:depth], "/".join(parts[: depth + 1])
+        is_folder = depth < len(parts) - 1
+        present = [one for one in NAMES if os.path.lexists(root.joinpath(*above, one))]
+        rules = rules_below(root, above, present, rules)
+        reason = selection.skip_folder(path) if is_folder else selection.skip_file(path)
+        if reason is None and is_ignored(rules, path, is_folder=is_folder):
+            reason = "ignored"
+        if reason is not None:
+            where = f" (the folder {path})" if is_folder else ""
+            return MEANING[reason].format(kind=kind_of(part)) + where
+    return None
+
+
+def _problem(root: Path, uri: str) -> FileProblem | None:
+    """What keeps a file from being read here; None where its bytes can be read."""
+    found: FoundFile | FileProblem = find_document(root, uri)
+    if isinstance(found, FileProblem):
+        return found
+    if not stat.S_ISREG(os.stat(found.path).st_mode):  # noqa: PTH116 - as the functions beside it
+        return FileProblem(uri, "not_regular", "a folder, FIFO, socket or device, not a file")
+    if found.size > MAX_FILE_BYTES:
+        return too_large(uri, found.size, MAX_FILE_BYTES)
+    read = read_file(found)
+    return read if isinstance(read, FileProblem) else None
+
+
+def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_name: bool = False) -> Reason | None:
+    """The newest run that says, or may say, that a document was deleted.
+
+    Args:
+        source: Of the document.
+        uri: Its path.
+        runs: The newest first.
+        by_name: Whether only one counts that names it.
+    """
+    named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}", source.name}
+    for run in runs:
+        when = f"{run.started_at:%Y-%m-%d %H:%M}"
+        back = "put the file back and index it"
+        if run.command == "delete" and run.where in named:
+            return Reason("deleted", f"it was deleted ({when}, semlex delete: {run.where})", back)
+        if by_name or not run.deleted:
+            continue
+        is_of_source = run.where in ("vanished", f"vanished, {source.name}")
+        is_synced = run.command == "sync" and _covers(run.where, Path(source.root) / uri)
+        if is_of_source or is_synced:
+            text = (
+                f"there is no such file; the run of {when} (semlex {run.command}) deleted the documents of files that "
+                "were gone"
+            )
+            return Reason("deleted", text, back)
+    if not source.is_present:
+        back = f"semlex index {shlex.quote(source.root)}"
+        return Reason("deleted", f"the source {source.name!r} was removed with its documents", back)
+    return None
+
+
+def _covers(where: str, path: Path) -> bool:
+    """Whether one of the paths of a run is a path, or a folder above it."""
+    return any(part and path.is_relative_to(os.path.realpath(part)) for part in where.split(", "))
+
+
+def _never_seen(
+    name: str,
+    places: Sequence[tuple[str, str]],
+    roots: dict[str, KnownSource],
+    records: Records,
+    collection: str,
+) -> Reason:
+    near = get_close_matches(name, records.paths, n=1, cutoff=0.6)
+    also = f"; did you mean {near[0]}?" if near else ""
+    if places:
+        root = roots[places[0][0]].root
+        if not Path(root).is_dir():
+            text = f"there is no such document, and the folder of its source ({root}) is not within reach from here"
+            return Reason("never_seen", text + also, f"semlex sources move {shlex.quote(places[0][0])} FOLDER")
+        return Reason("never_seen", f"there is no such document, and no such file in {root}{also}", "check the name")
+    if os.path.lexists(name):
+        path = shlex.quote(os.path.realpath(name))
+        text = "it is a file that lies in the folder of no source, and was never read"
+        return Reason("never_seen", text, f"semlex index {path} --collection {collection}")
+    text = f"there is no chunk with this id, no such document, and no source that would contain it{also}"
+    return Reason("never_seen", text, f"semlex documents --collection {collection} lists those read from files")

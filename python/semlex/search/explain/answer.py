@@ -1,0 +1,79 @@
+"""A search that says what its answer rests on: its plan, and the words of every hit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from semlex.search.explain.why import engine_notes, terms_of
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, vector_weight
+from semlex.search.pipeline import SearchPipeline
+from semlex.search.query_vector import embed_query
+from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.types.explanations import HitExplanation, SearchExplanation
+
+if TYPE_CHECKING:
+    from semlex.open_collection import OpenCollection
+    from semlex.reranking.base import Reranker
+    from semlex.search.request import Request
+    from semlex.search.state import Found, SearchState
+    from semlex.store.keyword.base import TermScores
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.types.results import SearchResults
+
+
+async def explained_search(opened: OpenCollection, reranker: Reranker | None, request: Request) -> SearchResults:
+    """The answer of a search, with its `explanation`; the words of the hits are read in the search's snapshot."""
+    pipeline = SearchPipeline(opened, reranker)
+    begun = pipeline.begin(request)
+    await embed_query(begun, opened)
+
+    async def look(snapshot: Snapshot) -> tuple[SearchState, Found, list[TermScores] | None]:
+        state = begun.copy()  # this may be run once more
+        found = await pipeline.find(state, replace(opened, database=SnapshotReads(snapshot)))
+        return state, found, await _terms(snapshot, state, found)
+
+    state, found, terms = await opened.database.read_snapshot("search", look, deadline=request.remaining())
+    numbers = {candidate.key[1]: number for number, (candidate, _) in enumerate(found.hits)}
+    results = await pipeline.results(state, found)
+    results.explanation = SearchExplanation(
+        depth=found.depth,
+        legs={name: report.plan for name, report in results.legs.items()},
+        filter_share=next((report.share for report in results.legs.values() if report.share is not None), None),
+        fusion=results.fusion,
+        weights=_weights(opened, request, results.fusion),
+        reranker=results.reranker_model,
+        candidates=len(found.keys),
+        hits=tuple(
+            HitExplanation(
+                hit.id,
+                hit.rank,
+                hit.place,
+                terms_of(terms, numbers[hit.id]),
+                hit.vector_contribution,
+                hit.keyword_contribution,
+            )
+            for hit in results
+        ),
+        notes=tuple(engine_notes(state, terms)),
+    )
+    return results
+
+
+async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[TermScores] | None:
+    keyword, text = found.results.get("keyword"), state.request.text
+    if keyword is None or keyword.error is not None or text is None:
+        return None
+    keys = [candidate.key for candidate, _ in found.hits]
+    return await state.collection.keyword.term_scores(snapshot, state.collection.names, text, keys)
+
+
+def _weights(opened: OpenCollection, request: Request, fusion: str | None) -> dict[str, float]:
+    """What each leg weighs in the fusion that took place; nothing where one answered alone."""
+    if fusion is None:
+        return {}
+    if fusion == "completed":
+        declared = getattr(opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
+        vector = vector_weight(request.weights, declared)
+        return {"vector": vector, "keyword": 1 - vector}
+    return {name: float((request.weights or {}).get(name, 1.0)) for name in LEGS}

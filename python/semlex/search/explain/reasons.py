@@ -1,0 +1,223 @@
+"""Why a document is where it is: the decisions, of what was read. The first reason decides, others hold as well.
+
+A stage that leaves hits out after the fusion has its place in `_of_candidate`; one that leaves out chunks before it in
+`reasons`. Of a reranker's scores only those are known that it gave.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from semlex.search.explain.ranking import Reach
+from semlex.search.request import MAX_CANDIDATES
+from semlex.types.explanations import Reason
+from semlex.types.queries import MAX_TOP_K
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.search.explain.standing import Standing
+    from semlex.types.results import SearchResult, SearchResults
+
+# Parts of a filter, or of a query, that are told.
+SHOWN_PARTS = 5
+SHOWN_CHARACTERS = 200
+# pgvector's own bound.
+MAX_EF_SEARCH = 1000
+
+
+def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:
+    """The document's best hit in an answer, or None."""
+    own = {chunk_id for _, chunk_id in standing.ranking.own}
+    return next((hit for hit in results if hit.id in own), None)
+
+
+def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
+    """The reasons, the deciding one first; never empty."""
+    hit = own_hit(standing, results)
+    if not standing.facts:
+        text = f"{standing.named.name} has no chunk: there is no text in it that could be searched"
+        return (Reason("empty", text, "semlex chunks FILE shows what is read of a file"),)
+    if hit is not None:
+        shown = [one for one in results if one.id in {chunk_id for _, chunk_id in standing.ranking.own}]
+        more = f", and {len(shown) - 1} more of its chunks" if len(shown) > 1 else ""
+        return (Reason("found", f"it is hit {hit.rank} of {len(results)}{more}"),)
+    if not standing.ranking.own:
+        return (_filtered(standing),)
+    if standing.broken:
+        parts = "; ".join(standing.broken[:SHOWN_PARTS])
+        return (
+            Reason("excluded", f"the question's own words leave it out: {parts}", "leave that out of the question"),
+        )
+    if standing.ranking.best is None:
+        missing = tuple(_of_legs(standing))
+        return missing or (Reason("unknown", "the search did not find it, and no leg tells why"),)
+    return (_of_candidate(standing, results), *_beside(standing))
+
+
+def _filtered(standing: Standing) -> Reason:
+    parts = [part if len(part) <= SHOWN_CHARACTERS else f"{part[:SHOWN_CHARACTERS]}…" for part in standing.failing]
+    shown = " and ".join(parts[:SHOWN_PARTS])
+    more = f" and {len(parts) - SHOWN_PARTS} more conditions" if len(parts) > SHOWN_PARTS else ""
+    none = "none of its chunks passes" if len(standing.facts) > 1 else "it does not pass"
+    return Reason(
+        "filtered", f"{none} the filter: {shown}{more} does not hold", "leave that condition out of filters (--filter)"
+    )
+
+
+# --- no candidate -----------------------------------------------------------------------------------------------------
+
+
+def _of_legs(standing: Standing) -> Iterator[Reason]:
+    """Of each leg that answered, why it did not bring the document."""
+    legs, depth = standing.found.results, standing.found.depth
+    name = standing.state.collection.names.collection
+    remedy = _reach(standing)
+    if "vector" in legs and legs["vector"].error is None:
+        vector = standing.vector
+        if vector is None:
+            yield Reason("no_vector", "it has no vector yet", f"semlex embed --collection {name}")
+        elif vector.rank <= depth:
+            text = f"it is number {vector.rank:,} of the nearest, and the vector index passed it over"
+            yield Reason("missed_by_index", text, _wider_index(standing))
+        else:
+            text = f"{vector.rank - 1:,} chunks are nearer, and the vector leg takes the nearest {depth:,}"
+            yield Reason("beyond_vector_depth", text, remedy)
+    if standing.keyword is not None:
+        score, rank = standing.keyword.score, standing.keyword.rank
+        if score is None:
+            yield Reason("unknown", "its keyword score is not known")
+        elif score <= 0:
+            yield Reason("no_shared_word", "it shares no word with the question", _other_words(standing))
+        else:
+            before = f"{rank - 1:,}" if rank is not None else f"at least {MAX_CANDIDATES:,}"
+            text = f"{before} chunks have better words, and the keyword leg takes the best {depth:,}"
+            yield Reason("beyond_keyword_depth", text, remedy)
+
+
+def _wider_index(standing: Standing) -> str:
+    plan = standing.found.results["vector"].plan
+    if "probes" in plan:
+        return "more lists of the index: probes= in a search, or once and for all semlex create-index --probes N"
+    wider = min(MAX_EF_SEARCH, max(400, 4 * standing.found.depth))
+    return f"a longer list of the index: ef_search={wider} in a search; semlex create-index --kind none is exact"
+
+
+def _other_words(standing: Standing) -> str:
+    if standing.state.collection.embedding is not None and "vector" not in standing.state.legs:
+        return "mode='hybrid' (--mode hybrid) finds by meaning, too"
+    return "ask with a word that it holds"
+
+
+def _reach(standing: Standing) -> str:
+    """The arguments that bring the document in, as they are written."""
+    reach, request = standing.reach, standing.state.request
+    given = []
+    if reach is None or reach == Reach(request.top_k, request.candidates):
+        return "a filter that leaves fewer chunks, or words that it holds and others do not"
+    if request.page is not None:
+        given.append(f"max_results={reach.top_k} (--max-results {reach.top_k})")
+    elif reach.top_k != request.top_k:
+        given.append(f"top_k={reach.top_k} (--top-k {reach.top_k})")
+    if reach.candidates is not None and (request.page is not None or reach.candidates != request.candidates):
+        given.append(f"candidates={reach.candidates} (--candidates {reach.candidates})")
+    after = "; the reranker then decides" if standing.ranking.reranks else ""
+    return " with ".join(given) + after
+
+
+# --- a candidate that is not in the answer ----------------------------------------------------------------------------
+
+
+def _below_threshold(standing: Standing) -> Reason | None:
+    """The least score that the document does not reach; None where it reaches all that are asked for."""
+    request, own = standing.state.request, standing.ranking.own
+    cosines = [one.vector_score for one in standing.ranking.candidates if one.key in own]
+    judged = [hit.rerank_score for candidate, hit in standing.found.hits if candidate.key in own]
+    for name, option, least, scores in (
+        ("min_similarity", "--min-similarity", request.min_similarity, cosines),
+        ("min_rerank", "--min-rerank", request.min_rerank, judged),
+    ):
+        if least is None or not scores or any(score is not None and score >= least for score in scores):
+            continue
+        known = [score for score in scores if score is not None]
+        if not known:
+            text = f"it has no score to compare with {name}={least:g}"
+            return Reason("below_threshold", text, f"a search without {name} ({option})")
+        within = math.floor(max(known) * 1000) / 1000
+        text = f"its best score is {max(known):.4f}, below {name}={least:g}"
+        return Reason("below_threshold", text, f"{name}={within:g} ({option} {within:g})")
+    return None
+
+
+def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
+    """Why a candidate is not in the answer."""
+    request, ranking = standing.state.request, standing.ranking
+    is_first = bool(ranking.own & ranking.first)
+    below = _below_threshold(standing)
+    if below is not None:
+        return below
+    if request.group_size is not None:
+        cut = _grouped(standing)
+        if cut is not None:
+            return cut
+    place, order = ranking.place or 0, "the fusion" if results.fusion is not None else "its leg"
+    if is_first and results.reranker_model is not None:
+        place, order = reranked_place(standing), "the reranker"
+    if request.page is not None:
+        return _paged(standing, place, order)
+    if order == "the reranker":
+        remedy = f"top_k={place} (--top-k {place})" if place <= MAX_TOP_K else ""
+        if (ranking.place or 0) <= request.top_k:
+            remedy = f"rerank=False, in whose order it is number {ranking.place}" + (f"; or {remedy}" if remedy else "")
+        text = f"the reranker put it at place {place:,}, and the answer has {request.top_k}"
+        return Reason("reranked_below", text, remedy)
+    of = "document" if request.group_size is not None else "place"
+    text = f"it is {of} {place:,} of {len(ranking.candidates):,} candidates in the order of {order}, "
+    if request.group_size is not None:
+        text = f"its document is number {place:,} in the order of {order}, "
+    limit = f"the reranker got the first {len(ranking.first):,}" if ranking.reranks else f"top_k is {request.top_k}"
+    return Reason("below_top_k", f"{text}and {limit}", _reach(standing))
+
+
+def _grouped(standing: Standing) -> Reason | None:
+    """Its document is among the first, and has better chunks; None where it is not so."""
+    request, ranking = standing.state.request, standing.ranking
+    size, best = request.group_size, ranking.best
+    if size is None or best is None or (ranking.place or 0) > request.top_k:
+        return None
+    place = ranking.place_in_document(best[1].key)
+    if place <= size:
+        return None
+    text = f"its document is in the answer, and has {place - 1} better chunks: group_size lets {size} of them through"
+    return Reason("capped", text, f"group_size={place} (--group {place})")
+
+
+def _paged(standing: Standing, place: int, order: str) -> Reason:
+    page, top_k = standing.state.request.page, standing.state.request.top_k
+    most = 0 if page is None else page.max_results
+    if place > most:
+        return Reason(
+            "capped", f"it is number {place:,} of the list, which max_results ends at {most}", _reach(standing)
+        )
+    number = (place - 1) // top_k + 1
+    text = f"it is number {place:,} of the list in the order of {order}: on page {number}"
+    return Reason("below_top_k", text, f"search_page with next_cursor (--after CURSOR), {number - 1} times")
+
+
+def reranked_place(standing: Standing) -> int:
+    """The place of the document's best chunk in the reranker's order, from 1."""
+    hits = [hit for _, hit in standing.found.hits]
+    ordered = sorted(hits, key=lambda hit: -(hit.rerank_score or 0.0))
+    own = {chunk_id for _, chunk_id in standing.ranking.own}
+    return next((place for place, hit in enumerate(ordered, 1) if hit.id in own), len(ordered) + 1)
+
+
+def _beside(standing: Standing) -> Iterator[Reason]:
+    """What kept a candidate low."""
+    name, legs = standing.state.collection.names.collection, standing.found.results
+    if "vector" in legs and legs["vector"].error is None and standing.vector is None:
+        text = "it has no vector yet, so that words alone speak for it"
+        yield Reason("no_vector", text, f"semlex embed --collection {name}")
+    if standing.keyword is not None and standing.keyword.score == 0:
+        yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it holds")

@@ -1,0 +1,186 @@
+"""Where a document stands in a search: what is read for an explanation, all of it in the search's snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.filters.evaluate import failing
+from semlex.search.explain.ranking import Ranking, Reach
+from semlex.search.request import MAX_CANDIDATES
+from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.store.query.explain.chunk_facts import read_facts, read_fields, vector_rank
+from semlex.store.query.explain.named_documents import Records, find_named, read_records
+from semlex.store.query.run import ask, run_legs
+from semlex.store.query.vector import register_vector_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.open_collection import OpenCollection
+    from semlex.search.pipeline import SearchPipeline
+    from semlex.search.state import Found, SearchState
+    from semlex.store.keyword.base import TermScores
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.explain.chunk_facts import ChunkFacts, VectorRank
+    from semlex.store.query.explain.named_documents import NamedDocument
+    from semlex.store.query.leg import Key
+
+# Chunks of which it is looked up why they do not pass the filter.
+MAX_FILTERED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordRank:
+    """The best of some chunks in the keyword leg.
+
+    Attributes:
+        key: Its key; None where the query's own words leave all of them out, or nothing is known.
+        score: Its score; 0 where it shares no word; None where it is not known.
+        rank: Its place among all chunks that pass the filter, of the first 10,000; else None.
+    """
+
+    key: Key | None = None
+    score: float | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a document stands in a search.
+
+    Attributes:
+        state: The search.
+        found: What the database part of it brought.
+        named: The document.
+        facts: Of its chunks.
+        failing: The smallest parts of the filter that keep out the chunk that fits it best; empty where one passes.
+        vector: The nearest chunk that passes; None where there is none, or no vector leg.
+        keyword: The best chunk that passes in the keyword leg; None without one.
+        broken: What of the query's quotes and exclusions its chunks break; empty where one is not left out.
+        ranking: All candidates, with the place of the document among them.
+        chunks: Its chunks that came farthest, the best first.
+        terms: The query's words, with what they add to the scores of `chunks`; None where that is not known.
+        reach: Which arguments bring it into the answer; None where it is there, or none do.
+    """
+
+    state: SearchState
+    found: Found
+    named: NamedDocument
+    facts: list[ChunkFacts]
+    failing: list[str]
+    vector: VectorRank | None
+    keyword: KeywordRank | None
+    broken: list[str]
+    ranking: Ranking
+    chunks: list[Key]
+    terms: list[TermScores] | None
+    reach: Reach | None
+
+
+async def find_standing(
+    opened: OpenCollection,
+    pipeline: SearchPipeline,
+    begun: SearchState,
+    document: str,
+    places: Sequence[tuple[str, str]],
+) -> Standing | Records:
+    """Where a document stands; what is recorded of runs where there is none of that name.
+
+    Args:
+        opened: The collection.
+        pipeline: Of the search.
+        begun: The search, with the query's vector.
+        document: Its name.
+        places: As for `find_named`.
+
+    Raises:
+        ConfigurationError: The name means several documents.
+    """
+
+    async def look(snapshot: Snapshot) -> Standing | Records:
+        register_vector_parameter(snapshot.connection)
+        state = begun.copy()  # this may be run once more
+        named = await find_named(snapshot.connection, opened.info.names, document, places)
+        if named is None:
+            return await read_records(snapshot.connection, opened.info.names)
+        inside = replace(opened, database=SnapshotReads(snapshot))
+        found = await pipeline.find(state, inside)
+        return await _standing(snapshot, inside, state, found, named, reranks=pipeline.reranks)
+
+    return await opened.database.read_snapshot("explain a search", look)
+
+
+async def _standing(
+    snapshot: Snapshot, opened: OpenCollection, state: SearchState, found: Found, named: NamedDocument, *, reranks: bool
+) -> Standing:
+    condition, collection = state.request.condition, state.collection
+    facts = await read_facts(snapshot, collection, condition, named.keys)
+    passing = [one.key for one in facts if one.passes]
+    left_out = [] if passing or not facts else await _failing(snapshot, state, [one.key for one in facts])
+    vector = None
+    if "vector" in _answered(found) and state.vector is not None and passing:
+        vector = await vector_rank(snapshot, collection, state.vector, condition, passing)
+    keyword = await _keyword_rank(snapshot, state, found, passing) if passing else None
+    broken: list[str] = []
+    if keyword is not None and keyword.score is None and found.results["keyword"].has_exclusions:
+        told = await collection.keyword.broken_conditions(
+            snapshot, collection.names, state.request.text or "", passing, with_phrases=state.with_phrases
+        )
+        broken = list(dict.fromkeys(one for own in told for one in own)) if all(told) else []
+    ranking = await Ranking.read(snapshot, opened, state, found, passing, reranks=reranks)
+    chunks = ranking.farthest or [one.key for one in (keyword, vector) if one is not None and one.key is not None]
+    chunks = chunks or passing[:1] or [one.key for one in facts[:1]]
+    terms = None
+    if "keyword" in _answered(found) and state.request.text is not None and chunks:
+        terms = await collection.keyword.term_scores(snapshot, collection.names, state.request.text, chunks)
+    reach = None
+    if passing and not broken:
+        ranks = [one.rank for one in (vector, keyword) if one is not None and one.rank is not None]
+        reach = await ranking.reach(snapshot, opened, state, ranks)
+    return Standing(state, found, named, facts, left_out, vector, keyword, broken, ranking, chunks, terms, reach)
+
+
+def _answered(found: Found) -> list[str]:
+    return [name for name, result in found.results.items() if result.error is None]
+
+
+async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) -> list[str]:
+    """The parts of the filter that fail, of the chunk of which the fewest do."""
+    tree = state.request.condition.tree
+    if tree is None:
+        return []
+    fields = await read_fields(snapshot, state.collection, keys[:MAX_FILTERED])
+    # Numbers come as Python reads them: where these agree with the filter, the server's have decided.
+    parts = [failing(tree, metadata, own) or [tree] for metadata, own in fields]
+    return [str(part) for part in min(parts, key=len)]
+
+
+async def _keyword_rank(
+    snapshot: Snapshot, state: SearchState, found: Found, keys: Sequence[Key]
+) -> KeywordRank | None:
+    """The best chunk in the keyword leg: among its candidates, else by the index's own scores and a deeper look."""
+    result, own = found.results.get("keyword"), set(keys)
+    if result is None or result.error is not None:
+        return None
+    for rank, (key, score) in enumerate(zip(result.keys, result.scores.tolist(), strict=True), 1):
+        if key in own:
+            return KeywordRank(key, score, rank)
+    if result.scorer is None:
+        return KeywordRank()
+    scores = (await ask(snapshot, {"keyword": result.scorer.missing_scores(keys)}))["keyword"]
+    if np.isnan(scores).all():
+        return KeywordRank()
+    best = int(np.nanargmax(scores))
+    if scores[best] <= 0 or state.request.text is None:
+        return KeywordRank(keys[best], float(scores[best]))
+    collection = state.collection
+    leg = collection.keyword.leg(
+        collection.names, state.request.text, MAX_CANDIDATES, state.request.condition, with_phrases=state.with_phrases
+    )
+    deep = (await run_legs(snapshot, [] if leg is None else [leg])).results.get("keyword")
+    placed = [] if deep is None or deep.error is not None else deep.keys
+    place = next((place for place, key in enumerate(placed, 1) if key in own), None)
+    return KeywordRank(keys[best], float(scores[best]), place)

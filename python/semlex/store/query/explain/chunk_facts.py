@@ -1,0 +1,131 @@
+"""What is known of chunks: whether they pass a filter, the fields it looks at; the exact rank of the nearest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex.filters.fields import OWN
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.query import field_values
+from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.run import fetch
+from semlex.store.query.vector import vector_leg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.filters import Filter
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.collection import CollectionInfo
+
+_CHUNKS = sql.SQL(
+    "unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) WITH ORDINALITY AS k(document_id, chunk_id, number) "
+    "JOIN {chunk} AS c USING (document_id, chunk_id)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFacts:
+    """Of one chunk.
+
+    Attributes:
+        key: Its key.
+        passes: Whether it passes the filter.
+    """
+
+    key: Key
+    passes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRank:
+    """The nearest of some chunks.
+
+    Attributes:
+        key: Its key.
+        score: Its similarity.
+        rank: Its place among all vectors whose chunk passes the filter, from 1.
+    """
+
+    key: Key
+    score: float
+    rank: int
+
+
+async def read_facts(
+    snapshot: Snapshot, collection: CollectionInfo, condition: Filter, keys: Sequence[Key]
+) -> list[ChunkFacts]:
+    """The facts of chunks, in their order; those that are gone are missing."""
+    text = sql.SQL("SELECT c.document_id, c.chunk_id, {passes} IS TRUE FROM {chunks} ORDER BY k.number").format(
+        passes=condition.expression, chunks=_CHUNKS.format(chunk=collection.names.chunk)
+    )
+    rows = await fetch(snapshot, Statement(text, {**condition.parameters, **key_arrays(keys)}))
+    return [ChunkFacts((row[0], row[1]), row[2]) for row in rows]
+
+
+async def read_fields(
+    snapshot: Snapshot, collection: CollectionInfo, keys: Sequence[Key]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """What a filter looks at, of each of some chunks: its metadata and semlex's own fields, as for `holds`."""
+    names = collection.names
+    own = [name for name in OWN if name != "document"]
+    text = sql.SQL(
+        "SELECT c.metadata, {columns} FROM {chunks} LEFT JOIN {document} AS d ON d.document_id = c.document_id "
+        "LEFT JOIN {source} AS s ON s.source_id = d.source_id ORDER BY k.number"
+    ).format(
+        columns=sql.SQL(", ").join([*(field_values.COLUMNS[name] for name in own), sql.SQL("c.document_id")]),
+        chunks=_CHUNKS.format(chunk=names.chunk),
+        document=names.document,
+        source=names.source,
+    )
+    cursor = cursor_with_times(snapshot.connection)
+    await cursor.execute(text, key_arrays(keys))
+    found = []
+    for metadata, *values in await cursor.fetchall():
+        fields = dict(zip(own, values, strict=False)) | {"document": values[-1].hex}
+        # "" and an empty list of headings are as good as missing.
+        found.append((metadata, {name: value for name, value in fields.items() if value not in (None, "", [])}))
+    return found
+
+
+async def vector_rank(
+    snapshot: Snapshot,
+    collection: CollectionInfo,
+    vector: NDArray[np.float32],
+    condition: Filter,
+    keys: Sequence[Key],
+) -> VectorRank | None:
+    """The nearest of some chunks with its exact rank: those that are nearer are counted. None where none has a vector.
+
+    Args:
+        snapshot: Of the search; its connection knows `vector_parameter`.
+        collection: With vectors.
+        vector: The query's.
+        condition: The filter; all of the chunks pass it.
+        keys: Of the chunks.
+    """
+    scorer = vector_leg(collection, vector, 1, condition, plan="scan").scorer
+    # Adding zero keeps the planner off the vector index, which would stop early.
+    nearest = sql.SQL(
+        "SELECT e.document_id, e.chunk_id, ({distance}) + 0.0::float8 "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+        "JOIN {embedding} AS e USING (document_id, chunk_id) ORDER BY 3, 1, 2 LIMIT 1"
+    ).format(**scorer.parts)
+    rows = await fetch(snapshot, Statement(nearest, {**scorer.vector, **key_arrays(keys)}))
+    if not rows:
+        return None
+    document_id, chunk_id, distance = rows[0]
+    nearer = sql.SQL(
+        "SELECT count(*) FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} AND "
+        "(({distance}) + 0.0::float8, e.document_id, e.chunk_id) < (%(mine)s::float8, %(document)s::uuid, %(chunk)s)"
+    ).format(**scorer.parts)
+    mine = {"mine": distance, "document": document_id, "chunk": chunk_id}
+    ((count,),) = await fetch(snapshot, Statement(nearer, {**scorer.vector, **condition.parameters, **mine}))
+    return VectorRank((document_id, chunk_id), collection.distance.offset - distance, count + 1)

@@ -1,0 +1,230 @@
+"""Documents by the names that people call them: ids, paths, ends of paths, lines; and what the log says of others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.query.chunks import possible_keys
+from semlex.store.query.leg import key_arrays
+from semlex.store.write.sources import is_present
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.names import Names
+
+SHOWN = 5
+# Entries of the log that are looked at, newest first.
+LOG_ENTRIES = 1_000
+# Paths of which the one most like an unknown name is chosen.
+LISTED_PATHS = 5_000
+_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """A source, removed ones among them.
+
+    Attributes:
+        name: Its name.
+        root: Its folder, absolute.
+        is_present: Whether it was not removed.
+    """
+
+    name: str
+    root: str
+    is_present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDocument:
+    """What stands under a name.
+
+    Attributes:
+        name: Source and path as lists of documents show them, or an id.
+        keys: Of its chunks, or of those that the name means.
+        notes: What should be known of the choice.
+    """
+
+    name: str
+    keys: tuple[Key, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """A run of the ingestion log, as far as it tells of what is missing.
+
+    Attributes:
+        command: What was done.
+        where: What was read or deleted.
+        started_at: When.
+        deleted: Documents of which nothing was left.
+        problems: Path -> code of the files that could not be read.
+    """
+
+    command: str
+    where: str
+    started_at: datetime
+    deleted: int
+    problems: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What is recorded of files.
+
+    Attributes:
+        runs: The newest first.
+        paths: Of documents, for a name that is like an unknown one.
+    """
+
+    runs: tuple[LoggedRun, ...]
+    paths: tuple[str, ...]
+
+
+async def read_known_sources(connection: Connection, names: Names) -> list[KnownSource]:
+    """All sources, by name."""
+    statement = sql.SQL("SELECT s.name, s.root, {} FROM {} AS s ORDER BY s.name, s.source_id")
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement.format(is_present(names), names.source))
+    return [KnownSource(*row) for row in await cursor.fetchall()]
+
+
+async def find_named(
+    connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
+) -> NamedDocument | None:
+    """What a name means: an id, a path, a path on disk, a name of an added document, or the end of one path only.
+
+    Args:
+        connection: In a transaction.
+        names: The collection's tables.
+        name: As it was given; may end with a line.
+        places: Source and path below it to which the name leads on this machine, or that it spells out; of the name
+            with its line and without.
+
+    Raises:
+        ConfigurationError: It means several documents.
+    """
+    found = await _chunks_with_id(connection, names, name)
+    if found is not None:
+        return found
+    with_line = _LINE.fullmatch(name)
+    for base, line in ((name, None), *([(with_line[1], int(with_line[2]))] if with_line else [])):
+        document = await _document(connection, names, base, places)
+        if document is not None:
+            return await _chunks_of(connection, names, *document, line)
+        added = await _added(connection, names, base)
+        if added:
+            return NamedDocument(base, tuple(added))
+    return None
+
+
+def without_line(name: str) -> str:
+    """A name without the line at its end."""
+    found = _LINE.fullmatch(name)
+    return found[1] if found else name
+
+
+async def _chunks_with_id(connection: Connection, names: Names, name: str) -> NamedDocument | None:
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT c.document_id, c.chunk_id FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id)"
+        ).format(names.chunk),
+        key_arrays(possible_keys([name])),
+    )
+    keys = [(row[0], row[1]) for row in await cursor.fetchall()]
+    return NamedDocument(name, tuple(keys)) if keys else None
+
+
+async def _document(
+    connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
+) -> tuple[str, UUID] | None:
+    """The document of a path, with its name in lists; a whole path comes before a place, that before an ending."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT d.document_id, s.name, d.uri FROM {} AS d JOIN {} AS s USING (source_id) "
+            "WHERE d.uri = ANY(%(uris)s::text[]) OR right(d.uri, length(%(name)s) + 1) = '/' || %(name)s "
+            'ORDER BY s.name COLLATE "C", d.uri COLLATE "C"'
+        ).format(names.document, names.source),
+        {"uris": [name, *(uri for _, uri in places)], "name": name},
+    )
+    rows = [(key, source, uri) for key, source, uri in await cursor.fetchall()]
+    meant = [
+        [row for row in rows if row[2] == name],
+        [row for row in rows if (row[1], row[2]) in places],
+        [row for row in rows if row[2].endswith(f"/{name}")],
+    ]
+    chosen = next(filter(None, meant), [])
+    if len(chosen) > 1:
+        shown = ", ".join(f"{source}: {uri}" for _, source, uri in chosen[:SHOWN])
+        more = f" and {len(chosen) - SHOWN:,} more" if len(chosen) > SHOWN else ""
+        raise ConfigurationError(f"the document {name!r} may be one of several, name one of them: {shown}{more}")
+    return (f"{chosen[0][1]}: {chosen[0][2]}", chosen[0][0]) if chosen else None
+
+
+async def _chunks_of(
+    connection: Connection, names: Names, name: str, document: UUID, line: int | None
+) -> NamedDocument:
+    """The chunks of a document; with a line those that hold it."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT c.document_id, c.chunk_id, coalesce(%(line)s::int BETWEEN c.line AND "
+            "c.line + length(c.chunk_text) - length(replace(c.chunk_text, chr(10), '')), FALSE) "
+            "FROM {} AS c WHERE c.document_id = %(document)s ORDER BY c.chunk_no, c.chunk_id"
+        ).format(names.chunk),
+        {"line": line, "document": document},
+    )
+    rows = await cursor.fetchall()
+    if line is None:
+        return NamedDocument(name, tuple((row[0], row[1]) for row in rows))
+    held = tuple((row[0], row[1]) for row in rows if row[2])
+    if held:
+        return NamedDocument(f"{name}:{line}", held)
+    note = f"no chunk holds line {line}: the whole document was looked at"
+    return NamedDocument(name, tuple((row[0], row[1]) for row in rows), (note,))
+
+
+async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
+    """Chunks that were added under a name."""
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT c.document_id, c.chunk_id FROM {} AS c WHERE c.source_document = %s AND c.source_document <> '' "
+            "AND NOT EXISTS (SELECT FROM {} AS d WHERE d.document_id = c.document_id) "
+            "ORDER BY c.document_id, c.chunk_id"
+        ).format(names.chunk, names.document),
+        [name],
+    )
+    return [(row[0], row[1]) for row in await cursor.fetchall()]
+
+
+async def read_records(connection: Connection, names: Names) -> Records:
+    """What is recorded of runs and of paths."""
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT command, source_uri, started_at, deleted, problems FROM {} ORDER BY started_at DESC LIMIT %s"
+        ).format(names.ingestion_log),
+        [LOG_ENTRIES],
+    )
+    runs = [
+        LoggedRun(command, where, started, deleted, {problem["uri"]: problem["code"] for problem in problems})
+        for command, where, started, deleted, problems in await cursor.fetchall()
+    ]
+    await cursor.execute(sql.SQL("SELECT uri FROM {} LIMIT %s").format(names.document), [LISTED_PATHS])
+    return Records(tuple(runs), tuple(uri for (uri,) in await cursor.fetchall()))

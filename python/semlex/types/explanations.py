@@ -1,0 +1,253 @@
+"""Why a document is where it is in an answer, or why it is missing; and what an answer rests on. No input or output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from semlex.types.documents import json_value
+
+WhyCode = Literal[
+    "found",
+    "never_seen",
+    "not_indexed",
+    "skipped",
+    "unreadable",
+    "deleted",
+    "empty",
+    "filtered",
+    "excluded",
+    "no_vector",
+    "beyond_vector_depth",
+    "missed_by_index",
+    "no_shared_word",
+    "beyond_keyword_depth",
+    "below_top_k",
+    "reranked_below",
+    "below_threshold",
+    "capped",
+    "unknown",
+]
+"""What a `Reason` says, for programs; docs/why.md has a row for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason for where a document is.
+
+    Attributes:
+        code: Which.
+        text: A sentence for people, with figures.
+        remedy: A command or an argument that changes it; "" where there is nothing to do.
+    """
+
+    code: WhyCode
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} [{self.code}]" + (f"\n  what helps: {self.remedy}" if self.remedy else "")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTerm:
+    """A word of the question, as the keyword index knows it.
+
+    Attributes:
+        term: Folded and stemmed.
+        weight: Its inverse document frequency: the rarer, the greater.
+        chunks: How many chunks of the collection hold it.
+        held: Whether the chunk holds it.
+        score: What it adds to the chunk's keyword score; 0 where it does not hold it.
+    """
+
+    term: str
+    weight: float
+    chunks: int
+    held: bool
+    score: float
+
+    def __str__(self) -> str:
+        share = f"adds {self.score:.3f}" if self.held else "is not in it"
+        return f"{self.term!r} (weight {self.weight:.2f}, in {_counted(self.chunks, 'chunk')}) {share}"
+
+
+@dataclass(frozen=True, slots=True)
+class LegFigures:
+    """Where the best chunk of a document stands in one leg.
+
+    Attributes:
+        leg: ``vector`` or ``keyword``.
+        chunk: Id of the chunk that stands best in it; None where none has a place.
+        rank: Among all chunks that pass the filter, from 1, exactly; of the keyword leg only of the first 10,000. None
+            where the chunk has no place in this leg, or none that was counted.
+        score: The leg's own score; 0 of the keyword leg where no word is shared; None where there is none.
+        depth: How many candidates the leg was asked for.
+        last_candidate_score: The leg's score of its last candidate; None without candidates.
+        last_hit_score: The leg's score of the answer's last hit; None where that has none.
+    """
+
+    leg: str
+    chunk: str | None
+    rank: int | None
+    score: float | None
+    depth: int
+    last_candidate_score: float | None
+    last_hit_score: float | None
+
+    def __str__(self) -> str:
+        rank = "no place" if self.rank is None else f"rank {self.rank:,}"
+        beside = (
+            ("score", self.score),
+            ("last candidate", self.last_candidate_score),
+            ("last hit", self.last_hit_score),
+        )
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in beside if value is not None)
+        return f"{self.leg} leg: {rank}, {_counted(self.depth, 'candidate')} were asked for" + (
+            f"; {figures}" if figures else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a document is where it is in the answer to a question, or why it is missing; as text, lines for people.
+
+    Attributes:
+        document: As it was asked for.
+        name: What was found under that name: source and path, or the id of a chunk; None where there is nothing.
+        reasons: The first one decides; those behind it hold as well. Never empty.
+        rank: Place in the answer, from 1; None where it is not in it.
+        chunks: How many chunks of it were looked at.
+        chunk: Id of the chunk that came farthest; None where there is none.
+        legs: Where it stands in each leg that answered.
+        terms: The question's words, heaviest first, with what they add to that chunk's keyword score.
+        fused_rank: Place among all candidates in the order of the fusion (with one leg: in that leg's order), from 1;
+            None where it is not among them.
+        fused_score: Score of the fusion; None where one leg answered alone.
+        last_fused_score: The fused score of the last hit, or of the last that was reranked.
+        rerank_score: The reranker's score, or None.
+        last_rerank_score: That of the last hit, or None.
+        notes: What is not known, and what did not go as asked.
+    """
+
+    document: str
+    name: str | None
+    reasons: tuple[Reason, ...]
+    rank: int | None = None
+    chunks: int = 0
+    chunk: str | None = None
+    legs: tuple[LegFigures, ...] = ()
+    terms: tuple[QueryTerm, ...] = ()
+    fused_rank: int | None = None
+    fused_score: float | None = None
+    last_fused_score: float | None = None
+    rerank_score: float | None = None
+    last_rerank_score: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> WhyCode:
+        """The first reason's."""
+        return self.reasons[0].code
+
+    @property
+    def found(self) -> bool:
+        """Whether the document is in the answer."""
+        return self.code == "found"
+
+    def leg(self, name: str) -> LegFigures | None:
+        """The figures of a leg; None where it did not answer."""
+        return next((leg for leg in self.legs if leg.leg == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every attribute by its name, with ``code`` and ``found``: of JSON's types only."""
+        values: dict[str, Any] = json_value(self)
+        return {"code": self.code, "found": self.found, **values}
+
+    def __str__(self) -> str:
+        lines = [f"{self.name or self.document}: {'found' if self.found else 'not found'}"]
+        lines += [str(reason) for reason in self.reasons]
+        lines += [str(leg) for leg in self.legs]
+        if self.fused_score is not None:
+            lines.append(
+                f"fused: rank {self.fused_rank:,}, score {self.fused_score:.4f}{_beside(self.last_fused_score)}"
+            )
+        if self.rerank_score is not None:
+            lines.append(f"reranker: score {self.rerank_score:.4f}{_beside(self.last_rerank_score)}")
+        lines += [f"word {term}" for term in self.terms]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+@dataclass(frozen=True, slots=True)
+class HitExplanation:
+    """What brought one hit.
+
+    Attributes:
+        id: Of the chunk.
+        rank: Its place, from 1.
+        place: Document and line, or "".
+        terms: The question's words, heaviest first, with what they add to its keyword score.
+        vector_contribution: What the vector leg adds to the fused score of completed fusion, or None.
+        keyword_contribution: What the keyword leg adds to it, or None.
+    """
+
+    id: str
+    rank: int
+    place: str
+    terms: tuple[QueryTerm, ...]
+    vector_contribution: float | None
+    keyword_contribution: float | None
+
+    def __str__(self) -> str:
+        parts = ("vector", self.vector_contribution), ("keyword", self.keyword_contribution)
+        told = [f"{name} adds {value:.4f}" for name, value in parts if value is not None]
+        words = [str(term) for term in self.terms]
+        return f"{self.rank}. {self.place or self.id}: " + "; ".join([*told, *words] or ["nothing more is known"])
+
+
+@dataclass(frozen=True, slots=True)
+class SearchExplanation:
+    """What an answer rests on; as text, lines for people.
+
+    Attributes:
+        depth: How many candidates each leg was asked for.
+        legs: The legs that answered, each with how it found its chunks.
+        filter_share: About which share of the chunks passes the filter, 0 to 1; None without a filter.
+        fusion: What put the legs together; None where one answered alone.
+        weights: Weight of each leg in it.
+        reranker: What ordered the best candidates last, or None.
+        candidates: How many chunks the legs found together.
+        hits: The hits, best first.
+        notes: What is not known.
+    """
+
+    depth: int
+    legs: dict[str, str]
+    filter_share: float | None
+    fusion: str | None
+    weights: dict[str, float]
+    reranker: str | None
+    candidates: int
+    hits: tuple[HitExplanation, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        plan = "; ".join(f"{name}: {how}" for name, how in self.legs.items())
+        lines = [
+            f"plan: {plan}; {_counted(self.depth, 'candidate')} of each leg, {self.candidates:,} together",
+        ]
+        if self.filter_share is not None:
+            lines.append(f"filter: about {self.filter_share:.2%} of the chunks pass")
+        if self.fusion is not None:
+            weights = ", ".join(f"{name} {weight:g}" for name, weight in self.weights.items())
+            lines.append(f"fusion: {self.fusion}; weights: {weights}")
+        lines.append(f"reranker: {self.reranker or 'none'}")
+        return "\n".join([*lines, *map(str, self.hits), *(f"note: {note}" for note in self.notes)])
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _beside(last: float | None) -> str:
+    return "" if last is None else f", the last that was let through {last:.4f}"

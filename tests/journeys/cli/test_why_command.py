@@ -1,0 +1,45 @@
+"""``semlex why`` and ``semlex search --explain``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, get_args
+
+from semlex.types.explanations import WhyCode
+from tests.support.folders import ROOT
+
+if TYPE_CHECKING:
+    from tests.support.shell import Shell
+
+
+def test_why_takes_the_options_of_the_search(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    there = shell("why", "keys.md", "rotate", "a", "key", "-c", "handbook")
+    assert there.stdout.startswith("docs: keys.md: found\nit is hit 1 of 1 [found]\n")
+    assert "word 'rotat' (weight " in there.stdout
+    (filtered,) = shell.objects("why", "docs/keys.md", "key", "-c", "handbook", "--filter", '@uri == "fruit.txt"')
+    assert (filtered["code"], filtered["found"], filtered["reasons"][0]["code"]) == ("filtered", False, "filtered")
+    excluded = shell("why", "keys.md", "vault -rotate key", "-c", "handbook")
+    assert "[excluded]\n  what helps: " in excluded.stdout
+    exact = shell("why", "keys.md:5", '-"ninety days" key', "-c", "handbook", "--mode", "keyword", "--top-k", "3")
+    assert "[excluded]" in exact.stdout
+    assert "[never_seen]" in shell("why", "nobody.md", "key", "-c", "handbook").stdout
+    for option in (["--group", "2"], ["--max-results", "9"], ["--candidates", "40"], ["--fusion", "rrf"]):
+        assert "[found]" in shell("why", "keys.md", "key", "-c", "handbook", *option).stdout
+    shell("why", "keys.md", "-c", "handbook", code=2)
+    shell("why", "keys.md", "key", "-c", "handbook", "--candidates", "1", code=2)
+
+
+def test_an_explained_search(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    told = shell("search", "key", "-c", "handbook", "--explain").stdout
+    assert "plan: keyword: keyword index; 30 candidates of each leg, 1 together\nreranker: none\n1. keys.md:" in told
+    *_, summary = shell.objects("search", "key", "-c", "handbook", "--explain")
+    assert summary["explanation"]["hits"][0]["terms"][0]["term"] == "key"
+    assert "explanation" not in shell.objects("search", "key", "-c", "handbook")[-1]
+    shell("search", "--after", "abc", "--explain", "-c", "handbook", code=2)
+
+
+def test_the_page_names_every_code() -> None:
+    page = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(get_args(WhyCode))

@@ -1,0 +1,319 @@
+"""Why a document is missing: every way, made on a real server, and named right; what is said to help does help."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from semlex import Document, IvfflatIndex, PostgreSQLRetriever, TermOverlapReranker
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from semlex import Explanation
+
+VECTORS = "semlex.default_collection_embedding_1"
+
+
+def opened(url: str, *models: Any, **options: Any) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, *(models or [HashEmbedder(16)]), **({"use_reranking": False} | options))
+
+
+def codes(told: Explanation) -> list[str]:
+    return [reason.code for reason in told.reasons]
+
+
+async def helps(retriever: PostgreSQLRetriever, told: Explanation, question: str, **options: Any) -> bool:
+    """Whether the arguments that the first reason names bring the chunk into the answer."""
+    given = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", told.reasons[0].remedy)}
+    assert given, told.reasons[0].remedy
+    found = await retriever.search(question, **(options | given))
+    return told.chunk in {hit.id for hit in found}
+
+
+# --- in the answer, or out of the search before it began -------------------------------------------------------------
+
+
+async def test_a_document_that_is_there(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
+        hits = await retriever.search("vault key")
+        told = await retriever.why("a", "vault key")
+        assert (codes(told), told.found, told.rank) == (["found"], True, 2)
+        assert [hit.id for hit in hits] == ["b", "a"]
+        by_vector, by_words = told.legs
+        assert (by_vector.rank, by_vector.score) == (2, hits[1].vector_score)
+        assert (by_words.rank, by_words.score) == (2, hits[1].keyword_score)
+        assert (by_words.last_hit_score, told.fused_score) == (hits[-1].keyword_score, hits[1].fused_score)
+        assert [(term.term, term.held, term.chunks) for term in told.terms] == [("vault", False, 1), ("key", True, 2)]
+        assert sum(term.score for term in told.terms) == pytest.approx(hits[1].keyword_score)
+        assert str(told).startswith("a: found\nit is hit 2 of 2 [found]")
+        assert told.to_dict()["legs"][0]["leg"] == "vector"
+
+
+async def test_the_filter_names_its_smallest_part(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        documents = [Document(f"a key {year}", {"year": year, "lang": "de"}, id=str(year)) for year in (2019, 2021)]
+        await retriever.add_documents(documents)
+        told = await retriever.why("2019", "key", filters="lang == 'de' and (year > 2020 or year == 2000)")
+        assert codes(told) == ["filtered"]
+        assert "the filter: year > 2020 or year == 2000 does not hold" in told.reasons[0].text
+        assert (await retriever.why("2021", "key", filters="lang == 'de' and year > 2020")).found
+        own = await retriever.why(
+            "2021", "key", filters='@uri == "x" and year > 2020 and @document == "' + "0" * 32 + '"'
+        )
+        assert '@uri == "x" and @document == "' in own.reasons[0].text
+
+
+async def test_words_that_the_question_excludes_or_demands(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("dogs chase a cat", id="a"), Document("a cat chases dogs", id="b")])
+        for question, text in (
+            ("cat -dog", 'it holds "dog", which the question excludes'),
+            ('cat -"dogs chase"', 'it holds "dog chase", which the question excludes'),
+            ('"cat chases" dogs', 'it lacks the phrase "cat chase"'),
+        ):
+            for mode in (None, "keyword"):
+                told = await retriever.why("a", question, mode=mode)
+                assert (codes(told), told.reasons[0].text) == (
+                    ["excluded"],
+                    f"the question's own words leave it out: {text}",
+                )
+        # A phrase that is nowhere is words; a search by vectors alone knows no exclusion.
+        assert (await retriever.why("a", '"cat ship"')).found
+        assert (await retriever.why("a", "cat -dog", mode="vector")).found
+
+
+async def test_a_chunk_without_a_vector(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(5)] + [Document("fig", id="x")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute(f"DELETE FROM {VECTORS} WHERE chunk_id IN ('x', 'k4')")  # noqa: S608 - constants
+        told = await retriever.why("x", "key")
+        assert codes(told) == ["no_vector", "no_shared_word"]
+        assert told.reasons[0].remedy == "semlex embed --collection default_collection"
+        assert (await retriever.why("x", "key", mode="vector")).code == "no_vector"
+        low = await retriever.why("k4", "key", top_k=1)
+        assert codes(low) == ["below_top_k", "no_vector"]
+        await retriever.embed_missing()
+        assert (await retriever.why("x", "key", top_k=6)).found
+
+
+# --- beyond a leg's depth, below k -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def keys(database_url: str) -> Any:
+    """60 documents that hold *key* the more often the lower their number, and one that does not."""
+    async with opened(database_url) as retriever:
+        texts = {f"k{n:02}": "key " * (60 - n) + f"n{n} stone" for n in range(60)} | {"fig": "a fig"}
+        await retriever.add_documents([Document(text, id=name) for name, text in texts.items()])
+        yield retriever
+
+
+@pytest.mark.parametrize("mode", [None, "vector", "keyword"])
+async def test_depth_and_top_k(keys: PostgreSQLRetriever, mode: Any) -> None:
+    beyond = {"vector": ["beyond_vector_depth"], "keyword": ["beyond_keyword_depth"]}
+    options = {"mode": mode, "top_k": 5, "candidates": 10}
+    for name in ("k09", "k30", "k59"):
+        told = await keys.why(name, "key", **options)
+        found = {hit.id for hit in await keys.search("key", **options)}
+        deep = {hit.id for hit in await keys.search("key", 10, mode=mode, candidates=10)}
+        if name in found:
+            assert told.found
+        elif name in deep or told.fused_rank is not None:
+            assert told.code == "below_top_k"
+            assert told.fused_rank is not None
+            assert told.fused_rank > 5
+        else:
+            expected = [*beyond["vector"], *beyond["keyword"]] if mode is None else beyond[mode]
+            assert codes(told) == expected
+            assert all(leg.rank is None or leg.rank > leg.depth == 10 for leg in told.legs)
+        assert told.found or await helps(keys, told, "key", **options)
+    nothing = await keys.why("fig", "key", mode="keyword")
+    assert codes(nothing) == ["no_shared_word"]
+    assert nothing.leg("keyword").score == 0
+    far = await keys.why("fig", "key", **(options | {"mode": None}))
+    assert codes(far) == ["beyond_vector_depth", "no_shared_word"]
+    assert await helps(keys, far, "key", **(options | {"mode": None}))
+
+
+async def test_thresholds(keys: PostgreSQLRetriever) -> None:
+    ordered = list(await keys.search("key", 61))
+    last = next(hit for hit in reversed(ordered) if hit.vector_score is not None)
+    least = (last.vector_score or 0.0) + 1e-3
+    told = await keys.why(last.id, "key", 61, min_similarity=least)
+    assert told.code == "below_threshold"
+    assert f"min_similarity={least:g}" in told.reasons[0].text
+    reached = float(told.reasons[0].remedy.partition("=")[2].partition(" ")[0])
+    assert last.id in {hit.id for hit in await keys.search("key", 61, min_similarity=reached)}
+    assert (await keys.why(ordered[0].id, "key", 61, min_similarity=-1)).found
+    far = await keys.why(last.id, "key", 1, min_similarity=-1)
+    assert far.code in {"below_top_k", "beyond_vector_depth"}
+
+
+async def test_pages_and_groups(keys: PostgreSQLRetriever) -> None:
+    ordered = [hit.id for hit in await keys.search("key", 61, max_results=61)]
+    third = await keys.why(ordered[12], "key", 5, max_results=20)
+    assert (third.code, third.fused_rank) == ("below_top_k", 13)
+    assert "on page 3" in third.reasons[0].text
+    cut = await keys.why(ordered[30], "key", 5, max_results=20, candidates=61)
+    remedy = "max_results=31 (--max-results 31) with candidates=61 (--candidates 61)"
+    assert (cut.code, cut.reasons[0].remedy) == ("capped", remedy)
+    await keys.add_documents(
+        [Document(f"key stone vault part{n}", {"source_document": "one.pdf"}, id=f"p{n}") for n in range(4)]
+    )
+    grouped = {"group_by": "document", "group_size": 2}
+    shown = {hit.id for hit in await keys.search("key stone vault", 5, **grouped)} & {f"p{n}" for n in range(4)}
+    assert len(shown) == 2
+    for name in sorted({f"p{n}" for n in range(4)} - shown):
+        told = await keys.why(name, "key stone vault", 5, **grouped)
+        assert told.code == "capped"
+        assert await helps(keys, told, "key stone vault", **grouped)
+    assert (await keys.why("one.pdf", "key stone vault", 5, **grouped)).found
+    lower = await keys.why("k50", "key stone vault", 5, **grouped)
+    assert lower.code in {"below_top_k", "beyond_vector_depth"}
+    assert await helps(keys, lower, "key stone vault", **grouped)
+
+
+async def test_a_reranker_puts_it_below(database_url: str) -> None:
+    async with opened(database_url, HashEmbedder(16), TermOverlapReranker(), use_reranking=True) as retriever:
+        texts = ["key " * 40, *(f"key vault {n}" for n in range(30))]
+        await retriever.add_documents([Document(text, id=f"d{n}") for n, text in enumerate(texts)])
+        fused = [hit.id for hit in await retriever.search("key vault", 31, rerank=False)]
+        told = await retriever.why("d0", "key vault", 8)  # the reranker gets all 31
+        assert told.code == "reranked_below"
+        assert (told.rerank_score, told.last_rerank_score) == (0.5, 1.0)
+        assert told.fused_rank == fused.index("d0") + 1
+        assert "at place 31" in told.reasons[0].text
+        if fused.index("d0") < 8:
+            assert f"rerank=False, in whose order it is number {told.fused_rank}" in told.reasons[0].remedy
+        assert "d0" in {hit.id for hit in await retriever.search("key vault", 31)}
+        assert "top_k=31" in told.reasons[0].remedy
+        below = await retriever.why(fused[-1], "key vault", 2, candidates=31)
+        assert below.code == "below_top_k"
+        assert "the reranker got the first 8" in below.reasons[0].text
+        assert "; the reranker then decides" in below.reasons[0].remedy
+
+
+@pytest.mark.slow
+async def test_the_vector_index_passes_a_chunk_over(database_url: str) -> None:
+    vectors = np.random.default_rng(3).normal(size=(2_000, 16)).astype(np.float32)
+    async with opened(database_url, "none", keyword="none") as retriever:
+        await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(2_000)], vectors)
+        exact = [hit.id for hit in await retriever.search(vector=vectors[7] + 1, top_k=30)]
+        await retriever.create_index(IvfflatIndex(lists=100))
+        hits = await retriever.search(vector=vectors[7] + 1, top_k=90, probes=1)
+        scores = [hit.vector_score or 0.0 for hit in hits]
+        assert scores == sorted(scores, reverse=True)  # an index that goes on to more lists gives them list by list
+        found = [hit.id for hit in hits]
+        missed = [name for name in exact if name not in found]
+        assert missed
+        told = await retriever.why(missed[0], vector=vectors[7] + 1, top_k=30, candidates=90, probes=1)
+        assert told.code == "missed_by_index"
+        assert told.legs[0].rank == exact.index(missed[0]) + 1
+        assert "probes=" in told.reasons[0].remedy
+        assert (await retriever.why(missed[0], vector=vectors[7] + 1, top_k=30, probes=100)).found
+
+
+# --- what is not known, and who may ask ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["tsvector", "none"])
+async def test_other_engines_say_what_they_do_not_know(database_url: str, engine: str) -> None:
+    async with opened(database_url, keyword=engine) as retriever:
+        await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(40)] + [Document("fig", id="x")])
+        told = await retriever.why("x", "key", candidates=10)
+        assert told.terms == ()
+        note = "does not tell which words" if engine == "tsvector" else "no keyword engine"
+        assert [one for one in told.notes if note in one]
+        expected = ["beyond_vector_depth"] + (["no_shared_word"] if engine == "tsvector" else [])
+        assert codes(told) == expected
+        if engine == "tsvector":
+            deep = await retriever.why("k39", "key", mode="keyword", candidates=10)
+            assert deep.found or (deep.code, deep.legs[0].rank or 0) > ("", 10)
+
+
+async def test_without_vectors(database_url: str) -> None:
+    async with opened(database_url, "none") as retriever:
+        await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
+        told = await retriever.why("b", "key")
+        assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
+        assert any("holds no vectors" in note for note in told.notes)
+
+
+async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
+        async with retriever._opened.database.connection() as connection:
+            await connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
+        told = await retriever.why("b", "key")
+        assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
+        assert any("the vector leg did not answer" in note for note in told.notes)
+        assert (await retriever.why("a", "key")).found
+
+
+async def test_it_reads_only(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        name = f"reader_{connection.info.dbname}"
+        connection.execute(f"CREATE ROLE {name} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA semlex TO {name}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {name}")
+        try:
+            reader = psycopg.conninfo.make_conninfo(database_url, user=name, password="")
+            async with opened(reader) as retriever:
+                assert (await retriever.why("a", "key")).found
+                assert (await retriever.why("nobody", "key")).code == "never_seen"
+                assert (await retriever.search("key", explain=True)).explanation is not None
+        finally:
+            connection.execute(f"DROP OWNED BY {name}")
+            connection.execute(f"DROP ROLE {name}")
+
+
+async def test_inside_a_transaction_of_the_callers(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("a key", id="a")])
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            await connection.execute("SELECT 1")  # begins one
+            inside = retriever.using(connection)
+            await inside.add_documents([Document("another key", id="b")])
+            assert (await inside.why("b", "key")).found
+            await connection.rollback()
+        assert (await retriever.why("b", "key")).code == "never_seen"
+
+
+async def test_what_is_refused(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        for document in ("", "a\0b", 5, "x" * 5_000):
+            with pytest.raises(ValidationError, match="document"):
+                await retriever.why(document, "key")  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="explain"):
+            await retriever.search("key", explain=1)  # type: ignore[arg-type]
+
+
+# --- what an answer rests on -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fusion", ["completed", "rrf"])
+async def test_an_explained_search_is_the_search(keys: PostgreSQLRetriever, fusion: Any) -> None:
+    plain = await keys.search("key n30", 7, fusion=fusion)
+    results = await keys.search("key n30", 7, fusion=fusion, explain=True)
+    assert [hit.id for hit in results] == [hit.id for hit in plain]
+    assert plain.explanation is None
+    told = results.explanation
+    assert told is not None
+    assert (told.fusion, told.depth, set(told.legs)) == (fusion, 30, {"vector", "keyword"})
+    assert told.weights == ({"vector": 0.5, "keyword": 0.5} if fusion == "completed" else {"vector": 1, "keyword": 1})
+    assert [hit.id for hit in told.hits] == [hit.id for hit in results]
+    for hit, one in zip(results, told.hits, strict=True):
+        assert one.vector_contribution == hit.vector_contribution
+        if hit.keyword_score is not None:
+            assert sum(term.score for term in one.terms) == pytest.approx(hit.keyword_score)
+    assert "fusion: " + fusion in str(told)
+    assert results.to_dict()["explanation"]["reranker"] is None
