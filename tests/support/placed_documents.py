@@ -21,7 +21,7 @@ from tests.support.markdown_texts import MARKED, STRUCTURES, TEXT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LONG = st.lists(TEXT | MARKED, min_size=1, max_size=4).map("\n\n".join)
+LONG = st.lists(TEXT | MARKED, min_size=1, max_size=2).map("\n\n".join)
 AROUND = st.builds(
     Around,
     neighbours=st.integers(0, 3),

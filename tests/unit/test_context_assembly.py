@@ -22,6 +22,9 @@ from semlex.types.results import SearchResult
 from tests.support.placed_documents import AROUND, hit_of, near, searches, stored
 from tests.unit.test_postprocess import SETTINGS, is_same_but_blanks
 
+# Ten thousand examples of whole documents take minutes.
+pytestmark = pytest.mark.timeout(1800)
+
 COUNTERS = [
     Counting(WordCounter.counter_name, WordCounter()),
     Counting(TokenEstimate.counter_name, TokenEstimate()),
@@ -29,6 +32,7 @@ COUNTERS = [
     Counting(given=lambda text: np.int64(len(text.encode()) // 3 + 7)),  # a text costs more than its parts, or less
     Counting(given=lambda text: len(text) // 10 if len(text) % 2 else len(text) // 7),  # a longer text may be cheaper
 ]
+NONE_AROUND = Around()
 OPTIONS = st.builds(
     ContextOptions,
     tokens=st.integers(1, 400) | st.sampled_from([2000, 10_000_000]),
@@ -87,23 +91,26 @@ def test_no_character_twice_none_of_a_hit_missing_no_token_too_many(found, optio
         assert {chunk_id for source in made.sources for chunk_id in source.chunk_ids} == chunks
 
 
-@given(searches(), AROUND)
-def test_what_was_made_without_a_bound_fits_into_its_own_count(found, around):
-    stored_documents, hits = found
-    counting = COUNTERS[0]  # of words: the sum of parts is the whole
-    placed_hits = placed(hits, near(stored_documents, hits, around), around)
-    whole = Assembly(ContextOptions(10_000_000, around), counting, {}).assembled(placed_hits)
-    if whole.tokens:
-        again = Assembly(ContextOptions(whole.tokens, around), counting, {}).assembled(placed_hits)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60), max_size=8))
+def test_what_was_made_without_a_bound_fits_into_its_own_count(texts):
+    # Of words the sum of parts is the whole, and added documents never become one passage.
+    counting = COUNTERS[0]
+    hits = [
+        PlacedHit(SearchResult(text, id=f"d{n}", rank=n + 1), PlacedChunk((uuid.UUID(int=n), f"d{n}"), 0, text))
+        for n, text in enumerate(texts)
+    ]
+    whole = Assembly(ContextOptions(10_000_000, NONE_AROUND), counting, {}).assembled(hits)
+    assert [source.text for source in whole.sources] == texts
+    if texts:
+        again = Assembly(ContextOptions(whole.tokens, NONE_AROUND), counting, {}).assembled(hits)
         assert again.sources == whole.sources
         assert again.tokens == whole.tokens
-        less = Assembly(ContextOptions(whole.tokens - 1, around), counting, {}).assembled(placed_hits)
-        assert less.tokens < whole.tokens
+        less = Assembly(ContextOptions(whole.tokens - 1, NONE_AROUND), counting, {}).assembled(hits)
+        assert less.left_out or less.warnings
 
 
 DOCUMENT = stored(0, "# A\n\n" + " ".join(f"Sentence {n} says so." for n in range(200)), "markdown", SETTINGS)
 HITS = [hit_of(DOCUMENT.chunks[place], rank) for rank, place in enumerate((20, 2, 3, 40), 1)]
-NONE_AROUND = Around()
 LENGTH = Counting(given=len)
 
 

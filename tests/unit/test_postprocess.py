@@ -22,6 +22,9 @@ from semlex.types.results import SearchResult
 from tests.core.test_near_duplicates import slow_shingles
 from tests.support.placed_documents import AROUND, documents, hit_of, near, searches, stored
 
+# Ten thousand examples of whole documents take minutes.
+pytestmark = pytest.mark.timeout(1800)
+
 SETTINGS = ChunkSettings(16, 4, 0)
 DOCUMENT = uuid.UUID(int=7)
 
