@@ -31,6 +31,7 @@ BENCHES = (
     "ingest",
     "quality",
     "structure",
+    "answers",
 )
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 

@@ -12,7 +12,18 @@ from pathlib import Path
 
 RETRIEVER = Path(__file__).parent / "semlex" / "retriever"
 TARGET = RETRIEVER / "synchronous.py"
-PARTS = ("reads", "answers", "explaining", "fields", "folders", "tables", "embeddings", "submission", "upkeep")
+PARTS = (
+    "reads",
+    "answers",
+    "asking",
+    "explaining",
+    "fields",
+    "folders",
+    "tables",
+    "embeddings",
+    "submission",
+    "upkeep",
+)
 SOURCES = ("collection", *PARTS, "client", "postgres")
 # What belongs to an event loop of its own, and what the twin has by hand.
 LEFT_OUT = {"using", "open", "initialize", "close", "collection", "of"}

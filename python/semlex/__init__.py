@@ -25,6 +25,7 @@ Values:
     Facet, FacetValue, Facets: How many chunks have which values of a field, one of them, and all that was asked for.
     LegReport: How one leg of a search answered.
     Context, ContextSource: Numbered passages for a prompt, and one of them.
+    Answer, AnswerSentence, Citation: An answer, a sentence of it, and a quote that was looked up.
     SearchResult: One hit, with every stage's rank and score.
     Explanation, Reason, LegFigures, QueryTerm: Why a document is where it is in an answer, or why it is missing.
     SearchExplanation, HitExplanation: What an answer rests on, and each of its hits.
@@ -40,6 +41,10 @@ Models that embed:
 Models that rerank:
     TermOverlapReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
     Reranker: For one of your own.
+
+Models that write answers:
+    OpenAIChatModel: Behind a server.
+    ChatModel: For one of your own.
 
 Long work:
     Job, SyncJob: Work that is left to a worker: `Collection.submit`, `Client.jobs`, `Client.work`.
@@ -72,10 +77,14 @@ from typing import Any
 
 # Where each public name is; type checkers read the same from `__init__.pyi`.
 _MODULES = {
+    "Answer": "semlex.types.answers",
+    "AnswerSentence": "semlex.types.answers",
     "BaseEmbedder": "semlex.embedding.custom",
     "Bm25Options": "semlex.parameters",
     "BulkIngestConfig": "semlex.store.write.copy",
+    "ChatModel": "semlex.chat.base",
     "ChunkMetadata": "semlex.types.chunks",
+    "Citation": "semlex.types.answers",
     "Client": "semlex.retriever.client",
     "CohereReranker": "semlex.reranking.cohere",
     "Collection": "semlex.retriever.collection",
@@ -121,6 +130,7 @@ _MODULES = {
     "LoadReport": "semlex.ingest.bulk.load",
     "MovedDocument": "semlex.ingest.sync.report",
     "NoIndex": "semlex.store.indexes.options",
+    "OpenAIChatModel": "semlex.chat.openai",
     "OpenAIEmbedder": "semlex.embedding.openai",
     "PostgreSQLRetriever": "semlex.retriever.postgres",
     "preview_chunks": "semlex.ingest.preview",

@@ -1,5 +1,7 @@
 """The public names for type checkers."""
 
+from semlex.chat.base import ChatModel as ChatModel
+from semlex.chat.openai import OpenAIChatModel as OpenAIChatModel
 from semlex.embedding.base import Embedder as Embedder
 from semlex.embedding.base import EmbedderIdentity as EmbedderIdentity
 from semlex.embedding.custom import BaseEmbedder as BaseEmbedder
@@ -59,6 +61,9 @@ from semlex.store.indexes.options import HnswIndex as HnswIndex
 from semlex.store.indexes.options import IvfflatIndex as IvfflatIndex
 from semlex.store.indexes.options import NoIndex as NoIndex
 from semlex.store.write.copy import BulkIngestConfig as BulkIngestConfig
+from semlex.types.answers import Answer as Answer
+from semlex.types.answers import AnswerSentence as AnswerSentence
+from semlex.types.answers import Citation as Citation
 from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument
 from semlex.types.context import Context as Context
@@ -83,10 +88,14 @@ from semlex.types.results import SearchResult as SearchResult
 from semlex.types.results import SearchResults as SearchResults
 
 __all__ = [
+    "Answer",
+    "AnswerSentence",
     "BaseEmbedder",
     "Bm25Options",
     "BulkIngestConfig",
+    "ChatModel",
     "ChunkMetadata",
+    "Citation",
     "Client",
     "CohereReranker",
     "Collection",
@@ -130,6 +139,7 @@ __all__ = [
     "Loader",
     "MovedDocument",
     "NoIndex",
+    "OpenAIChatModel",
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
     "Progress",

@@ -39,9 +39,11 @@ __all__ = [
     "merge_segments",
     "normalise_rows",
     "plan_batches",
+    "rank_sentences",
     "reciprocal_rank_fusion",
     "segment_ids",
     "shared_shingles",
+    "split_sentences",
     "split_text",
     "to_json",
     "validate_identifier",
@@ -777,6 +779,45 @@ class Query:
     def total(self) -> int: ...
     @property
     def conditions(self) -> int: ...
+
+# ---- sentences ----
+
+def split_sentences(text: str) -> list[tuple[int, int, str]]:
+    """The sentences of a text, in order and without overlap.
+
+    Lines decide what is a block: blank lines, items of lists, rows of tables, titles, fences of code and what follows
+    ``::``. In prose a sentence ends behind a full stop and the like, but not behind abbreviations, initials and numbers
+    of ordinals.
+
+    Returns:
+        (start, end, kind) of each, in characters; never empty, without blanks at its ends. ``kind`` is ``prose``,
+        ``heading`` or ``code``: up to eight lines without a blank one.
+
+    Raises:
+        ValueError: The text holds half of a surrogate pair.
+    """
+
+def rank_sentences(
+    analyzer: Analyzer, question: str, passages: Sequence[tuple[str, str]]
+) -> list[tuple[int, int, int, str, float, float]]:
+    """Which sentences of some passages answer a question.
+
+    A sentence is worth the question's words that it holds, each by its idf over all these sentences; for less, those
+    beside it, in the titles above it and elsewhere in its passage. The same arguments give the same scores.
+
+    Args:
+        analyzer: Of the passages' language.
+        question: Its first 64 words count.
+        passages: (text, titles) of each, the best passage first.
+
+    Returns:
+        (passage, start, end, kind, score, own) of every sentence, passage by passage: the place as `split_sentences`
+        gives it; the score from 0, comparable within one question; the share, 0 to 1, of the question's weight whose
+        words the sentence holds itself.
+
+    Raises:
+        ValueError: The question holds half of a surrogate pair.
+    """
 
 # ---- search by words: posting segments ----
 

@@ -22,7 +22,7 @@ RULE = """
     ingest search
     open_collection
     store embedding reranking
-    settings
+    chat settings
     models
     parameters
     types

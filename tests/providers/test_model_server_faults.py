@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models import http_client as module
 from semlex.models.http_client import ModelServer
+from semlex.models.http_refusals import asked_wait
 from tests.support.model_servers import KEY, RETRIED, ModelServerDouble, cut, drip, echo, echoed, raw, status
 
 REFUSED = [301, 302, 307, 400, 401, 403, 404, 409, 413, 418, 422, 501]
@@ -112,7 +113,7 @@ def test_a_long_wait_is_left_to_the_caller(server, double, pauses, value):
 
 @pytest.mark.parametrize("value", ["", "soon", "-5", "1e3", "٣", "Wed, 99 Foo 2099", "NaN", "inf"])
 def test_a_wait_that_cannot_be_read_is_passed_over(server, double, pauses, value):
-    assert module._asked_wait(value) is None
+    assert asked_wait(value) is None
 
 
 def test_a_server_that_is_not_there(pauses):

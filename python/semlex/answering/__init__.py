@@ -1,1 +1,1 @@
-"""From hits to what a language model answers from."""
+"""From hits to an answer: passages for a prompt, what is written from them, and every citation looked up."""

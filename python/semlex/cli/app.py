@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.commands.answers import context
+from semlex.cli.commands.ask import ask
 from semlex.cli.commands.background.jobs import jobs_app, submit
 from semlex.cli.commands.background.worker import worker
 from semlex.cli.commands.collections import collections, drop, migrate, status
@@ -59,6 +60,7 @@ app.command()(sync)
 app.command()(documents)
 app.command(cls=QuestionCommand)(search)
 app.command(cls=QuestionCommand)(why)
+app.command(cls=QuestionCommand)(ask)
 app.command()(facets)
 app.command(cls=QuestionCommand)(context)
 app.command()(embed)

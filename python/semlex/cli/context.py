@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annotations
     AsJson,
+    Chat,
     CollectionName,
     Database,
     DataDir,
@@ -58,6 +59,7 @@ class Context:
     language: Language = None
     keyword: Keyword = None
     reranker_model: Reranker = None
+    chat_model: Chat = None
     as_json: AsJson = False
 
     def settings(self, **arguments: Any) -> Settings:

@@ -246,6 +246,10 @@ Reranker = Annotated[
     str | None,
     typer.Option("--reranker", help="Name or folder of a reranker, term-overlap, none or auto; see the docs."),
 ]
+Chat = Annotated[
+    str | None,
+    typer.Option("--chat-model", help="Language model behind a server that writes the answer, or none; see the docs."),
+]
 Filter = Annotated[
     list[str] | None,
     typer.Option(

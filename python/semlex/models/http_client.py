@@ -11,31 +11,29 @@ from __future__ import annotations
 import json
 import logging
 import random
-import re
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
+from semlex.models.http_refusals import REMEDIES, SLOW, Failure, Response, asked_wait, failure_of, quoted
+from semlex.models.http_stream import Limits, Stream
 from semlex.models.model_names import host_at
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Success = TypeVar("Success")
 
-RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 CONNECT_SECONDS = 10.0
 # Waits between attempts double from the first to the last of these; each is shortened by chance, so that clients that
 # failed together do not come back together.
@@ -48,46 +46,6 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 POLL_SECONDS = 0.1
 # Searches that ask one server at the same time. Each waits for the server, not for this machine.
 CALLS_AT_ONCE = 32
-
-# Names of errors that the servers document. Nothing else of an answer is quoted: it may hold a text or a key.
-QUOTED_NAMES = frozenset(
-    {
-        *("authentication_error", "billing_hard_limit_reached", "context_length_exceeded", "insufficient_quota"),
-        *("invalid_api_key", "invalid_request_error", "invalid_type", "invalid_value", "model_not_found"),
-        *("not_found_error", "permission_error", "rate_limit_exceeded", "server_error", "unsupported_parameter"),
-        *("BadRequestError", "InternalServerError", "NotFoundError", "UnprocessableEntityError"),
-        *("Backend", "Empty", "Overloaded", "Tokenizer", "Unhealthy", "Validation"),
-        *("DEADLINE_EXCEEDED", "FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND"),
-        *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "UNAVAILABLE"),
-    }
-)
-_REMEDIES = {
-    400: "check the key, the model's name, its settings, and the length of the texts",
-    404: "check the address and the model's name; a local server must have fetched the model first",
-    413: "lower batch_size, or shorten the texts",
-    422: "check the model's name, its settings, and the length of the texts",
-    429: "it limits requests, or the account has no credit left; wait, or lower concurrency and batch_size",
-}
-_UNREACHABLE = "check the address, and that the server is running and can be reached from here"
-_SLOW = "lower batch_size, raise timeout, or look at the server's load"
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    retry_after: str | None
-    body: bytes
-
-    @property
-    def retried(self) -> bool:
-        return self.status in RETRIED_STATUSES
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    what: str
-    remedy: str
-    retried: bool = True
 
 
 class ModelServer:
@@ -163,17 +121,58 @@ class ModelServer:
             WorkAbandonedError: Nobody waits for the result any more.
         """
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        for attempt in range(1, self._attempts + 1):
+        return self._parse(path, self._asked(path, lambda: self._try(path, content)))
+
+    def stream(self, path: str, body: Mapping[str, object], limits: Limits) -> Generator[bytes]:
+        """Sends one request and hands on its answer as it arrives.
+
+        Until the first byte is there it is tried again like any other; afterwards it is not. Closing the iterator
+        gives the connection up.
+
+        Args:
+            path: Path behind the base URL, with its leading slash.
+            body: What is sent, as JSON.
+            limits: Of the answer.
+
+        Yields:
+            The answer's bytes, in pieces of any size.
+
+        Raises:
+            ModelServerError: As `post`; and: the answer stops in the middle, pauses for too long, or does not end.
+            ModelError: The server object was closed.
+            ConfigurationError: The environment's proxy settings cannot be used.
+            WorkAbandonedError: Nobody waits for the result any more.
+        """
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+        def begin() -> Stream | Response | Failure:
+            stream = Stream(self._open(), self.base_url + path, content, limits)
+            first = stream.begin(self._timeout)
+            return stream if first is None else first
+
+        stream = self._asked(path, begin)
+        try:
+            for part in stream:
+                self._check_open()
+                if isinstance(part, Failure):
+                    raise ModelServerError(f"{self.host}{path} {part.what}; {part.remedy}")
+                yield part
+        finally:
+            stream.close()
+
+    def _asked(self, path: str, attempt: Callable[[], Success | Response | Failure]) -> Success:
+        """What an attempt that succeeds gives; a response of success counts as that."""
+        for number in range(1, self._attempts + 1):
             cancellation.check()
-            answer = self._try(path, content)
-            if isinstance(answer, _Answer) and answer.status < 300:  # noqa: PLR2004 (the statuses of success)
-                return self._parse(path, answer)
-            if not answer.retried or attempt == self._attempts:
+            answer = attempt()
+            if not isinstance(answer, Response | Failure) or answer.succeeded:
+                return cast("Success", answer)
+            if not answer.retried or number == self._attempts:
                 break
-            _pause(self._wait_seconds(path, answer, attempt))
-        if isinstance(answer, _Failure):
+            _pause(self._wait_seconds(path, answer, number))
+        if isinstance(answer, Failure):
             raise ModelServerError(f"{self.host}{path} {answer.what}; {answer.remedy}")
-        raise self._refusal(path, answer)
+        raise self._refusal(path, cast("Response", answer))
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Calls a function that talks to this server for every item, several at a time.
@@ -226,10 +225,10 @@ class ModelServer:
         drop(self._client)  # its connections are the parent's
         self._client = None
 
-    def _try(self, path: str, content: bytes) -> _Answer | _Failure:
+    def _try(self, path: str, content: bytes) -> Response | Failure:
         """One attempt: an answer of whatever status, or what stood in its way."""
         client = self._open()
-        outcome: list[_Answer | _Failure] = []
+        outcome: list[Response | Failure] = []
         done = threading.Event()
         deadline = time.monotonic() + self._timeout
 
@@ -241,14 +240,16 @@ class ModelServer:
 
         threading.Thread(target=exchange, name="semlex-model-request", daemon=True).start()
         _wait(done, self._timeout)
+        self._check_open()
+        return outcome[0] if outcome else Failure("did not answer in time", SLOW)
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ModelError(f"the connection to {self.host} was closed; make a new one")
-        return outcome[0] if outcome else _Failure("did not answer in time", _SLOW)
 
     def _open(self) -> Any:
         with self._lock:
-            if self._closed:
-                raise ModelError(f"the connection to {self.host} was closed; make a new one")
+            self._check_open()
             if self._client is None:
                 import httpx2  # noqa: PLC0415 (a tenth of a second)
 
@@ -268,7 +269,7 @@ class ModelServer:
                     ) from None  # the cause may show a proxy's password
             return self._client
 
-    def _parse(self, path: str, answer: _Answer) -> Any:
+    def _parse(self, path: str, answer: Response) -> Any:
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError):
@@ -279,21 +280,21 @@ class ModelServer:
             status=answer.status,
         )
 
-    def _wait_seconds(self, path: str, answer: _Answer | _Failure, attempt: int) -> float:
+    def _wait_seconds(self, path: str, answer: Response | Failure, attempt: int) -> float:
         """How long to wait before the next attempt."""
-        asked = _asked_wait(answer.retry_after) if isinstance(answer, _Answer) else None
+        asked = asked_wait(answer.retry_after) if isinstance(answer, Response) else None
         if asked is None:
             longest = min(LAST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1))
             return longest * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
-        if asked > MAX_WAIT_SECONDS and isinstance(answer, _Answer):
+        if asked > MAX_WAIT_SECONDS and isinstance(answer, Response):
             raise ModelServerError(
-                f"{self.host}{path} answered {answer.status}{_quoted(answer.body)} and asks to wait "
+                f"{self.host}{path} answered {answer.status}{quoted(answer.body)} and asks to wait "
                 f"{min(asked, 1e9):.0f} s, more than the {MAX_WAIT_SECONDS:.0f} s that are waited; try again later",
                 status=answer.status,
             )
         return asked
 
-    def _refusal(self, path: str, answer: _Answer) -> ModelServerError:
+    def _refusal(self, path: str, answer: Response) -> ModelServerError:
         status = answer.status
         if status in {401, 403}:
             place = "api_key" if self._key_variable is None else f"the environment variable {self._key_variable}"
@@ -301,13 +302,11 @@ class ModelServer:
         elif 300 <= status < 400:  # noqa: PLR2004 (the statuses of redirection)
             remedy = "redirects are not followed; give the address that it leads to"
         else:
-            remedy = _REMEDIES.get(status, "look at the server's own log" if self.is_local else "try again later")
-        return ModelServerError(f"{self.host}{path} answered {status}{_quoted(answer.body)}; {remedy}", status=status)
+            remedy = REMEDIES.get(status, "look at the server's own log" if self.is_local else "try again later")
+        return ModelServerError(f"{self.host}{path} answered {status}{quoted(answer.body)}; {remedy}", status=status)
 
 
-def _exchange(client: Any, url: str, content: bytes, deadline: float) -> _Answer | _Failure:  # noqa: PLR0911 (kinds)
-    import httpx2  # noqa: PLC0415 (loaded already)
-
+def _exchange(client: Any, url: str, content: bytes, deadline: float) -> Response | Failure:
     try:
         with client.stream("POST", url, content=content) as response:
             body = bytearray()
@@ -315,18 +314,12 @@ def _exchange(client: Any, url: str, content: bytes, deadline: float) -> _Answer
                 body += part
                 if len(body) > MAX_ANSWER_BYTES:
                     what = f"sent more than the {MAX_ANSWER_BYTES} bytes that are read"
-                    return _Failure(what, "lower batch_size, or check the address", retried=False)
+                    return Failure(what, "lower batch_size, or check the address", retried=False)
                 if time.monotonic() > deadline:
-                    return _Failure("did not answer in time", _SLOW)
-            return _Answer(response.status_code, response.headers.get("Retry-After"), bytes(body))
-    except (httpx2.ConnectError, httpx2.ConnectTimeout):
-        return _Failure("cannot be reached", _UNREACHABLE)
-    except httpx2.TimeoutException:
-        return _Failure("did not answer in time", _SLOW)
-    except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as error:
-        return _Failure(f"broke the connection ({type(error).__name__})", _UNREACHABLE)
-    except Exception as error:  # noqa: BLE001 (whatever else goes wrong here must reach the thread that waits)
-        return _Failure(f"could not be asked ({type(error).__name__})", _UNREACHABLE, retried=False)
+                    return Failure("did not answer in time", SLOW)
+            return Response(response.status_code, response.headers.get("Retry-After"), bytes(body))
+    except Exception as error:  # noqa: BLE001 (whatever goes wrong here must reach the thread that waits)
+        return failure_of(error)
 
 
 def _wait(event: threading.Event, seconds: float) -> None:
@@ -340,35 +333,3 @@ def _wait(event: threading.Event, seconds: float) -> None:
 
 def _pause(seconds: float) -> None:
     _wait(threading.Event(), seconds)
-
-
-def _asked_wait(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, as a number or as a date (RFC 9110, 10.2.3), if it says anything."""
-    if value is None:
-        return None
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value, re.ASCII):
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - datetime.now(UTC)).total_seconds())
-
-
-def _quoted(body: bytes) -> str:
-    """Names of the error that an answer holds, in brackets: only those that `QUOTED_NAMES` knows."""
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    outer = content if isinstance(content, dict) else {}
-    inner = outer.get("error")
-    found = [
-        value
-        for source in (inner if isinstance(inner, dict) else {}, outer)
-        for value in (source.get(field) for field in ("code", "type", "status", "error_type"))
-        if isinstance(value, str) and value in QUOTED_NAMES
-    ]
-    return f" ({', '.join(dict.fromkeys(found))})" if found else ""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semlex.chat.endpoint import ChatEndpoint, NoTextError
 from semlex.errors import ModelServerError
 from semlex.models.model_names import ACCOUNTS
 from semlex.models.truncation import CutTexts
@@ -23,7 +24,8 @@ from semlex.validation import check_range
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PATH = "/chat/completions"
+    from semlex.chat.base import Message
+
 MAX_SCORE = 10
 INSTRUCTIONS = """\
 You judge how well passages answer a search query. The user's message is one JSON object: "query" holds the query, and \
@@ -49,13 +51,6 @@ _SCHEMA = {
     "required": ["scores"],
     "additionalProperties": False,
 }
-# What makes answers steadier, where the server and the model take it.
-_SETTINGS: dict[str, object] = {
-    "temperature": 0,
-    "response_format": {"type": "json_schema", "json_schema": {"name": "scores", "strict": True, "schema": _SCHEMA}},
-}
-# What servers answer to a setting that they or the model do not take.
-_REFUSED_STATUSES = frozenset({400, 422})
 _FENCED = re.compile(r"\s*```\w*\s(.*)```\s*", re.DOTALL)
 
 
@@ -108,7 +103,7 @@ class LLMReranker(RemoteReranker):
             concurrency=concurrency,
         )
         self._max_characters = max_characters
-        self._settings = _SETTINGS
+        self._chat = ChatEndpoint(self._server, model)
         self._cut = CutTexts("passages", model)
 
     def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
@@ -117,32 +112,21 @@ class LLMReranker(RemoteReranker):
         passages = [{"passage": row, "text": text[:most]} for row, text in enumerate(texts)]
         question = json.dumps({"query": query, "passages": passages}, ensure_ascii=False)
         try:
-            return self._read(self._post(question), len(texts))
+            return self._opinions(question, len(texts))
         except _UnusableAnswerError:
-            return self._read(self._post(question + REMINDER), len(texts))
+            return self._opinions(question + REMINDER, len(texts))
 
-    def _post(self, question: str) -> Any:
-        body = {
-            "model": self._model,
-            "messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}],
-        }
-        settings = self._settings
-        try:
-            return self._server.post(PATH, body | settings)
-        except ModelServerError as error:
-            if error.status not in _REFUSED_STATUSES or not settings:
-                raise
-        answer = self._server.post(PATH, body)
-        self._settings = {}
-        return answer
-
-    def _read(self, answer: Any, count: int) -> NDArray[np.float32]:
+    def _opinions(self, question: str, count: int) -> NDArray[np.float32]:
         source = f"{self._model} at {self.host}"
+        messages: list[Message] = [
+            {"role": "system", "content": INSTRUCTIONS},
+            {"role": "user", "content": question},
+        ]
         try:
-            content = answer["choices"][0]["message"]["content"]
+            content = self._chat.complete(messages, _SCHEMA).text
             fenced = _FENCED.fullmatch(content)
             scores = json.loads(fenced[1] if fenced else content)["scores"]
-        except (LookupError, TypeError, ValueError, RecursionError):
+        except (NoTextError, LookupError, TypeError, ValueError, RecursionError):
             scores = None  # the error would hold the answer
         try:
             opinions = read_scores(

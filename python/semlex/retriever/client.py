@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
+    from semlex.chat.base import ChatModel
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.ingest.progress import Progress
@@ -79,6 +80,7 @@ class Client:
         dimensions: As for `PostgreSQLRetriever`.
         tokenizer: As for `PostgreSQLRetriever`.
         models: As for `PostgreSQLRetriever`.
+        chat_model: As for `PostgreSQLRetriever`.
         schema: Schema that holds semlex's tables.
         defaults: As for `PostgreSQLRetriever`.
         pool: An open pool that stays yours.
@@ -101,6 +103,7 @@ class Client:
         dimensions: int | None = None,
         tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
+        chat_model: str | ChatModel | None = None,
         schema: str = "semlex",
         defaults: Mapping[str, Any] | None = None,
         pool: AsyncConnectionPool[Any] | None = None,
@@ -123,6 +126,7 @@ class Client:
             dimensions,
             listed,
             tokenizer,
+            chat_model,
             **model_defaults(defaults),
         )
         self._resources = Resources(

@@ -13,7 +13,7 @@ from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
-from semlex.retriever.parts.answers import CollectionAnswers
+from semlex.retriever.parts.asking import CollectionAsking
 from semlex.retriever.parts.embeddings import CollectionEmbeddings
 from semlex.retriever.parts.explaining import CollectionExplaining
 from semlex.retriever.parts.fields import CollectionFields
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class Collection(
-    CollectionAnswers,
+    CollectionAsking,
     CollectionExplaining,
     CollectionFields,
     CollectionFolders,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    from semlex.chat.base import ChatModel
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
     from semlex.models.model_names import ModelChoice
@@ -52,6 +53,7 @@ class ModelOptions:
         dimensions: Length of the vectors, or None.
         models: Names that a collection may bring although they lead to a server or a folder.
         tokenizer: Of a model behind a server; see `semlex.models.token_counters.given_tokenizer`.
+        chat_model: As for `semlex.chat.registry.choose_chat_model`.
         default_model: `embedding_model` of collections without vectors, or None.
         default_dimensions: `dimensions` of collections without vectors, or None.
         default_tokenizer: `tokenizer` of collections that count with it, or None.
@@ -64,6 +66,7 @@ class ModelOptions:
     dimensions: int | None = None
     models: Sequence[str] = ()
     tokenizer: str | PathLike[str] | None = None
+    chat_model: str | ChatModel | None = None
     default_model: str | None = None
     default_dimensions: int | None = None
     default_tokenizer: str | None = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
+    from semlex.chat.base import ChatModel
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.parameters import DistanceName, StorageName
@@ -51,6 +52,9 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             of its folder, or a hub id in the local cache. Without one a word counts as two tokens.
         models: Models behind servers or in folders that a collection may name, beside those of ``SEMLEX_MODELS`` and of
             your own settings file. Other such names are not followed: words answer then, with a warning.
+        chat_model: Writes answers: a `ChatModel`, or the name of one behind a server (``openai:MODEL``,
+            ``http(s)://HOST/v1#MODEL``), which is sent questions and passages; ``"none"`` or None: answers are
+            sentences of the documents.
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
@@ -92,6 +96,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         dimensions: int | None = None,
         tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
+        chat_model: str | ChatModel | None = None,
         collection: str = "default_collection",
         schema: str = "semlex",
         create: bool = True,
@@ -126,6 +131,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             dimensions,
             listed,
             tokenizer,
+            chat_model,
             **model_defaults(defaults),
         )
         options = CollectionOptions(

@@ -24,7 +24,9 @@ from semlex.validation import check_parameters, kind_errors, model_errors, path_
 if TYPE_CHECKING:
     from os import PathLike
 
+    from semlex.chat.base import ChatModel
     from semlex.embedding.base import Embedder
+    from semlex.models.model_names import ModelChoice
     from semlex.open_collection import OpenModels, OpenReranker
     from semlex.parameters import Bm25Options, ServerOptions
     from semlex.store.keyword.base import KeywordIndex
@@ -67,6 +69,7 @@ class Resources:
             kind_errors("use_reranking", models.use_reranking, bool, str),
             kind_errors("device", models.device, str, NoneType),
             path_errors("tokenizer", models.tokenizer),
+            model_errors("chat_model", models.chat_model, "identity", "stream"),
             []
             if keyword_cache_bytes is None
             else whole_number_errors("keyword_cache_bytes", keyword_cache_bytes, 0, MAX_CACHE_BYTES),
@@ -90,6 +93,7 @@ class Resources:
         self._database: Database | None = None
         self._open_models: dict[ModelKey, OpenModels] = {}
         self._reranker: OpenReranker | None = None
+        self._chat_model: ModelChoice[ChatModel] | None = None
         self._is_open = False
         self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
         self._make_locks()
@@ -136,6 +140,7 @@ class Resources:
     async def close(self) -> None:
         """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle."""
         models, reranker, self._reranker = list(self._open_models.values()), self._reranker, None
+        chosen, self._chat_model = self._chat_model, None
         database, embedded, executor = self._database, self._embedded, self._executor
         self._open_models = {}
         self._database = self._embedded = self._executor = None
@@ -148,7 +153,8 @@ class Resources:
             if database is not None:
                 closing.push_async_callback(database.close)
             # A model may first finish the batch that it computes.
-            for model in (*models, reranker):
+            owned = None if chosen is None or chosen.model is self.models.chat_model else chosen.model
+            for model in (*models, reranker, owned):
                 if model is not None:
                     closing.push_async_callback(asyncio.to_thread, model.close)
             if executor is not None:
@@ -263,18 +269,31 @@ class Resources:
                     self._reranker = await open_reranker(self.executor, self.models)
         return self._reranker
 
+    async def chat_model(self) -> ModelChoice[ChatModel]:
+        """The language model, if any; chosen at the first call.
+
+        Raises:
+            ConfigurationError: As `semlex.chat.registry.choose_chat_model`.
+        """
+        if self._chat_model is None:
+            # Loaded here: most programs only search.
+            from semlex.chat.registry import choose_chat_model  # noqa: PLC0415
+
+            self._chat_model = choose_chat_model(self.models.chat_model)
+        return self._chat_model
+
     @property
     def open_reranker(self) -> OpenReranker | None:
         """The reranker, if it has been chosen."""
         return self._reranker
 
     def _after_fork(self) -> None:
-        drop(self._open_models, self._reranker, self._database, self._embedded, self._executor)
+        drop(self._open_models, self._reranker, self._chat_model, self._database, self._embedded, self._executor)
         self._was_open |= self._is_open
         reranker = None if self._reranker is None else self._reranker.reranker
         used = [reranker, *(models.embedder for models in self._open_models.values())]
         self._ran_on_torch |= any(map(runs_on_torch, used))
-        self._is_open, self._open_models, self._reranker = False, {}, None
+        self._is_open, self._open_models, self._reranker, self._chat_model = False, {}, None, None
         self._database = self._embedded = self._executor = None
         self.generation += 1
         self._make_locks()

@@ -24,6 +24,8 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search.facets import DEFAULT_CANDIDATES
 from semlex.search.facets import DEFAULT_VALUES
 from semlex.store.write.copy import DEFAULT_BULK
+from semlex.types.answers import MIN_COVERAGE
+from semlex.types.answers import MIN_SIMILARITY
 from semlex.types.jobs import DEFAULT_ATTEMPTS
 from semlex.types.jobs import DEFAULT_KEEP_DAYS
 from semlex.types.jobs import DEFAULT_LEASE_SECONDS
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from semlex.answering.options import ContextOrder
     from semlex.answering.options import Count
+    from semlex.chat.base import ChatModel
     from semlex.diagnostics.collections import CountedCollection
     from semlex.diagnostics.status import CollectionStatus
     from semlex.diagnostics.status import ServerHealth
@@ -80,6 +83,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.migrating import Step
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
+    from semlex.types.answers import Answer
+    from semlex.types.answers import AnswerSentence
     from semlex.types.context import Context
     from semlex.types.explanations import Explanation
     from semlex.types.facets import Facets
@@ -566,6 +571,82 @@ class SyncCollection:
             ConfigurationError: Another argument is, or `count` gave no number.
         """
         return self._runner.run(self._collection.context, question, tokens, top_k=top_k, filters=filters, neighbours=neighbours, sections=sections, parents=parents, per_document=per_document, near_duplicates=near_duplicates, diversity=diversity, order=order, count=count, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, candidates=candidates, deadline=deadline, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank)
+
+    def answer(
+        self,
+        question: str,
+        tokens: int = DEFAULT_TOKENS,
+        *,
+        context: Context | None = None,
+        top_k: int = DEFAULT_HITS,
+        filters: Filters | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        min_coverage: float = MIN_COVERAGE,
+        min_similarity: float = MIN_SIMILARITY,
+    ) -> Answer:
+        """An answer to a question, from the collection's documents alone, with every quote looked up.
+
+        With a `chat_model` it is written by that model, which is sent the question and the passages. Without one it
+        consists of up to three sentences of the documents, chosen by the question's words.
+
+        There is an answer or a reason why not (`Answer.refused`): nothing was found, the hits hardly speak of what is
+        asked, or the model finds no answer in them. A model's server that fails is a warning, and sentences of the
+        documents stand in for it. What the model wrote without a quote that stands in the documents is in the answer,
+        and in `Answer.unsupported`.
+
+        Args:
+            question: As for `context`.
+            tokens: As for `context`.
+            context: What is answered from, made by `context` with other options; none of the search's beside it.
+            top_k: As for `context`.
+            filters: As for `context`.
+            mode: As for `context`.
+            rerank: As for `context`.
+            min_coverage: 0 to 1. There is no answer where `SearchResults.coverage` is below this and
+                `SearchResults.best_similarity` below the other, as far as they are known. 0 in one of both: always one.
+            min_similarity: 0 to 1, for `SearchResults.best_similarity`.
+
+        Raises:
+            ValidationError: The question or a filter is refused.
+            ConfigurationError: Another argument is, or the chat model's name cannot be used.
+        """
+        return self._runner.run(self._collection.answer, question, tokens, context=context, top_k=top_k, filters=filters, mode=mode, rerank=rerank, min_coverage=min_coverage, min_similarity=min_similarity)
+
+    def answer_stream(
+        self,
+        question: str,
+        tokens: int = DEFAULT_TOKENS,
+        *,
+        context: Context | None = None,
+        top_k: int = DEFAULT_HITS,
+        filters: Filters | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        min_coverage: float = MIN_COVERAGE,
+        min_similarity: float = MIN_SIMILARITY,
+    ) -> Generator[AnswerSentence | Answer, None, None]:
+        """`answer`, sentence by sentence while it is written: each after its citations were looked up.
+
+        Args:
+            question: As for `answer`; so are the others.
+            tokens: As for `answer`.
+            context: As for `answer`.
+            top_k: As for `answer`.
+            filters: As for `answer`.
+            mode: As for `answer`.
+            rerank: As for `answer`.
+            min_coverage: As for `answer`.
+            min_similarity: As for `answer`.
+
+        Returns:
+            Each sentence, and at the end the answer as a whole.
+
+        Raises:
+            ValidationError: As for `answer`.
+            ConfigurationError: As for `answer`.
+        """
+        return self._runner.iterate(self._collection.answer_stream, question, tokens, context=context, top_k=top_k, filters=filters, mode=mode, rerank=rerank, min_coverage=min_coverage, min_similarity=min_similarity)
 
     def why(
         self,
@@ -1156,6 +1237,7 @@ class SyncClient:
         dimensions: As for `PostgreSQLRetriever`.
         tokenizer: As for `PostgreSQLRetriever`.
         models: As for `PostgreSQLRetriever`.
+        chat_model: As for `PostgreSQLRetriever`.
         schema: Schema that holds semlex's tables.
         defaults: As for `PostgreSQLRetriever`.
         data_folder: Folder of the embedded Postgres: a path, or its text.
@@ -1177,6 +1259,7 @@ class SyncClient:
         dimensions: int | None = None,
         tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
+        chat_model: str | ChatModel | None = None,
         schema: str = "semlex",
         defaults: Mapping[str, Any] | None = None,
         data_folder: str | PathLike[str] | None = None,
@@ -1186,7 +1269,7 @@ class SyncClient:
         cached_queries: int = DEFAULT_QUERIES,
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
-        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
+        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
         self._runner = LoopRunner(self._client)
 
     @property
@@ -1391,6 +1474,9 @@ class SyncRetriever(SyncCollection):
             of its folder, or a hub id in the local cache. Without one a word counts as two tokens.
         models: Models behind servers or in folders that a collection may name, beside those of ``SEMLEX_MODELS`` and of
             your own settings file. Other such names are not followed: words answer then, with a warning.
+        chat_model: Writes answers: a `ChatModel`, or the name of one behind a server (``openai:MODEL``,
+            ``http(s)://HOST/v1#MODEL``), which is sent questions and passages; ``"none"`` or None: answers are
+            sentences of the documents.
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
         create: Whether to make the collection when it does not exist.
@@ -1430,6 +1516,7 @@ class SyncRetriever(SyncCollection):
         dimensions: int | None = None,
         tokenizer: str | PathLike[str] | None = None,
         models: Sequence[str] = (),
+        chat_model: str | ChatModel | None = None,
         collection: str = "default_collection",
         schema: str = "semlex",
         create: bool = True,
@@ -1451,7 +1538,7 @@ class SyncRetriever(SyncCollection):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property
@@ -1521,6 +1608,7 @@ def connect_sync(
     dimensions: int | None = None,
     tokenizer: str | PathLike[str] | None = None,
     models: Sequence[str] = (),
+    chat_model: str | ChatModel | None = None,
     schema: str = "semlex",
     defaults: Mapping[str, Any] | None = None,
     data_folder: str | PathLike[str] | None = None,
@@ -1531,4 +1619,4 @@ def connect_sync(
     keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
 ) -> SyncClient:
     """A `SyncClient`, to be opened with ``with``; the arguments are its own."""
-    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
+    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)

@@ -29,6 +29,7 @@ ARGUMENT, BUILT_IN = "argument", "built in"
 OTHER_VARIABLES = {
     "SEMLEX_EMBEDDING_API_KEY": "key of an embedding model behind an address",
     "SEMLEX_RERANKER_API_KEY": "key of a reranker behind an address",
+    "SEMLEX_CHAT_API_KEY": "key of a language model behind an address",
     "SEMLEX_LLM_MODEL": "language model for the reranker 'auto'",
     OWN_FILE_VARIABLE: "your own settings file",
 }
@@ -51,6 +52,7 @@ class Settings:
         models: Models behind servers or in folders that a collection may name.
         reranker_model: Name or folder of a reranker.
         use_reranking: Whether to rerank.
+        chat_model: Name of a language model behind a server, which writes answers.
         device: Where local models run: ``mps``, ``cuda`` or ``cpu``.
         dimensions: Length of the vectors.
         tokenizer: Path of the tokenizer of a model behind a server.
@@ -73,6 +75,7 @@ class Settings:
     models: tuple[str, ...] = ()
     reranker_model: str | None = None
     use_reranking: bool | Literal["auto"] = "auto"
+    chat_model: str | None = None
     device: str | None = None
     dimensions: int | None = None
     tokenizer: str | None = None
@@ -111,7 +114,7 @@ class Settings:
         for setting in SETTINGS:
             if setting.of_collection and setting.name in self.origins:
                 (said if self.origins[setting.name] == ARGUMENT else defaults)[setting.name] = self.value(setting)
-        models = ("models", "reranker_model", "use_reranking", "device")
+        models = ("models", "reranker_model", "use_reranking", "chat_model", "device")
         return (
             {name: getattr(self, name) for name in models}
             | said
@@ -365,6 +368,7 @@ SETTINGS = (
     Setting("models", _names, "models elsewhere that a collection may name", leads_away=_always),
     Setting("reranker_model", _text, "reranker", leads_away=_elsewhere),
     Setting("use_reranking", _reranking, "whether to rerank"),
+    Setting("chat_model", _text, "language model that writes answers", leads_away=_elsewhere),
     Setting("device", _text, "where local models run: mps, cuda or cpu"),
     Setting("dimensions", _whole, "length of the vectors, of new collections", of_collection=True),
     Setting(

@@ -22,6 +22,7 @@ pub mod keyword;
 pub mod near_duplicates;
 pub mod normalise;
 pub mod pgcopy;
+pub mod sentences;
 mod short_string;
 pub mod tokenizer;
 pub mod validate;

@@ -20,6 +20,7 @@ mod normalise;
 mod objects;
 mod scoring;
 mod segments;
+mod sentences;
 mod tokenizing;
 mod validation;
 
@@ -62,6 +63,8 @@ mod _core {
         _panic, EncodedSegment, IdSet, SegmentBuilder, decode_tombstone, encode_tombstone,
         merge_segments, segment_ids,
     };
+    #[pymodule_export]
+    use crate::sentences::{rank_sentences, split_sentences};
     #[pymodule_export]
     use crate::tokenizing::BpeTokenizer;
 

@@ -67,6 +67,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "why": lambda _: {"document": "good", "question": "good"},
     "facets": lambda _: {"fields": ["good"], "query": "good"},
     "context": lambda _: {"question": "good"},
+    "answer": lambda _: {"question": "good"},
     "search_many": lambda _: {"queries": ["good"]},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},

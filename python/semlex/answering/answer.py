@@ -1,0 +1,188 @@
+"""An answer to a question from its context: refused, written by a language model, or taken from the passages."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from semlex.answering.citations import Evidence
+from semlex.answering.extract import extracted
+from semlex.answering.prompts import SCHEMA, messages_for
+from semlex.answering.written_answer import UnusableAnswerError, WrittenAnswer
+from semlex.chat.base import Completion
+from semlex.errors import SemlexError, WorkAbandonedError
+from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY, Answer, AnswerSentence, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+
+    from semlex import _core
+    from semlex.chat.base import ChatModel
+    from semlex.models.executor import ModelExecutor
+    from semlex.types.context import Context
+    from semlex.types.results import SearchResults
+
+MAX_TERMS = 64  # words of a question that count
+_TOKEN_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How an answer is made.
+
+    Attributes:
+        analyzer: Of the collection's language.
+        executor: Runs the model's blocking calls.
+        model: Writes the answer; None: it is taken from the passages.
+        min_coverage: Least `SearchResults.coverage`, 0 to 1; see `thin_support`.
+        min_similarity: Least `SearchResults.best_similarity`, 0 to 1.
+        started: When the question was asked, by ``time.perf_counter``.
+    """
+
+    analyzer: _core.Analyzer
+    executor: ModelExecutor
+    model: ChatModel | None = None
+    min_coverage: float = MIN_COVERAGE
+    min_similarity: float = MIN_SIMILARITY
+    started: float = field(default_factory=time.perf_counter)
+
+
+def thin_support(results: SearchResults, min_coverage: float, min_similarity: float) -> str | None:
+    """Why hits do not carry an answer; None where they may.
+
+    They do not where there are none, or where every figure that is known (`SearchResults.coverage`,
+    `SearchResults.best_similarity`) is below its limit.
+    """
+    if not results:
+        return "nothing was found"
+    figures = (
+        ("coverage", results.coverage, min_coverage),
+        ("best similarity", results.best_similarity, min_similarity),
+    )
+    known = [(name, value, least) for name, value, least in figures if value is not None]
+    if not known or any(value >= least for _, value, least in known):
+        return None
+    told = ", ".join(f"{name} {value:.2f} (at least {least:g})" for name, value, least in known)
+    return f"the hits hardly speak of what is asked: {told}"
+
+
+async def answer_events(
+    question: str, context: Context, answering: Answering
+) -> AsyncGenerator[AnswerSentence | Answer, None]:
+    """The sentences of an answer, each after its citations were looked up; at the end the `Answer` as a whole.
+
+    A language model that fails before its first sentence is replaced by sentences of the passages, with a warning; one
+    that fails later leaves what it has written, with a warning.
+
+    Args:
+        question: What is asked.
+        context: What is answered from.
+        answering: How.
+    """
+    timings = {"context": _milliseconds(answering.started)}
+    sentences: list[AnswerSentence] = []
+    warnings = list(context.warnings)
+    usage, wrote = Usage(), None
+    refused = thin_support(context.results, answering.min_coverage, answering.min_similarity)
+    if refused is None and not context.sources:
+        refused = "no passage fits into the context; raise tokens"
+    if refused is None and answering.model is not None:
+        wrote = answering.model.identity
+        writing = _written(answering.model, question, context)
+        try:
+            async for event in _in_thread(writing, answering):
+                if isinstance(event, AnswerSentence):
+                    timings.setdefault("first_sentence", _milliseconds(answering.started))
+                    sentences.append(event)
+                    yield event
+                else:
+                    usage = event.usage
+            if not sentences:
+                refused = "the language model finds no answer in the passages"
+        except WorkAbandonedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a model raises, the hits stand
+            # Another error than semlex's own may quote what was sent.
+            what = str(error) if isinstance(error, SemlexError) else type(error).__name__
+            kept = "the answer may lack its end" if sentences else "the answer is taken from the passages instead"
+            warnings.append(f"the language model failed; {kept}: {what}")
+    if refused is None and not sentences:
+        wrote = None
+        for sentence in extracted(question, context, answering.analyzer):
+            timings.setdefault("first_sentence", _milliseconds(answering.started))
+            sentences.append(sentence)
+            yield sentence
+    timings["total"] = _milliseconds(answering.started)
+    yield Answer(
+        question,
+        tuple(sentences),
+        context,
+        confidence(question, sentences, context, answering.analyzer),
+        wrote,
+        refused,
+        usage,
+        timings,
+        tuple(warnings),
+    )
+
+
+def confidence(question: str, sentences: list[AnswerSentence], context: Context, analyzer: _core.Analyzer) -> float:
+    """How well an answer is documented, 0 to 1; `Answer.confidence` says what it is made of."""
+    if not sentences:
+        return 0.0
+    supported = sum(sentence.is_supported for sentence in sentences) / len(sentences)
+    cited = {one.source for sentence in sentences for one in sentence.citations if one.is_verified}
+    passages = (f"{source.headings}\n{source.text}" for source in context.sources if source.number in cited)
+    known = {term for passage in passages for term in analyzer.terms(passage)}
+    # A word of the question may have several terms; one of them is enough.
+    words: dict[int, bool] = {}
+    for slot, term in analyzer.query(question, MAX_TERMS).wanted:
+        words[slot >> _TOKEN_BITS] = words.get(slot >> _TOKEN_BITS, False) or term in known
+    return supported * (sum(words.values()) / len(words) if words else 1.0)
+
+
+def _written(model: ChatModel, question: str, context: Context) -> Generator[AnswerSentence | Completion]:
+    """What a model writes, sentence by sentence, with its citations looked up; blocking."""
+    evidence = Evidence(context)
+    reader = WrittenAnswer()
+    last: Completion | None = None
+    pieces = model.stream(messages_for(question, context), SCHEMA)
+    try:
+        for piece in pieces:
+            if isinstance(piece, Completion):
+                last = piece
+                break
+            for made in reader.add(piece):
+                yield AnswerSentence(made.text, tuple(evidence.citation(*quote) for quote in made.quotes))
+    finally:
+        close: Callable[[], None] | None = getattr(pieces, "close", None)
+        if close is not None:
+            close()
+    if last is not None and last.is_cut:
+        raise UnusableAnswerError("its server ended the answer at a limit of tokens; raise that limit there")
+    reader.finish()
+    yield last or Completion("")
+
+
+async def _in_thread(
+    events: Generator[AnswerSentence | Completion], answering: Answering
+) -> AsyncGenerator[AnswerSentence | Completion, None]:
+    """What a blocking iterator gives, each waited for in a thread of the model's."""
+    is_over = False
+    try:
+        while True:
+            event = await answering.executor.query(next, events, None, model=answering.model)
+            if event is None:
+                return
+            yield event
+    except BaseException:
+        is_over = True  # a call that was given up ends by itself, and the iterator with it
+        raise
+    finally:
+        if not is_over:
+            events.close()
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1000

@@ -1,0 +1,145 @@
+"""What a language model writes, read sentence by sentence while it arrives.
+
+The form is that of `semlex.answering.prompts`: a JSON object with a list of sentences. JSON is read exactly whatever a
+quote holds, and a sentence is complete as soon as its object is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from semlex.errors import ModelError
+
+_MARKS = re.compile(r'["\\{}\[\]]')
+# What models put around an answer although nobody asked for it: a fence, and what they thought before.
+_FENCE = re.compile(r"\s*(```\w*)?\s*")
+_THOUGHT, _END_OF_THOUGHT = "<think>", "</think>"
+# Depth of a sentence's object: inside of the whole and of its list.
+_SENTENCE_DEPTH = 2
+MAX_SENTENCES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSentence:
+    """A sentence as the model wrote it.
+
+    Attributes:
+        text: The sentence.
+        quotes: (number of the source, quote) of each citation.
+    """
+
+    text: str
+    quotes: tuple[tuple[int, str], ...]
+
+
+class UnusableAnswerError(ModelError):
+    """The model did answer, but not in the form that was asked for."""
+
+
+class WrittenAnswer:
+    """An answer that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._text = ""  # from the beginning of the object on
+        self._read = 0  # characters of it that were looked at
+        self._begins = 0  # where the open sentence begins
+        self._depth = 0
+        self._has_begun = self._is_string = self._is_closed = False
+        self.sentences = 0
+
+    def add(self, piece: str) -> list[WrittenSentence]:
+        """Takes a piece; gives the sentences that it completes.
+
+        Raises:
+            UnusableAnswerError: The answer has another form.
+        """
+        self._text += piece
+        if not self._has_begun and not self._begin():
+            return []
+        made: list[WrittenSentence] = []
+        while not self._is_closed and (mark := _MARKS.search(self._text, self._read)):
+            place = mark.start()
+            if mark[0] == "\\":
+                if place + 1 == len(self._text):
+                    self._read = place
+                    return made  # what is escaped comes with the next piece
+                self._read = place + 2
+                continue
+            self._read = mark.end()
+            if mark[0] == '"':
+                self._is_string = not self._is_string
+            elif not self._is_string:
+                made += self._bracket(mark[0], place)
+        if not self._is_closed and not mark:
+            self._read = len(self._text)
+        return made
+
+    def finish(self) -> None:
+        """Says that nothing follows.
+
+        Raises:
+            UnusableAnswerError: The answer is not complete, or has another form.
+        """
+        if not self._is_closed:
+            raise UnusableAnswerError("the model's answer is no complete JSON object; choose another model")
+        whole = _parsed(self._text[: self._read])
+        listed = whole.get("sentences") if isinstance(whole, dict) else None
+        if not isinstance(listed, list) or len(listed) != self.sentences:
+            raise _other_form()
+
+    def _begin(self) -> bool:
+        """Whether the object has begun; drops what stands before it."""
+        text = self._text.lstrip()
+        if _THOUGHT.startswith(text[: len(_THOUGHT)]):
+            _, end, text = text.partition(_END_OF_THOUGHT)
+            if not end:
+                return False
+        around = _FENCE.match(text)
+        text = text[around.end() :] if around else text
+        if not text or text.startswith("`"):
+            return False
+        if not text.startswith("{"):
+            raise _other_form()
+        self._text, self._has_begun = text, True
+        return True
+
+    def _bracket(self, mark: str, place: int) -> list[WrittenSentence]:
+        if mark in "{[":
+            if self._depth == _SENTENCE_DEPTH:
+                self._begins = place
+            self._depth += 1
+            return []
+        self._depth -= 1
+        self._is_closed = self._depth == 0
+        if self._depth != _SENTENCE_DEPTH:
+            return []
+        self.sentences += 1
+        if self.sentences > MAX_SENTENCES:
+            raise UnusableAnswerError(f"the model's answer has more than {MAX_SENTENCES} sentences")
+        return [_sentence(_parsed(self._text[self._begins : place + 1]))]
+
+
+def _sentence(value: Any) -> WrittenSentence:
+    try:
+        text, citations = value["text"], value["citations"]
+        quotes = tuple((citation["source"], citation["quote"]) for citation in citations)
+    except (LookupError, TypeError):
+        raise _other_form() from None  # the cause would hold the answer
+    fits = isinstance(text, str) and text.strip()
+    if not fits or not all(type(source) is int and isinstance(quote, str) for source, quote in quotes):
+        raise _other_form()
+    return WrittenSentence(" ".join(text.split()), quotes)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # the error would hold the answer
+
+
+def _other_form() -> UnusableAnswerError:
+    return UnusableAnswerError("the model's answer has not the form that was asked for; choose another model")

@@ -1,0 +1,180 @@
+"""OpenAI's ``/chat/completions``: one message asked for, whole or in pieces."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from semlex.chat.base import Completion
+from semlex.errors import ModelServerError
+from semlex.models.http_stream import Limits
+from semlex.types.answers import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    from semlex.chat.base import Message
+    from semlex.models.http_client import ModelServer
+
+PATH = "/chat/completions"
+# What servers answer to a setting that they or the model do not take.
+REFUSED_STATUSES = frozenset({400, 422})
+STREAM_END = b"[DONE]"
+
+
+class NoTextError(ModelServerError):
+    """The server did answer, but not with a text."""
+
+
+class ChatEndpoint:
+    """A model behind a server, by the name that the server knows.
+
+    Settings that make answers steadier (temperature 0, a JSON schema, figures of a stream) are sent until the server
+    refuses them with 400 or 422 and takes the same request without; from then on they are left out.
+
+    Args:
+        server: Whom to ask.
+        model: The model's name there.
+    """
+
+    def __init__(self, server: ModelServer, model: str) -> None:
+        self._server = server
+        self._model = model
+        self._takes_settings = True
+
+    def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
+        """As `semlex.chat.base.ChatModel.complete`."""
+        body: dict[str, Any] = {"model": self._model, "messages": list(messages)}
+        answer = self._asked(lambda settings: self._server.post(PATH, body | settings), _settings(schema))
+        return self._completion(answer)
+
+    def stream(
+        self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None, limits: Limits | None = None
+    ) -> Iterator[str | Completion]:
+        """As `semlex.chat.base.ChatModel.stream`.
+
+        Args:
+            messages: The conversation.
+            schema: Of the message.
+            limits: Of the answer; None for the usual ones.
+        """
+        body: dict[str, Any] = {"model": self._model, "messages": list(messages), "stream": True}
+        settings = {**_settings(schema), "stream_options": {"include_usage": True}}
+
+        def begun(chosen: dict[str, Any]) -> tuple[Generator[bytes], bytes]:
+            # The first piece decides whether the settings were taken.
+            parts = self._server.stream(PATH, body | chosen, limits or Limits())
+            return parts, next(parts, b"")
+
+        parts, first = self._asked(begun, settings)
+        try:
+            yield from self._pieces(parts, first)
+        finally:
+            parts.close()
+
+    def _asked(self, ask: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
+        """What a request gives, with the settings or, where they are refused, without."""
+        if self._takes_settings:
+            try:
+                return ask(settings)
+            except ModelServerError as error:
+                if error.status not in REFUSED_STATUSES:
+                    raise
+        answer = ask({})
+        self._takes_settings = False
+        return answer
+
+    def _pieces(self, parts: Iterator[bytes], first: bytes) -> Iterator[str | Completion]:
+        if first.lstrip()[:1] == b"{":  # a server that does not know streams
+            whole = self._completion(_parsed(first + b"".join(parts)))
+            yield whole.text
+            yield whole
+            return
+        texts: list[str] = []
+        usage, finish, is_done = Usage(), None, False
+        for data in _events(first, parts):
+            if data == STREAM_END:
+                is_done = True
+                break
+            event = _parsed(data)
+            if not isinstance(event, dict) or event.get("error"):
+                raise self._unusable("an error in the middle of its answer; look at the server's own log")
+            usage = _usage(event) or usage
+            choices = event.get("choices")
+            choice = choices[0] if isinstance(choices, list) and choices else {}
+            finish = choice.get("finish_reason") or finish if isinstance(choice, dict) else finish
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            piece = delta.get("content") if isinstance(delta, dict) else None
+            if isinstance(piece, str) and piece:
+                texts.append(piece)
+                yield piece
+        if not is_done and finish is None:
+            raise self._unusable("half of an answer: it broke off in the middle; look at the server's own log")
+        yield Completion("".join(texts), usage, finish == "length")
+
+    def _completion(self, answer: Any) -> Completion:
+        try:
+            choice = answer["choices"][0]
+            text, finish = choice["message"]["content"], choice.get("finish_reason")
+        except (LookupError, TypeError, AttributeError):
+            text = finish = None  # the error would hold the answer
+        if not isinstance(text, str):
+            raise self._unusable("something that is no message; check the address and the model")
+        return Completion(text, _usage(answer) or Usage(), finish == "length")
+
+    def _unusable(self, what: str) -> NoTextError:
+        return NoTextError(f"{self._model} at {self._server.host} answered with {what}", status=200)
+
+
+def _settings(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {"temperature": 0}
+    if schema is not None:
+        described = {"name": "answer", "strict": True, "schema": schema}
+        settings["response_format"] = {"type": "json_schema", "json_schema": described}
+    return settings
+
+
+def _events(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
+    """The data of each server-sent event; other lines (comments, names, retries) say nothing here."""
+    data: list[bytes] = []
+    for line in _lines(first, parts):
+        if line.startswith(b"data:"):
+            data.append(line[5:].strip())
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+    if data:
+        yield b"\n".join(data)
+
+
+def _lines(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines without their ends (of any kind); the last one may have none."""
+    kept: list[bytes] = []
+    for part in _all(first, parts):
+        *whole, rest = part.split(b"\n")
+        for line in whole:
+            yield b"".join([*kept, line]).rstrip(b"\r")
+            kept = []
+        if rest:
+            kept.append(rest)
+    yield b"".join(kept).rstrip(b"\r")
+
+
+def _all(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from parts
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None  # the error would hold the answer
+
+
+def _usage(answer: Any) -> Usage | None:
+    counted = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(counted, dict):
+        return None
+    numbers = (counted.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    return Usage(*(number if type(number) is int and number >= 0 else None for number in numbers))

@@ -1,0 +1,93 @@
+"""``semlex ask``: an answer with citations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from semlex.cli.commands.search import Question
+from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.options import INT, Filter, filter_of, whole_number
+from semlex.cli.output import number, print_json, print_note
+from semlex.cli.terminal import inform, one_line, output, printable
+from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
+
+if TYPE_CHECKING:
+    from semlex.types.answers import Answer, AnswerSentence
+
+Least = Annotated[float, typer.Option(help="0 to 1; no answer where the hits are below this and the other one.")]
+
+
+@with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model", "chat_model")
+def ask(
+    context: Context,
+    question: Question,
+    *,
+    tokens: Annotated[
+        int, typer.Option("--tokens", parser=whole_number, metavar=INT, help="Most tokens of the passages.")
+    ] = 4000,
+    top_k: Annotated[
+        int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Hits that it is made from.")
+    ] = 10,
+    filters: Filter = None,
+    min_coverage: Least = MIN_COVERAGE,
+    min_similarity: Least = MIN_SIMILARITY,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print each sentence as soon as its citations were looked up.")
+    ] = False,
+) -> None:
+    """Answer a question from a collection, with citations that were looked up.
+
+    With --chat-model a language model writes the answer; it is sent the question and the passages. Without one, the
+    answer is up to three sentences of the documents.
+    """
+    from semlex.types.answers import Answer
+
+    options: dict[str, Any] = {"top_k": top_k, "filters": filter_of(filters)}
+    options |= {"min_coverage": min_coverage, "min_similarity": min_similarity}
+    with context.opened() as retriever:
+        for event in retriever.answer_stream(" ".join(question), tokens, **options):
+            if not isinstance(event, Answer):
+                if stream:
+                    _print_sentence(event, as_json=context.as_json)
+            elif context.as_json:
+                print_json({"type": "answer", **event.to_dict()} if stream else event.to_dict())
+            else:
+                if not stream:
+                    for sentence in event.sentences:
+                        _print_sentence(sentence, as_json=False)
+                _print_end(event)
+
+
+def _print_sentence(sentence: AnswerSentence, *, as_json: bool) -> None:
+    if as_json:
+        from semlex.types.documents import json_value
+
+        print_json({"type": "sentence", "is_supported": sentence.is_supported, **json_value(sentence)})
+        return
+    mark = "" if sentence.is_supported else "  [yellow](unsupported)[/yellow]"
+    output.print(f"{escape(printable(sentence.numbered))}{mark}")
+
+
+def _print_end(answer: Answer) -> None:
+    """Where the quotes stand, and how the answer came about."""
+    if answer.refused is not None:
+        output.print(f"no answer: {escape(answer.refused)}")
+    headings = {source.number: source.headings for source in answer.context.sources}
+    for citation in dict.fromkeys(answer.citations):
+        above = headings.get(citation.source)
+        line = f"[{citation.source}] {citation.place}" + (f"  {above}" if above else "")
+        quote = "" if answer.model is None else f': "{citation.quote}"'
+        verdict = "" if citation.is_verified else f" ({citation.verdict})"
+        output.print(f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]")
+    for warning in answer.warnings:
+        print_note(warning)
+    wrote = "sentences of the documents" if answer.model is None else f"written by {answer.model}"
+    counted = [answer.usage.prompt_tokens, answer.usage.completion_tokens]
+    usage = "" if None in counted else f" · {counted[0]:,} tokens read, {counted[1]:,} written"
+    if answer.sentences:
+        inform(f"[dim]confidence {number(answer.confidence, 2)} · {escape(one_line(wrote))}{usage}[/dim]")
+    timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in answer.timings.items())
+    inform(f"[dim]{timings}[/dim]")

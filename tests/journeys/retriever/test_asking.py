@@ -1,0 +1,284 @@
+"""Questions answered: by a scripted model that quotes truly and not, by the documents' own sentences, or not at all."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from semlex import Document, PostgreSQLRetriever, SyncRetriever
+from semlex.chat.base import Completion
+from semlex.errors import ConfigurationError, SemlexError, ValidationError
+from semlex.models import http_client
+from semlex.testing import HashEmbedder
+from semlex.types.answers import Answer, AnswerSentence, Usage
+from tests.support.chat_servers import EVENT_STREAM, answer_text, chat_server, events, streamed
+from tests.support.model_servers import KEY, Reply, echo, status
+from tests.support.quotes import altered_quote, invented_quote, other_spelling, passage, true_quote
+
+QUESTION = "how often is a key rotated?"
+PAGE = "Keys are stored in a vault.\n\nRotate a key every ninety days, as the policy says.\n\nBananas are yellow.\n"
+TRUE = "Rotate a key every ninety days"
+TWO = [("A key is rotated every ninety days.", [(1, TRUE)]), ("Bananas are blue.", [(1, "Bananas are blue")])]
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch):
+    monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
+    for name in ("SEMLEX_CHAT_API_KEY", "SEMLEX_CHAT_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def opened(database_url, double=None, **options):
+    name = None if double is None else f"{double.url}/v1#small-model"
+    return SyncRetriever(database_url, "none", use_reranking=False, chat_model=name, **options)
+
+
+@pytest.fixture
+def page(database_url, tmp_path):
+    (tmp_path / "keys.md").write_text(f"# Keys\n\n## Rotation\n\n{PAGE}", encoding="utf-8")
+    with opened(database_url) as retriever:
+        retriever.index(tmp_path)
+    return database_url
+
+
+def test_a_model_answers_and_every_quote_is_looked_up(page):
+    with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
+        assert double.requests == []  # nothing is sent before a question is asked
+        answer = retriever.answer(QUESTION)
+    assert answer.text == "A key is rotated every ninety days. [1] Bananas are blue. [1]"
+    true, wrong = answer.citations
+    assert (true.verdict, true.document, true.line, true.place) == ("exact", "keys.md", 7, "keys.md:7")
+    content = f"# Keys\n\n## Rotation\n\n{PAGE}"
+    assert content[true.char_start : true.char_end] == TRUE
+    assert wrong.verdict == "altered"
+    assert answer.unsupported == ("Bananas are blue.",)
+    # Half of the sentences; "key" and "rotated" stand in the passage, "often" does not.
+    assert answer.confidence == pytest.approx(1 / 2 * 2 / 3)
+    assert answer.usage == Usage(11, 7)
+    assert answer.model.startswith("small-model@127.0.0.1")
+    assert (answer.refused, answer.warnings) == (None, ())
+    assert answer.timings.keys() == {"context", "first_sentence", "total"}
+    assert json.loads(json.dumps(answer.to_dict()))["sentences"][0]["citations"][0]["verdict"] == "exact"
+    (request,) = double.requests
+    assert answer.context.text in request.body["messages"][1]["content"]
+
+
+def test_sentences_come_one_by_one_and_the_answer_last(page):
+    with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
+        first, second, last = retriever.answer_stream(QUESTION)
+        assert [first.is_supported, second.is_supported] == [True, False]
+        assert isinstance(last, Answer)
+        assert last.sentences == (first, second)
+
+
+async def test_a_sentence_is_there_before_the_model_has_ended(page):
+    class Slow:
+        identity = "slow"
+        asked = 0
+
+        def complete(self, messages, schema=None):
+            raise NotImplementedError
+
+        def stream(self, messages, schema=None):
+            whole = answer_text(TWO)
+            middle = whole.index("Bananas")
+            yield whole[:middle]
+            Slow.asked += 1
+            yield whole[middle:]
+            yield Completion(whole)
+
+        def close(self):
+            raise AssertionError("a model that was passed stays open")
+
+    async with PostgreSQLRetriever(page, "none", use_reranking=False, chat_model=Slow()) as retriever:
+        stream = retriever.answer_stream(QUESTION)
+        first = await anext(stream)
+        assert isinstance(first, AnswerSentence)
+        assert Slow.asked == 0
+        await stream.aclose()
+        assert (await retriever.answer(QUESTION)).model == "slow"
+
+
+@pytest.mark.slow
+def test_every_wrong_quote_is_flagged_and_no_true_one(database_url, full):
+    draw = random.Random(20261123)
+    texts = [passage(draw, 80) for _ in range(40)]
+    expected: list[list[tuple[str, bool]]] = []  # of each sentence: how it was made, and whether its quote is true
+
+    def say(request):
+        """Quotes from the passages of the prompt, of which the script knows whether they are true."""
+        assert context.text in request.body["messages"][1]["content"]
+        sentences, verdicts = [], []
+        for row in range(draw.randint(1, 6)):
+            source = draw.choice(context.sources)
+            number, text = source.number, source.text
+            quote = true_quote(draw, text)
+            made = {
+                "true": quote,
+                "spelled": other_spelling(draw, quote),
+                "altered": altered_quote(draw, quote),
+                "invented": invented_quote(draw, quote),
+                "unknown": quote,
+            }
+            kind = draw.choice([*made])
+            is_true = kind in ("true", "spelled") or " ".join(made[kind].split()) in " ".join(text.split())
+            sentences.append((f"Sentence {row}.", [(99 if kind == "unknown" else number, made[kind])]))
+            verdicts.append((kind, is_true and kind != "unknown"))
+        expected.append(verdicts)
+        return answer_text(sentences)
+
+    with chat_server(say) as double, opened(database_url, double) as retriever:
+        retriever.add_documents([Document(text, id=f"{row}") for row, text in enumerate(texts)])
+        context = retriever.context("key vault policy")
+        rounds = 1_000 if full else 40
+        answers = [retriever.answer("key vault policy", context=context) for _ in range(rounds)]
+    seen = set()
+    for answer, verdicts in zip(answers, expected, strict=True):
+        assert len(answer.sentences) == len(verdicts)
+        for sentence, (kind, is_true) in zip(answer.sentences, verdicts, strict=True):
+            assert sentence.is_supported == is_true, (kind, sentence)
+            seen.add(kind)
+    assert seen == {"true", "spelled", "altered", "invented", "unknown"}
+
+
+LONG = events(answer_text(TWO))
+FAULTS = {
+    "429": [status(429)] * 9,
+    "500": [status(500)] * 9,
+    "401": [status(401)],
+    "echo": [echo(400)] * 2,
+    "page": [lambda *_: Reply(b"<html>")],
+    "prose": [lambda *_: streamed("A key is rotated every ninety days.")],
+    "wrong JSON": [lambda *_: streamed('{"answer": "a key"}')],
+    "cut before a sentence": [lambda *_: Reply(LONG[:400], headers=EVENT_STREAM)],
+    "10 MB": [lambda *_: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)],
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_server_that_fails_leaves_the_documents_own_sentences(page, case, caplog, monkeypatch):
+    monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
+    with chat_server(lambda _: "", FAULTS[case]) as double, opened(page, double) as retriever:
+        answer = retriever.answer(QUESTION)
+    assert answer.model is None
+    assert TRUE in answer.text
+    (warning,) = answer.warnings
+    assert warning.startswith("the language model failed; the answer is taken from the passages instead: ")
+    shown = [warning, caplog.text, repr(retriever)]
+    assert not [secret for secret in (KEY, QUESTION, TRUE) if any(secret in text for text in shown)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Reply(LONG[: LONG.index(b"Bana")], headers=EVENT_STREAM),
+        Reply(LONG, headers=EVENT_STREAM, manner="cut"),
+        streamed(answer_text(TWO)[:-1], finish="length"),
+        streamed(answer_text(TWO)[:-10] + "]}"),
+    ],
+    ids=["no end", "cut", "length", "wrong JSON"],
+)
+def test_what_was_written_before_a_failure_stays(page, body):
+    body = Reply(body.body[:-2] * 1, headers=body.headers, manner=body.manner)
+    with chat_server(lambda _: "", [lambda *_: body]) as double, opened(page, double) as retriever:
+        answer = retriever.answer(QUESTION)
+    if not answer.sentences or answer.model is None:  # half of it ended before the first sentence did
+        assert "taken from the passages" in answer.warnings[0]
+        return
+    assert answer.sentences[0].text == TWO[0][0]
+    assert answer.warnings[0].startswith("the language model failed; the answer may lack its end: ")
+
+
+def test_a_model_that_finds_nothing_is_a_refusal(page):
+    with chat_server(lambda _: answer_text([])) as double, opened(page, double) as retriever:
+        answer = retriever.answer(QUESTION)
+    assert answer.refused == "the language model finds no answer in the passages"
+    assert (answer.text, answer.confidence, answer.sentences) == ("", 0.0, ())
+    assert answer.context.results  # what was found is there
+
+
+def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
+    with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
+        nothing = retriever.answer("zebras?")
+        assert nothing.refused == "nothing was found"
+        thin = retriever.answer("does the xylophone quintet of Ulan Bator play bananas?")
+        assert thin.refused.startswith("the hits hardly speak of what is asked: coverage ")
+        assert double.requests == []
+        assert retriever.answer("does the xylophone quintet of Ulan Bator play bananas?", min_coverage=0).text
+        assert retriever.answer(QUESTION, min_coverage=1).refused is not None
+
+
+def test_a_model_that_raises_anything_is_replaced(page):
+    class Broken:
+        identity = "broken"
+
+        def stream(self, messages, schema=None):
+            raise ZeroDivisionError(messages)
+
+    with SyncRetriever(page, "none", use_reranking=False, chat_model=Broken()) as retriever:
+        answer = retriever.answer(QUESTION)
+    assert answer.warnings[0].endswith("ZeroDivisionError")
+    assert answer.model is None
+
+
+def test_without_a_model_sentences_of_the_documents_answer(page):
+    with opened(page) as retriever:
+        answer = retriever.answer(QUESTION)
+        again = retriever.answer(QUESTION)
+    assert answer.sentences == again.sentences
+    assert [(citation.verdict, citation.place) for citation in answer.citations][:2] == [
+        ("exact", "keys.md:5"),
+        ("exact", "keys.md:7"),
+    ]
+    assert answer.citations[1].quote == "Rotate a key every ninety days, as the policy says."
+    assert answer.unsupported == ()
+    assert answer.model is None
+
+
+def test_without_the_base_model_words_of_any_language_and_vectors_alone(database_url):
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, language="german", keyword="none") as one:
+        one.add_documents([Document("Ein Schlüssel wird alle neunzig Tage gewechselt. Bananen sind gelb.", id="a")])
+        answer = one.answer("Wie oft werden Schlüssel gewechselt?", min_similarity=0)
+    assert answer.sentences[0].text == "Ein Schlüssel wird alle neunzig Tage gewechselt."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"question": ""}, ValidationError),
+        ({"question": None}, SemlexError),
+        ({"tokens": 0}, ConfigurationError),
+        ({"context": "text"}, ConfigurationError),
+        ({"min_coverage": 2}, ConfigurationError),
+        ({"min_coverage": "0"}, ConfigurationError),
+        ({"min_similarity": -1}, ConfigurationError),
+        ({"top_k": 0}, SemlexError),
+        ({"filters": 3}, SemlexError),
+        ({"mode": "loud"}, SemlexError),
+    ],
+)
+def test_arguments_that_are_refused(page, arguments, error):
+    with opened(page) as retriever, pytest.raises(error):
+        retriever.answer(**{"question": QUESTION} | arguments)
+
+
+def test_a_context_takes_no_options_of_the_search_beside_it(page):
+    with opened(page) as retriever:
+        context = retriever.context(QUESTION, 200)
+        assert retriever.answer(QUESTION, context=context).context is context
+        with pytest.raises(ConfigurationError, match="made already"):
+            retriever.answer(QUESTION, context=context, top_k=3)
+
+
+def test_names_of_models(database_url):
+    for wrong in (3, object(), SyncRetriever):
+        with pytest.raises(ConfigurationError, match="chat_model"):
+            SyncRetriever(database_url, "none", chat_model=wrong)
+    with opened(database_url) as retriever:
+        retriever.add_texts(["a lion in the grass"])
+    with SyncRetriever(database_url, "none", chat_model="gpt-5") as retriever:
+        assert retriever.search("lion")  # a wrong name stands in the way of answers alone
+        with pytest.raises(ConfigurationError, match="openai:MODEL"):
+            retriever.answer("lion")

@@ -1,0 +1,273 @@
+"""A language model behind a server: whole and streamed answers, settings that are refused, and every fault between."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semlex.chat import openai
+from semlex.chat.base import ChatModel, Completion
+from semlex.chat.openai import OpenAIChatModel
+from semlex.chat.registry import choose_chat_model
+from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelServerError, WorkAbandonedError
+from semlex.models import cancellation, http_client
+from semlex.models.http_stream import Limits
+from semlex.types.answers import Usage
+from tests.support.chat_servers import EVENT_STREAM, chat_server, completion, events, streamed
+from tests.support.model_servers import KEY, Reply, echo, raw, status
+
+PASSAGE = "text-4e5f"
+ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": PASSAGE}]
+SCHEMA = {"type": "object"}
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch):
+    monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
+    for name in ("SEMLEX_CHAT_API_KEY", "OPENAI_API_KEY", "SEMLEX_CHAT_MODEL", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def model_at(double, **options):
+    return OpenAIChatModel("small-model", f"{double.url}/v1", **options)
+
+
+def refused(model, *, stream=True):
+    with pytest.raises(ModelServerError) as caught:
+        list(model.stream(ASKED)) if stream else model.complete(ASKED)
+    return caught.value
+
+
+@settings(max_examples=20)
+@given(TEXTS, st.sampled_from(["\n", "\r\n"]))
+def test_a_stream_is_the_text_of_the_answer_in_one_piece(text, line_end):
+    with chat_server(lambda _: text) as double:
+        model = model_at(double)
+        whole = model.complete(ASKED)
+        double.answer = lambda _: streamed(text, line_end=line_end)
+        *pieces, last = model.stream(ASKED)
+        model.close()
+    assert whole == last == Completion(text, Usage(11, 7))
+    assert "".join(pieces) == text
+
+
+def test_the_wire_format():
+    with chat_server(lambda _: "yes") as double:
+        model = model_at(double, api_key=KEY)
+        assert isinstance(model, ChatModel)
+        list(model.stream(ASKED, SCHEMA))
+        model.complete(ASKED, SCHEMA)
+        model.close()
+    first, second = double.requests
+    assert first.path == second.path == "/v1/chat/completions"
+    assert first.headers["authorization"] == f"Bearer {KEY}"
+    assert first.body["messages"] == ASKED
+    assert first.body["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert (first.body["stream"], first.body["stream_options"]) == (True, {"include_usage": True})
+    assert "stream" not in second.body
+
+
+@pytest.mark.parametrize("refusal", [400, 422])
+def test_settings_that_a_server_does_not_take_are_left_out_from_then_on(refusal):
+    def answer(request):
+        return Reply(b"{}", refusal) if "temperature" in request.body else streamed("yes")
+
+    with chat_server(lambda _: "") as double:
+        double.answer = answer
+        model = model_at(double)
+        for _ in range(2):
+            assert next(model.stream(ASKED, SCHEMA)) == "yes"
+        model.close()
+    assert ["temperature" in request.body for request in double.requests] == [True, False, False]
+    assert all(request.body["stream"] for request in double.requests)
+
+
+def test_a_server_without_streams_answers_in_one_piece():
+    with chat_server(lambda _: "") as double:
+        double.answer = lambda _: completion("yes", "length")
+        model = model_at(double)
+        assert list(model.stream(ASKED)) == ["yes", Completion("yes", Usage(11, 7), is_cut=True)]
+        model.close()
+
+
+@pytest.mark.parametrize("fault", [status(429, Retry_After="0"), status(500), status(503)])
+def test_a_stream_that_has_not_begun_is_asked_for_again(fault):
+    with chat_server(lambda _: "yes", [fault]) as double:
+        model = model_at(double)
+        assert next(model.stream(ASKED)) == "yes"
+        model.close()
+    assert len(double.requests) == 2
+
+
+@pytest.mark.parametrize("code", [401, 404, 429, 500])
+def test_a_refusal_is_an_error_with_its_status(code):
+    with chat_server(lambda _: "", [status(code)] * 2) as double:
+        model = model_at(double, attempts=2)
+        assert refused(model).status == code
+        model.close()
+
+
+CUT = events("a long answer, of which half is missing")
+FAULTS = {
+    "cut": Reply(CUT, headers=EVENT_STREAM, manner="cut"),
+    "no end": Reply(CUT[: len(CUT) // 2], headers=EVENT_STREAM),
+    "no event": Reply(b"data: nothing\n\n", headers=EVENT_STREAM),
+    "an error in between": Reply(b'data: {"error": {"message": "%s"}}\n\n' % PASSAGE.encode(), headers=EVENT_STREAM),
+    "a page": Reply(b"<html></html>"),
+    "nothing": Reply(b""),
+    "other JSON": Reply(b'{"choices": []}'),
+    "deep": Reply(b"data: " + b"[" * 100_000 + b"\n\n", headers=EVENT_STREAM),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_stream_that_is_none_is_an_error_and_not_asked_for_again(case):
+    with chat_server(lambda _: "", [lambda *_: FAULTS[case]]) as double:
+        model = model_at(double)
+        error = refused(model)
+        model.close()
+    assert PASSAGE not in str(error)
+    assert len(double.requests) == 1
+
+
+def test_ten_megabytes_are_not_read(monkeypatch):
+    monkeypatch.setattr(openai, "Limits", lambda **options: Limits(max_bytes=100_000, **options))
+    with chat_server(lambda _: "x" * 10_000_000) as double:
+        double.answer = lambda _: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM)
+        model = model_at(double)
+        assert "more than the 100000 bytes" in str(refused(model))
+        model.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"seconds": 0.3}, "did not end in time"), ({"pause": 0.01}, "stopped in the middle"), ({"timeout": 0.2}, "")],
+)
+def test_a_server_that_drips_is_left(options, message):
+    body = events("a long answer") * 50
+    with chat_server(lambda _: "", [lambda *_: Reply(body, headers=EVENT_STREAM, manner="drip")]) as double:
+        model = model_at(double, attempts=1, **options)
+        if message:
+            assert message in str(refused(model))
+        else:  # `timeout` is for the beginning alone
+            assert next(model.stream(ASKED)) == "a long "
+        model.close()
+
+
+def test_a_server_that_says_nothing_is_left_at_its_time():
+    with chat_server(lambda _: "") as double:
+        double.answer = lambda _: double.stopped.wait(10) and Reply(b"")
+        model = model_at(double, attempts=1, timeout=0.1)
+        assert "did not answer in time" in str(refused(model))
+        model.close()
+
+
+def test_nobody_waits_any_more():
+    flag = threading.Event()
+    with chat_server(lambda _: "") as double:
+        double.answer = lambda _: double.stopped.wait(10) and Reply(b"")
+        model = model_at(double)
+        threading.Timer(0.1, flag.set).start()
+        with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+            list(model.stream(ASKED))
+        model.close()
+
+
+def test_a_stream_that_is_closed_lets_its_thread_go():
+    before = {*threading.enumerate()}
+    body = events("a long answer") + b": more\n" * 1_000_000
+    with chat_server(lambda _: "") as double:
+        double.answer = lambda _: Reply(body, headers=EVENT_STREAM)
+        model = model_at(double)
+        stream = model.stream(ASKED)
+        next(stream)
+        stream.close()
+        model.close()
+        for _ in range(100):
+            names = [thread.name for thread in threading.enumerate() if thread not in before]
+            if "semlex-model-stream" not in names:
+                break
+            time.sleep(0.05)
+    assert "semlex-model-stream" not in names
+
+
+@pytest.mark.parametrize("wrong", [echo(400), echo(401), echo(500), raw(b"["), raw(f"data: {PASSAGE}\n\n".encode())])
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_was_sent_is_in_no_message(wrong, stream, caplog):
+    with caplog.at_level(logging.DEBUG, logger="semlex"), chat_server(lambda _: "", [wrong] * 3) as double:
+        model = model_at(double, attempts=1, api_key=KEY)
+        error: BaseException | None = refused(model, stream=stream)
+        shown = [repr(model), model.identity, caplog.text]
+        model.close()
+    while error is not None:
+        shown += [str(error), repr(error)]
+        error = error.__cause__ or error.__context__
+    assert not [secret for secret in (KEY, PASSAGE) if any(secret in line for line in shown)]
+
+
+def test_a_closed_model_is_refused():
+    with chat_server(lambda _: "yes") as double:
+        model = model_at(double)
+        model.close()
+        model.close()
+        with pytest.raises(ModelError, match="was closed"):
+            list(model.stream(ASKED))
+    assert double.requests == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": " "}, "in one line, and not blank"),
+        ({"pause": 0}, "pause"),
+        ({"seconds": "3"}, "seconds"),
+        ({"attempts": 0}, "attempts must be between 1 and 20"),
+        ({"base_url": "ftp://x"}, "must have the form"),
+    ],
+)
+def test_parameters_that_are_refused(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        OpenAIChatModel(**{"model": "m", "base_url": "http://127.0.0.1:1/v1", **options})
+
+
+def test_a_model_by_its_name(monkeypatch):
+    assert choose_chat_model().model is None
+    assert choose_chat_model("none").model is None
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        choose_chat_model("openai:gpt")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    names = {
+        "openai:gpt": "gpt@api.openai.com",
+        "ollama:qwen3:4b": "qwen3:4b@localhost:11434",
+        "http://127.0.0.1:9/v1#m": "m@127.0.0.1:9",
+    }
+    for name, identity in names.items():
+        choice = choose_chat_model(name)
+        assert choice.model.identity == identity
+        assert KEY not in choice.reason + repr(choice)
+        choice.model.close()
+    for name in ("openai:", "gpt-5", "cohere:command", "http://127.0.0.1:9/v1", "auto"):
+        with pytest.raises(ConfigurationError):
+            choose_chat_model(name)
+
+
+def test_the_key_goes_to_the_host_of_the_setting_alone(monkeypatch):
+    monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
+    monkeypatch.setenv("SEMLEX_CHAT_MODEL", "http://elsewhere:8000/v1#m")
+    with chat_server(lambda _: "yes") as double:
+        model = model_at(double)
+        model.complete(ASKED)
+        model.close()
+        assert "authorization" not in double.requests[0].headers
+        monkeypatch.setenv("SEMLEX_CHAT_MODEL", f"{double.url}/v1#m")
+        model = model_at(double)
+        model.complete(ASKED)
+        model.close()
+    assert double.requests[1].headers["authorization"] == f"Bearer {KEY}"
