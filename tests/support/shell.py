@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,7 +75,8 @@ def run_here(
         for name, stream in streams.items():
             patch.setattr(sys, name, stream)
         try:
-            main()
+            # What options set for a command ends with it, as in a process of its own.
+            copy_context().run(main)
         except SystemExit as ended:
             code = ended.code or 0
     said = {name: stream.buffer.getvalue().decode() for name, stream in streams.items()}
