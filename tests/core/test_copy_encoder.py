@@ -405,3 +405,24 @@ def test_numbers_of_numpy_are_floats() -> None:
     buffer = np.empty(4096, np.uint8)
     _, written = encoder.encode_into(buffer, 0)
     assert decode_copy(buffer[:written].tobytes(), ["float8"]) == [[0.5, 0.1, 2.0, 3.0, 4.0, 0.5]]
+
+
+MOMENTS = st.none() | st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5)), None]))
+
+
+def encoded_times(moments: list[datetime | None]) -> bytes | list[tuple[int, str]]:
+    """The stream, or the errors."""
+    try:
+        encoder = CopyEncoder([("when", "timestamptz", moments)])
+    except ValidationError as error:
+        return [(one.row, one.code) for one in error.errors]
+    buffer = np.empty(4096, np.uint8)
+    _, written = encoder.encode_into(buffer, 0)
+    return buffer[:written].tobytes()
+
+
+@given(st.lists(MOMENTS, min_size=1, max_size=3), st.lists(st.integers(0, 2), max_size=12))
+def test_one_time_in_many_rows_is_a_time_in_each(moments: list[datetime | None], rows: list[int]) -> None:
+    same = [moments[row % len(moments)] for row in rows]
+    apart = [moment and moment.replace() for moment in same]  # an object each
+    assert encoded_times(same) == encoded_times(apart)

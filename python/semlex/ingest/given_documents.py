@@ -187,21 +187,29 @@ class GivenDocuments:
         errors += self._child_errors()
         if not errors:
             errors += self._title_errors()
-        unusable = {error.row for error in errors if error.field == "id"}
-        errors += [
+        has_languages = self.languages.count(None) < len(self)
+        if has_languages:
+            errors += self._language_errors({error.row for error in errors if error.field == "id"})
+        if errors:
+            raise ValidationError(sorted(errors, key=lambda error: error.row))
+        ids = self.ids
+        if not all(ids):
+            named = zip(ids, self.metadata, self.contents, strict=True)
+            ids = [chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named]
+        return replace(
+            self,
+            ids=ids,
+            metadata=[_copied(metadata) if metadata else NO_METADATA for metadata in self.metadata],
+            languages=[language_named(language) for language in self.languages] if has_languages else self.languages,
+        )
+
+    def _language_errors(self, unusable: set[int]) -> list[FieldError]:
+        """Languages that are none, with the ids of their rows but those that are unusable."""
+        return [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
             for row, (chunk_id, language) in enumerate(zip(self.ids, self.languages, strict=True))
             if (code := _language_code(language)) is not None
         ]
-        if errors:
-            raise ValidationError(sorted(errors, key=lambda error: error.row))
-        named = zip(self.ids, self.metadata, self.contents, strict=True)
-        return replace(
-            self,
-            ids=[chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named],
-            metadata=[_copied(metadata) if metadata else NO_METADATA for metadata in self.metadata],
-            languages=[language_named(language) for language in self.languages],
-        )
 
     def _child_errors(self) -> list[FieldError]:
         """What is wrong with the ids of parts, of which most documents have none."""

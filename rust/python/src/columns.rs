@@ -90,13 +90,22 @@ fn listed(
     errors: &mut Vec<FieldError>,
 ) -> OwnedColumn {
     let mut column = OwnedColumn::new(kind);
+    // Many rows are of one time, and asking Python what it is takes longest.
+    let mut time: Option<Bound<'_, PyAny>> = None;
     for (row, value) in rows.iter().enumerate() {
+        if time.as_ref().is_some_and(|time| time.is(&value)) && column.repeat_time() {
+            continue;
+        }
         if value.is_none() {
             column.push_null();
         } else if let Err(error) = push(&mut column, &value) {
             errors.push(error.at(Some(row), name));
             column.push_null();
+        } else {
+            time = Some(value);
+            continue;
         }
+        time = None;
     }
     column
 }

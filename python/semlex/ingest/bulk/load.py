@@ -1,4 +1,4 @@
-"""Loads rows that bring their vectors: one batch is read and checked while the one before is written."""
+"""Loads rows that bring their vectors: one batch is read and checked while those before are written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, DuplicateError, SemlexError, ValidationError
+from semlex.ingest.bulk.batch_writes import BatchWrites
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.ingest.given_documents import check_on_duplicate
 from semlex.ingest.pipeline import ahead
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
     from semlex.store.write.chunks import OnDuplicate, WriteMode
+
+# One connection leaves the server idle while rows are made and a transaction ends. More would wait for this process.
+WRITES_AT_ONCE = 2
 
 
 @dataclass(slots=True)
@@ -75,20 +80,29 @@ class VectorLoad:
         total = sum(known) if len(known) == len(counts) else None
         batches = joined_batches(sources, indexer.bulk.batch_size)
         is_empty = await indexer.is_empty() and self._on_duplicate == "update"
+        mode: WriteMode = "direct" if is_empty else "merge"
+        # A row that is refused because it is stored has none after it stored.
+        alone = self._on_duplicate == "fail" or indexer.database.joins_transaction
         try:
-            async with aclosing(ahead(self._read(batches))) as checked:
+            async with (
+                BatchWrites(1 if alone else WRITES_AT_ONCE, partial(self._count, total)) as writes,
+                aclosing(ahead(self._read(batches))) as checked,
+            ):
                 async for documents, batch in checked:
                     await indexer.ensure_version(given_version(batch.vectors, indexer.model_version))
-                    mode: WriteMode = "direct" if is_empty else "merge"
-                    report.written += await indexer.add_rows(documents, batch.vectors, mode, self._on_duplicate)
-                    report.rows += len(batch)
-                    if self._progress is not None:
-                        self._progress(Progress("write", report.rows, total, "rows"))
+                    write = indexer.add_rows(documents, batch.vectors, mode, self._on_duplicate)
+                    await writes.begin(len(batch), set(documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:
             raise self._told(error) from None
         report.warnings = await indexer.end_load(report.rows, self._progress)
         report.seconds = time.perf_counter() - started
         return report
+
+    def _count(self, total: int | None, rows: int, written: int) -> None:
+        self._report.rows += rows
+        self._report.written += written
+        if self._progress is not None:
+            self._progress(Progress("write", self._report.rows, total, "rows"))
 
     async def _read(self, batches: Iterator[RowBatch]) -> AsyncGenerator[tuple[GivenDocuments, RowBatch], None]:
         """Batches, checked."""

@@ -44,14 +44,18 @@ class RowBatch:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def and_then(self, following: RowBatch) -> RowBatch:
-        """These rows and those that follow them."""
+    @classmethod
+    def joined(cls, batches: Sequence[RowBatch]) -> RowBatch:
+        """The rows of batches of which each `follows` the one before."""
+        first = batches[0]
+        if len(batches) == 1:
+            return first
         return replace(
-            self,
-            ids=self.ids + following.ids,
-            texts=self.texts + following.texts,
-            metadata=self.metadata + following.metadata,
-            vectors=np.concatenate([self.vectors, following.vectors]),
+            first,
+            ids=[one for batch in batches for one in batch.ids],
+            texts=[text for batch in batches for text in batch.texts],
+            metadata=[one for batch in batches for one in batch.metadata],
+            vectors=np.concatenate([batch.vectors for batch in batches]),
         )
 
     def follows(self, other: RowBatch) -> bool:

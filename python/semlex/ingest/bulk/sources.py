@@ -12,12 +12,11 @@ import numpy as np
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.ingest.bulk.arrow_rows import ParquetRows, stream_batches
 from semlex.ingest.bulk.json_rows import JsonRows
-from semlex.ingest.bulk.row_batch import batch_of
+from semlex.ingest.bulk.row_batch import RowBatch, batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from semlex.ingest.bulk.row_batch import RowBatch
     from semlex.ingest.bulk.row_fields import RowFields
 
 # A batch of vectors in memory; one more is read while it is written.
@@ -114,22 +113,23 @@ def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:
 def joined_batches(sources: Sequence[RowSource], most_rows: int) -> Iterator[RowBatch]:
     """The rows of all sources, in batches that are as large as they may be.
 
+    The first ones are smaller: the server soon has something to do.
+
     Args:
         sources: In this order.
         most_rows: Of a batch; fewer where vectors are long.
     """
+    most = READ_ROWS
     for source in sources:
-        waiting: RowBatch | None = None
+        waiting: list[RowBatch] = []
         for batch in source.batches(min(most_rows, READ_ROWS)):
-            if waiting is None:
-                waiting = batch
-            elif batch.follows(waiting) and len(waiting) + len(batch) <= _most(waiting, most_rows):
-                waiting = waiting.and_then(batch)
-            else:
-                yield waiting
-                waiting = batch
-        if waiting is not None:
-            yield waiting
+            rows = len(batch) + sum(map(len, waiting))
+            if waiting and not (batch.follows(waiting[-1]) and rows <= min(most, _most(batch, most_rows))):
+                yield RowBatch.joined(waiting)
+                waiting, most = [], most * 2
+            waiting.append(batch)
+        if waiting:
+            yield RowBatch.joined(waiting)
 
 
 def _most(batch: RowBatch, most_rows: int) -> int:

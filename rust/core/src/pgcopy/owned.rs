@@ -206,6 +206,22 @@ impl OwnedColumn {
         }
     }
 
+    /// Adds the last row again, where these are times and there is one; whether it did.
+    pub fn repeat_time(&mut self) -> bool {
+        let Self::Scalar(OwnedScalar::Timestamptz(cells)) = self else {
+            return false;
+        };
+        let last = cells
+            .values
+            .len()
+            .checked_sub(1)
+            .and_then(|row| cells.get(row));
+        if last.is_some() {
+            cells.push(last);
+        }
+        last.is_some()
+    }
+
     /// The column as the encoder reads it.
     #[must_use]
     pub fn lend(&self) -> Column<'_> {

@@ -1,0 +1,78 @@
+"""Batches that are written side by side: the server stores one while the next one's rows are made and sent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Set as AbstractSet
+    from types import TracebackType
+
+
+class BatchWrites:
+    """Transactions under way, each with its rows' ids; they end with the block.
+
+    After an error those under way are finished, too: they came before what failed, or beside it. Where the block is
+    cancelled they are rolled back.
+
+    Args:
+        at_once: Most transactions at a time.
+        written: Called as each ends, with what it returned.
+    """
+
+    def __init__(self, at_once: int, written: Callable[[int, int], None]) -> None:
+        self._at_once = at_once
+        self._written = written
+        self._under_way: dict[asyncio.Task[None], AbstractSet[str]] = {}
+
+    async def begin(self, rows: int, ids: AbstractSet[str], write: Coroutine[None, None, int]) -> None:
+        """Starts to write a batch, once there is room and none of its ids is being written.
+
+        So what comes later is stored later, and of two rows with one id the later one counts.
+
+        Args:
+            rows: How many rows were read for it.
+            ids: Their ids.
+            write: Stores them, and returns how many.
+        """
+        try:
+            while len(self._under_way) >= self._at_once or not self._apart(ids):
+                await self._next()
+        except BaseException:
+            write.close()
+            raise
+        self._under_way[asyncio.ensure_future(self._count(rows, write))] = ids
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del kind, trace
+        if error is not None and not isinstance(error, Exception):
+            for task in self._under_way:
+                task.cancel()
+        ended = await asyncio.gather(*self._under_way, return_exceptions=True)
+        if error is None:
+            _raise_first(ended)
+
+    async def _count(self, rows: int, write: Coroutine[None, None, int]) -> None:
+        self._written(rows, await write)
+
+    def _apart(self, ids: AbstractSet[str]) -> bool:
+        return all(ids.isdisjoint(others) for others in self._under_way.values())
+
+    async def _next(self) -> None:
+        done, _ = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del self._under_way[task]
+        _raise_first(task.exception() for task in done)
+
+
+def _raise_first(ended: Iterable[BaseException | None]) -> None:
+    for error in ended:
+        if error is not None:
+            raise error
