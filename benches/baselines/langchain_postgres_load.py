@@ -1,8 +1,8 @@
 """Run by the interpreter of the baseline's environment: loads rows with langchain-postgres and prints rows/s.
 
-python langchain_postgres_load.py ADDRESS ROWS DIMENSIONS [hnsw]
+python langchain_postgres_load.py ADDRESS ROWS DIMENSIONS [hnsw VECTORS.npy]
 
-With `hnsw` until an HNSW index at its defaults is built as well.
+With `hnsw` the vectors of a file, and until an HNSW index at its defaults is built as well.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ def main() -> None:
     engine.init_vectorstore_table("baseline", dimensions, overwrite_existing=True)
     embedder = DeterministicFakeEmbedding(size=dimensions)
     store = PGVectorStore.create_sync(engine, table_name="baseline", embedding_service=embedder)
-    vectors = np.random.default_rng(1).normal(size=(rows, dimensions)).astype(np.float32).tolist()
+    indexed = "hnsw" in sys.argv
+    random = np.random.default_rng(1)
+    vectors = (np.load(sys.argv[-1]) if indexed else random.normal(size=(rows, dimensions)).astype(np.float32)).tolist()
     texts = [f"row {number}: a text of about the length of a short sentence" for number in range(rows)]
     metadata = [{"number": number} for number in range(rows)]
     started = time.perf_counter()
     store.add_embeddings(texts, vectors, metadata, ids=None)
-    if "hnsw" in sys.argv:
+    if indexed:
         store.apply_vector_index(HNSWIndex())
     print(rows / (time.perf_counter() - started))
 

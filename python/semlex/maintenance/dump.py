@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.tables.copy_out import RowPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +103,28 @@ async def _dump_table(
     tell: Callable[[int], None],
 ) -> DumpedFile:
     done = 0
-    writing: asyncio.Future[None] | None = None
+    writing: asyncio.Future[int] | None = None
     try:
         async for part in copy_out(connection, collection, table):
-            columns = await asyncio.to_thread(part.decoded)
             if writing is not None:
-                await writing
-            # A part is written while the next one comes and is decoded.
-            writing = asyncio.ensure_future(asyncio.to_thread(writer.write, columns))
-            done += len(columns[0])
-            tell(done)
+                done += await writing
+                tell(done)
+            # A part is decoded and written while the next one comes.
+            writing = asyncio.ensure_future(asyncio.to_thread(_write, writer, part))
         if writing is not None:
-            await writing
+            tell(done + await writing)
         return await asyncio.to_thread(writer.close)
     except BaseException:
         if writing is not None:
             await asyncio.gather(writing, return_exceptions=True)
         writer.abandon()
         raise
+
+
+def _write(writer: TableWriter, part: RowPart) -> int:
+    columns = part.decoded()
+    writer.write(columns)
+    return len(columns[0])
 
 
 def _tell(progress: Callable[[Progress], None] | None, total: int, done: int) -> None:
