@@ -24,14 +24,14 @@ PARTS = (
     "submission",
     "upkeep",
 )
-SOURCES = ("collection", *PARTS, "client", "postgres")
+SOURCES = ("collection", *PARTS, "client", "postgres", "knowledge_base")
 # What belongs to an event loop of its own, and what the twin has by hand.
 LEFT_OUT = {"using", "open", "initialize", "close", "collection", "of"}
 LOOP_BOUND = ("pool", "connection")
 # What has methods of its own, and becomes something else with them.
 WRAPPED = {"Job": "SyncJob.of({}, self._runner)", "list[Job]": "[SyncJob.of(job, self._runner) for job in {}]"}
 
-HEADER = '''"""Client, collection and retriever for programs without an event loop: the same methods, without ``await``.
+HEADER = '''"""Client, collection, retriever, knowledge base without an event loop: the same methods, without ``await``.
 
 Made by ``./x synchronous`` from the asynchronous classes: change those.
 """
@@ -122,6 +122,32 @@ class SyncRetriever(SyncCollection):
         return self._retriever
 
 {retriever}{lifecycle}
+
+class SyncKnowledgeBase:
+    """`KnowledgeBase` behind plain functions, callable from any thread; it owns one event loop in one thread.
+
+    It is put together step by step, and every step gives a new one; then it is used with ``with``. Inside a running
+    event loop use `KnowledgeBase` itself: waiting here would block that loop.
+    """
+
+    def __init__(self) -> None:
+        self._take(KnowledgeBase())
+
+    def _take(self, knowledge_base: KnowledgeBase) -> Self:
+        self._knowledge_base = knowledge_base
+        self._runner = LoopRunner(knowledge_base)
+        return self
+
+    @property
+    def knowledge_base(self) -> KnowledgeBase:
+        """The asynchronous knowledge base behind this one."""
+        return self._knowledge_base
+
+    def collection(self, label: str) -> SyncCollection:
+{label_docstring}
+        return SyncCollection(self._runner.run(self._knowledge_base.collection, label), self._runner)
+
+{knowledge_base}{lifecycle}
 
 def connect_sync({client_function_signature}) -> SyncClient:
     """A `SyncClient`, to be opened with ``with``; the arguments are its own."""
@@ -239,6 +265,13 @@ def methods(source: Source, name: str, inner: str, used: tuple[set[str], set[str
             else (),
         )
         used[1].update(defaulted)
+        if isinstance(node, ast.FunctionDef) and returns == name:  # a step of putting it together
+            call = f"self.{inner}.{node.name}({', '.join(handed)})"
+            made.append(
+                f"    def {node.name}({spread(told)}) -> Sync{name}:\n{docstring(source, node)}\n"
+                f"        return Sync{name}()._take({call})\n"
+            )
+            continue
         if isinstance(node, ast.FunctionDef) and not is_stream:
             made.append(
                 f"    @property\n    def {node.name}(self) -> {returns}:\n{docstring(source, node)}\n"
@@ -293,10 +326,17 @@ def generated() -> str:
     job = methods(job_source, "Job", "_job", used)
     client = methods(sources["client"], "Client", "_client", used)
     retriever = methods(sources["postgres"], "PostgreSQLRetriever", "_retriever", used)
+    knowledge_base = methods(sources["knowledge_base"], "KnowledgeBase", "_knowledge_base", used)
+    used[0].discard("KnowledgeBase")
     client_signature, client_call, client_function_signature = constructor(sources["client"], "Client", used)
     retriever_signature, retriever_call, _ = constructor(sources["postgres"], "PostgreSQLRetriever", used)
     collection_signature, collection_call, _ = constructor(sources["client"], "Client", used, "collection")
     make = next(node for node in sources["client"].classes["Client"].body if getattr(node, "name", "") == "collection")
+    labelled = next(
+        node
+        for node in sources["knowledge_base"].classes["KnowledgeBase"].body
+        if getattr(node, "name", "") == "collection"
+    )
     known: dict[str, str] = {"Generator": "from collections.abc import Generator"}
     for name, source in sources.items():
         for node in ast.walk(source.tree):
@@ -312,6 +352,7 @@ def generated() -> str:
     at_run_time = {known[name] for name in used[1] if name in known}
     at_run_time |= {
         "from semlex.retriever.client import Client",
+        "from semlex.retriever.knowledge_base import KnowledgeBase",
         "from semlex.retriever.postgres import PostgreSQLRetriever",
     }
     for_types = {known[name] for name in used[0] - typing if name in known} - at_run_time
@@ -324,6 +365,8 @@ def generated() -> str:
             job=job,
             client=client,
             retriever=retriever,
+            knowledge_base=knowledge_base,
+            label_docstring=docstring(sources["knowledge_base"], labelled),
             lifecycle=LIFECYCLE,
             client_signature=client_signature,
             client_call=client_call,

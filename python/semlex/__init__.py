@@ -15,6 +15,10 @@ Retrievers:
     DocumentRetriever: What an application needs of a retriever.
     JSONKBRetriever: Over JSON files, in memory; what a search may fall back to.
 
+Several collections at once:
+    KnowledgeBase, SyncKnowledgeBase: Collections of any servers, asked together.
+    KnowledgeResults, KnowledgeHit: What they answered, and one hit with its collection.
+
 Values:
     Document: A text with its metadata.
     SearchQuery: A checked query.
@@ -120,6 +124,9 @@ _MODULES = {
     "IvfflatIndex": "semlex.store.indexes.options",
     "JSONKBRetriever": "semlex.retriever.json_fallback",
     "Job": "semlex.jobs.job",
+    "KnowledgeBase": "semlex.retriever.knowledge_base",
+    "KnowledgeHit": "semlex.types.knowledge",
+    "KnowledgeResults": "semlex.types.knowledge",
     "LegFigures": "semlex.types.explanations",
     "LegReport": "semlex.types.results",
     "LLMReranker": "semlex.reranking.llm",
@@ -155,6 +162,7 @@ _MODULES = {
     "SyncCollection": "semlex.retriever.synchronous",
     "SyncCounts": "semlex.ingest.sync.report",
     "SyncJob": "semlex.retriever.synchronous",
+    "SyncKnowledgeBase": "semlex.retriever.synchronous",
     "SyncPlan": "semlex.ingest.sync.report",
     "SyncReport": "semlex.ingest.sync.report",
     "SyncRetriever": "semlex.retriever.synchronous",

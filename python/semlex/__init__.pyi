@@ -51,10 +51,12 @@ from semlex.retriever.client import Client as Client
 from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
 from semlex.retriever.json_fallback import JSONKBRetriever as JSONKBRetriever
+from semlex.retriever.knowledge_base import KnowledgeBase as KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncClient as SyncClient
 from semlex.retriever.synchronous import SyncCollection as SyncCollection
 from semlex.retriever.synchronous import SyncJob as SyncJob
+from semlex.retriever.synchronous import SyncKnowledgeBase as SyncKnowledgeBase
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.retriever.synchronous import connect_sync as connect_sync
 from semlex.store.indexes.options import HnswIndex as HnswIndex
@@ -81,6 +83,8 @@ from semlex.types.facets import Facets as Facets
 from semlex.types.facets import FacetValue as FacetValue
 from semlex.types.field_summaries import FieldSummaries as FieldSummaries
 from semlex.types.field_summaries import FieldSummary as FieldSummary
+from semlex.types.knowledge import KnowledgeHit as KnowledgeHit
+from semlex.types.knowledge import KnowledgeResults as KnowledgeResults
 from semlex.types.queries import SearchQuery as SearchQuery
 from semlex.types.results import DocumentHits as DocumentHits
 from semlex.types.results import LegReport as LegReport
@@ -129,6 +133,9 @@ __all__ = [
     "IvfflatIndex",
     "JSONKBRetriever",
     "Job",
+    "KnowledgeBase",
+    "KnowledgeHit",
+    "KnowledgeResults",
     "LLMReranker",
     "LegFigures",
     "LegReport",
@@ -162,6 +169,7 @@ __all__ = [
     "SyncCollection",
     "SyncCounts",
     "SyncJob",
+    "SyncKnowledgeBase",
     "SyncPlan",
     "SyncReport",
     "SyncRetriever",

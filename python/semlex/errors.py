@@ -19,6 +19,7 @@
     ├── WorkAbandonedError (RuntimeError)     work ended early: nobody waits for it, or the retriever was closed
     ├── EmbeddingsMissingError (LookupError)  vector search where no vectors are stored yet
     ├── SearchTimeoutError (TimeoutError)     no leg answered before the deadline
+    ├── CollectionFailedError (RuntimeError)  one collection of a knowledge base did not answer
     ├── JobTimeoutError (TimeoutError)        a job has not ended in the time that was given to it
     └── StoreError (RuntimeError)             the database
         ├── ConnectionFailedError (ConnectionError)
@@ -201,6 +202,22 @@ class EmbeddingsMissingError(SemlexError, LookupError):
 
 class SearchTimeoutError(SemlexError, TimeoutError):
     """No leg answered before the deadline."""
+
+
+class CollectionFailedError(SemlexError, RuntimeError):
+    """One collection of a knowledge base did not answer.
+
+    Attributes:
+        collection: Its name in the knowledge base.
+        error: Why.
+    """
+
+    def __init__(self, collection: str, error: SemlexError) -> None:
+        self.collection, self.error = collection, error
+        super().__init__(
+            f"collection {collection!r} of the knowledge base did not answer (on_error='skip' goes on without it): "
+            f"{error}"
+        )
 
 
 class JobTimeoutError(SemlexError, TimeoutError):

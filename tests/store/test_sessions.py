@@ -242,7 +242,7 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
 
 async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> None:
     """On a Unix socket these settings stand at 0; over TCP they are those of the transaction."""
-    assert "tcp_user_timeout" in settings._WRITE_SETTINGS.decode()
+    assert "tcp_user_timeout" in settings._write_settings(None).decode()
     names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
     parts = conninfo_to_dict(database_url)
     assert str(parts["host"]).startswith("/")

@@ -161,6 +161,8 @@ class Client:
         create: bool = True,
         bm25: Bm25Options = DEFAULT_BM25,
         bulk: BulkIngestConfig = DEFAULT_BULK,
+        schema: str | None = None,
+        role: str | None = None,
     ) -> Collection:
         """A collection; it is opened, or made, by the first call of one of its methods.
 
@@ -170,15 +172,18 @@ class Client:
             create: Whether to make it when it does not exist.
             bm25: Constants of the keyword engine ``bm25``. (Its memory is the client's: `keyword_cache_bytes`.)
             bulk: How documents are written: rows of a transaction, size of a COPY block.
+            schema: Schema of its tables; None: the client's.
+            role: Role of the database whose rights every transaction of the collection has, so that the server refuses
+                what is not the role's; None: those of the login. The login must be a member of it (docs/tenants.md).
 
         Raises:
-            ValidationError: The name cannot be used.
-            ConfigurationError: An option cannot be used.
+            ValidationError: The name or the schema cannot be used.
+            ConfigurationError: An option or the role cannot be used.
         """
         check_parameters(kind_errors("options", options, CollectionOptions))
         wanted = WantedOptions.of(options, self._defaults)
-        made = Collection(self._resources, name, wanted, create=create, bm25=bm25, bulk=bulk)
-        return self._collections.setdefault((name, options, create, bm25, bulk), made)
+        made = Collection(self._resources, name, wanted, create=create, bm25=bm25, bulk=bulk, schema=schema, role=role)
+        return self._collections.setdefault((name, options, create, bm25, bulk, made.names.schema, role), made)
 
     async def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
@@ -216,7 +221,7 @@ class Client:
         resources = await self._resources.ready()
         names = Names(resources.server.schema, name)
         # Whoever asks for the name again gets a collection that is opened anew.
-        self._collections = {key: one for key, one in self._collections.items() if key[0] != name}
+        self._collections = {key: one for key, one in self._collections.items() if one.names != names}
         if not await drop_collection(resources.database, names):
             known = [listed.name for listed in await list_collections(resources.database, names.schema)]
             raise no_such_collection(names.collection, known)

@@ -23,6 +23,7 @@ from semlex.retriever.parts.tables import CollectionTables
 from semlex.retriever.parts.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
 from semlex.store.postgres.database import Database
+from semlex.store.postgres.roles import checked_role
 from semlex.store.schema import registry
 from semlex.store.schema.collection import for_model
 from semlex.store.schema.names import Names
@@ -73,6 +74,8 @@ class Collection(
         create: Whether to make it when it does not exist.
         bm25: Constants of the keyword engine ``bm25``, and how much of its index is kept in memory.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
+        schema: Schema of its tables; None: the client's.
+        role: Role of the database whose rights every transaction has; None: the login's.
         connection: An open connection that stays yours; what is read and written joins its transaction.
         parent: The collection that this one is inside a transaction; what it has in memory is shared.
     """
@@ -86,6 +89,8 @@ class Collection(
         create: bool = True,
         bm25: Bm25Options = DEFAULT_BM25,
         bulk: BulkIngestConfig = DEFAULT_BULK,
+        schema: str | None = None,
+        role: str | None = None,
         connection: Connection | None = None,
         parent: Collection | None = None,
     ) -> None:
@@ -94,7 +99,8 @@ class Collection(
             kind_errors("bulk", bulk, BulkIngestConfig),
             kind_errors("create", create, bool),
         )
-        self.names = Names(resources.server.schema, name)
+        self.names = Names(resources.server.schema if schema is None else schema, name)
+        self._role = checked_role(role)
         self._resources = resources
         self._wanted = options
         self._create, self._bm25, self._bulk = create, bm25, bulk
@@ -117,6 +123,8 @@ class Collection(
             create=self._create,
             bm25=self._bm25,
             bulk=self._bulk,
+            schema=self.names.schema,
+            role=self._role,
             connection=connection,
             parent=self,
         )
@@ -144,11 +152,16 @@ class Collection(
             async with self._opening[1]:
                 indexer = self._current()
                 if indexer is None:
-                    opened = await self._open(self._own_database or resources.database)
+                    opened = await self._open(await self._database())
                     indexer = Indexer(opened, bulk=self._bulk, storage=self._wanted.storage)
                     self._indexer, self._opened_in = indexer, resources.generation
         await indexer.opened.renew()
         return indexer
+
+    async def _database(self) -> Database:
+        """The database as the collection's role sees it."""
+        database = self._own_database or (await self._resources.ready()).database
+        return database if self._role is None else database.acting_as(self._role)
 
     def _current(self) -> Indexer | None:
         """The open collection; None where it is not open, or was opened before its client was closed."""

@@ -57,6 +57,8 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             sentences of the documents.
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
+        role: Role of the database whose rights every transaction has, so that the server refuses what is not the
+            role's; None: those of the login. The login must be a member of it (docs/tenants.md).
         create: Whether to make the collection when it does not exist.
         language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
         keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
@@ -99,6 +101,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         chat_model: str | ChatModel | None = None,
         collection: str = "default_collection",
         schema: str = "semlex",
+        role: str | None = None,
         create: bool = True,
         language: str | None = None,
         keyword: str | None = None,
@@ -152,6 +155,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             create=create,
             bm25=bm25,
             bulk=bulk,
+            role=role,
         )
 
     async def initialize(self) -> None:

@@ -1,4 +1,4 @@
-"""Client, collection and retriever for programs without an event loop: the same methods, without ``await``.
+"""Client, collection, retriever, knowledge base without an event loop: the same methods, without ``await``.
 
 Made by ``./x synchronous`` from the asynchronous classes: change those.
 """
@@ -20,6 +20,7 @@ from semlex.parameters import DEFAULT_BM25
 from semlex.parameters import DEFAULT_CACHE_BYTES
 from semlex.retriever.client import ANY_OPTIONS
 from semlex.retriever.client import Client
+from semlex.retriever.knowledge_base import KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search.facets import DEFAULT_CANDIDATES
 from semlex.search.facets import DEFAULT_VALUES
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from semlex.retriever.parts.reads import ManyResults
     from semlex.retriever.parts.upkeep import Sources
     from semlex.search.fusion import FusionMethod
+    from semlex.search.postprocess.steps import HitStep
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
     from semlex.store.indexes.options import VectorIndex
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from semlex.types.field_summaries import FieldSummaries
     from semlex.types.field_summaries import IndexedType
     from semlex.types.jobs import JobState
+    from semlex.types.knowledge import KnowledgeResults
     from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode
     from semlex.types.results import SearchResults
@@ -1285,6 +1288,8 @@ class SyncClient:
         create: bool = True,
         bm25: Bm25Options = DEFAULT_BM25,
         bulk: BulkIngestConfig = DEFAULT_BULK,
+        schema: str | None = None,
+        role: str | None = None,
     ) -> SyncCollection:
         """A collection; it is opened, or made, by the first call of one of its methods.
 
@@ -1294,12 +1299,15 @@ class SyncClient:
             create: Whether to make it when it does not exist.
             bm25: Constants of the keyword engine ``bm25``. (Its memory is the client's: `keyword_cache_bytes`.)
             bulk: How documents are written: rows of a transaction, size of a COPY block.
+            schema: Schema of its tables; None: the client's.
+            role: Role of the database whose rights every transaction of the collection has, so that the server refuses
+                what is not the role's; None: those of the login. The login must be a member of it (docs/tenants.md).
 
         Raises:
-            ValidationError: The name cannot be used.
-            ConfigurationError: An option cannot be used.
+            ValidationError: The name or the schema cannot be used.
+            ConfigurationError: An option or the role cannot be used.
         """
-        return SyncCollection(self._client.collection(name, options, create=create, bm25=bm25, bulk=bulk), self._runner)
+        return SyncCollection(self._client.collection(name, options, create=create, bm25=bm25, bulk=bulk, schema=schema, role=role), self._runner)
 
     def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
@@ -1479,6 +1487,8 @@ class SyncRetriever(SyncCollection):
             sentences of the documents.
         collection: Name: lower-case letters, digits and underscores, at most 48.
         schema: Schema that holds semlex's tables.
+        role: Role of the database whose rights every transaction has, so that the server refuses what is not the
+            role's; None: those of the login. The login must be a member of it (docs/tenants.md).
         create: Whether to make the collection when it does not exist.
         language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
         keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
@@ -1519,6 +1529,7 @@ class SyncRetriever(SyncCollection):
         chat_model: str | ChatModel | None = None,
         collection: str = "default_collection",
         schema: str = "semlex",
+        role: str | None = None,
         create: bool = True,
         language: str | None = None,
         keyword: str | None = None,
@@ -1538,7 +1549,7 @@ class SyncRetriever(SyncCollection):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property
@@ -1578,6 +1589,198 @@ class SyncRetriever(SyncCollection):
     def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""
         return self._runner.run(self._retriever.health_check)
+
+    def initialize(self) -> None:
+        """Opens it; does nothing when it is open."""
+        self._runner.initialize()
+
+    def close(self) -> None:
+        """Closes what was opened; calls of other threads end with a `WorkAbandonedError`."""
+        self._runner.close()
+
+    def __reduce__(self) -> str:
+        return self._runner.__reduce__()
+
+    def __enter__(self) -> Self:
+        self.initialize()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SyncKnowledgeBase:
+    """`KnowledgeBase` behind plain functions, callable from any thread; it owns one event loop in one thread.
+
+    It is put together step by step, and every step gives a new one; then it is used with ``with``. Inside a running
+    event loop use `KnowledgeBase` itself: waiting here would block that loop.
+    """
+
+    def __init__(self) -> None:
+        self._take(KnowledgeBase())
+
+    def _take(self, knowledge_base: KnowledgeBase) -> Self:
+        self._knowledge_base = knowledge_base
+        self._runner = LoopRunner(knowledge_base)
+        return self
+
+    @property
+    def knowledge_base(self) -> KnowledgeBase:
+        """The asynchronous knowledge base behind this one."""
+        return self._knowledge_base
+
+    def collection(self, label: str) -> SyncCollection:
+        """One of the collections, to be filled or searched by itself.
+
+        Args:
+            label: Its name in the knowledge base.
+
+        Raises:
+            ConfigurationError: There is none of that name, or the knowledge base is not open.
+            ConnectionFailedError: Its server cannot be reached.
+        """
+        return SyncCollection(self._runner.run(self._knowledge_base.collection, label), self._runner)
+
+    def with_model(
+        self,
+        embedding_model: str | Embedder | None = None,
+        reranker_model: str | Reranker | None = None,
+        use_reranking: bool | Literal["auto"] = "auto",
+        *,
+        device: str | None = None,
+        dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
+        models: Sequence[str] = (),
+    ) -> SyncKnowledgeBase:
+        """The same with these models for the collections that are added from now on.
+
+        Without it a collection is searched with the model that it was made with.
+
+        Args:
+            embedding_model: As for `PostgreSQLRetriever`.
+            reranker_model: As for `PostgreSQLRetriever`.
+            use_reranking: As for `PostgreSQLRetriever`.
+            device: As for `PostgreSQLRetriever`.
+            dimensions: As for `PostgreSQLRetriever`.
+            tokenizer: As for `PostgreSQLRetriever`.
+            models: As for `PostgreSQLRetriever`.
+        """
+        return SyncKnowledgeBase()._take(self._knowledge_base.with_model(embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models))
+
+    def with_database(
+        self,
+        db_url: str | None = None,
+        *,
+        schema: str = "semlex",
+        role: str | None = None,
+        data_folder: str | PathLike[str] | None = None,
+        keep_alive: float = 0,
+        max_connections: int = 8,
+        timeout: float = 10.0,
+    ) -> SyncKnowledgeBase:
+        """The same with this server for the collections that are added from now on.
+
+        Without it they are those of the embedded Postgres.
+
+        Args:
+            db_url: libpq connection string; None (and no `pool`) starts the embedded Postgres.
+            schema: Schema of the collections, where `add` names no other.
+            role: Role as which they are read, where `add` names no other; see `Client.collection`.
+            pool: An open pool that stays yours.
+            data_folder: Folder of the embedded Postgres: a path, or its text.
+            keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
+            max_connections: Size of the pool.
+            timeout: Seconds to wait for the server or for a free connection.
+
+        Raises:
+            ValidationError: The schema cannot be used.
+            ConfigurationError: The role cannot be used.
+        """
+        return SyncKnowledgeBase()._take(self._knowledge_base.with_database(db_url, schema=schema, role=role, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout))
+
+    def add(
+        self,
+        name: str,
+        options: CollectionOptions = ANY_OPTIONS,
+        *,
+        label: str | None = None,
+        schema: str | None = None,
+        role: str | None = None,
+        create: bool = False,
+    ) -> SyncKnowledgeBase:
+        """The same with one more collection: of the server and with the models that were named last.
+
+        Args:
+            name: Name of the collection.
+            options: For a new collection (its language, for example); refused where an existing one has another value.
+            label: Its name in the knowledge base, where another collection has its own there: lower-case letters,
+                digits and underscores, at most 48.
+            schema: Its schema; None: that of `with_database`.
+            role: Role as which it is read; None: that of `with_database`.
+            create: Whether to make it when it does not exist.
+
+        Raises:
+            ValidationError: A name cannot be used.
+            ConfigurationError: The collection, or another of its name, is there already; there are too many; or an
+                option or the role cannot be used.
+        """
+        return SyncKnowledgeBase()._take(self._knowledge_base.add(name, options, label=label, schema=schema, role=role, create=create))
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the collections, in the order in which they were added."""
+        return self._knowledge_base.labels
+
+    def retrieve(
+        self,
+        question: str,
+        top_k: int = DEFAULT_HITS,
+        filters: Filters | None = None,
+        *,
+        steps: Sequence[HitStep] = (),
+        per_collection: int | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        fusion: FusionMethod = "completed",
+        weights: Mapping[str, float] | None = None,
+        candidates: int | None = None,
+        deadline: float | None = None,
+        boost: Boosts | None = None,
+        min_similarity: float | None = None,
+        min_rerank: float | None = None,
+    ) -> KnowledgeResults:
+        """The hits of all collections that fit a question best.
+
+        All are searched at once, each by itself. Where every hit has a confidence, confidences order them; else their
+        places do: all first hits, then all second ones (`KnowledgeResults.merge` says which, docs/tenants.md more).
+        Of equals the one of the collection whose name comes first is first, then the one whose id does.
+
+        Args:
+            question: 1 character to 4 KiB after trimming.
+            top_k: Number of hits, 1 to 1,000.
+            filters: As for `search`; they hold for every collection.
+            steps: What is done with the hits before the best are taken, in this order: each takes a list of hits and
+                gives one, such as those of `semlex.search.postprocess.steps`, or a function of yours, which runs in a
+                thread, or an asynchronous one.
+            per_collection: Hits of each collection, 1 to 1,000; by default `top_k`, and three times as many with steps.
+            on_error: ``raise``, or ``skip``: who does not answer is left out, and the result says so.
+            mode: As for `search`.
+            rerank: As for `search`.
+            fusion: As for `search`.
+            weights: As for `search`.
+            candidates: As for `search`.
+            deadline: As for `search`.
+            boost: As for `search`.
+            min_similarity: As for `search`.
+            min_rerank: As for `search`.
+
+        Raises:
+            ValidationError: The question or a filter is refused.
+            ConfigurationError: Another argument is, a step gives no hits, or two collections are the same one.
+            CollectionFailedError: A collection did not answer; with ``skip``, none did.
+        """
+        return self._runner.run(self._knowledge_base.retrieve, question, top_k, filters, steps=steps, per_collection=per_collection, on_error=on_error, mode=mode, rerank=rerank, fusion=fusion, weights=weights, candidates=candidates, deadline=deadline, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank)
 
     def initialize(self) -> None:
         """Opens it; does nothing when it is open."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -78,6 +78,7 @@ class SearchResult(StoredChunk):
         coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf, so
             a rare one more than a common one, and one that no chunk has the most. None without a keyword leg, for
             engines other than ``bm25``, and where the question has no word to look for.
+        confidence: Probability that the hit is relevant, by the collection's calibration; None without one.
 
     Raises:
         ValidationError: A rank is below 1 (0: not ranked), or a score is no finite number.
@@ -96,6 +97,7 @@ class SearchResult(StoredChunk):
     excerpt: str = ""
     match_line: int | None = None
     coverage: float | None = None
+    confidence: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if type(self.rank) is int and _numbers_of(self) == NO_NUMBERS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.ingest.indexer import Indexer
-    from semlex.retriever.resources import Resources
+    from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
 
@@ -26,12 +26,15 @@ class CollectionJobs(ABC):
     """Submitting jobs; `Collection` is one."""
 
     names: Names
-    _resources: Resources
     _create: bool
 
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _database(self) -> Database:
+        """The database as the collection's role sees it."""
 
     async def submit(
         self,
@@ -73,7 +76,7 @@ class CollectionJobs(ABC):
             whole_number_errors("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
         )
         stored = arguments_to_store(kind, arguments)
-        database = (await self._resources.ready()).database
+        database = await self._database()
         if await find_collection(database, self.names) is None:
             if not self._create:
                 known = [listed.name for listed in await list_collections(database, self.names.schema)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from semlex.store.query.chunks import indexed_keys, possible_keys
 from semlex.store.query.surroundings import PlacedChunk, Reach, read_surroundings
+from semlex.types.knowledge import KnowledgeHit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,9 +70,13 @@ def _section(hit: SearchResult) -> tuple[str, tuple[str, ...]]:
 
 
 def document_of(hit: SearchResult) -> str:
-    """What tells the document of a hit: its file, else the name that an added chunk gives its own, else its id."""
+    """What tells the document of a hit: its file, else the name that an added chunk gives its own, else its id.
+
+    Documents of two collections are two, though the same file was read into both.
+    """
     keys = indexed_keys([hit.id])
-    return keys[0][0].hex if keys else hit.source_document or hit.id
+    own = keys[0][0].hex if keys else hit.source_document or hit.id
+    return f"{hit.collection}/{own}" if isinstance(hit, KnowledgeHit) else own
 
 
 async def read_around(

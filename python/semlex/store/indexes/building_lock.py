@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from psycopg import IsolationLevel, sql
 
 from semlex.store.postgres.direct import own_connection
-from semlex.store.postgres.settings import SETTINGS, begin_writing, set_for_session, set_local
+from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,10 +54,16 @@ async def concurrent_session(database: Database, collection: CollectionInfo) -> 
     ):
         await holder.set_isolation_level(IsolationLevel.READ_COMMITTED)
         async with holder.transaction():
-            await begin_writing(holder)
+            await begin_writing(holder, database.role)
             await set_local(holder, idle_in_transaction_session_timeout=0)
             if not await is_alone(holder, collection):
                 yield None
                 return
-            await set_for_session(builder, **SETTINGS, lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0)
+            await set_for_session(
+                builder,
+                **SETTINGS,
+                **of_role(database.role),
+                lock_timeout=CONCURRENT_LOCK_TIMEOUT,
+                statement_timeout=0,
+            )
             yield builder

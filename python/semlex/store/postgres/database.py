@@ -7,11 +7,10 @@ works behind PgBouncer in transaction mode, on standbys, and on a connection tha
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
-import os
 import random
-import socket
 import threading
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,18 +20,20 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
-from semlex.errors import ConfigurationError, ConnectionFailedError, SearchTimeoutError
+from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError, SearchTimeoutError
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import plain_cursors
 from semlex.store.postgres.direct import connection_options, own_connection
 from semlex.store.postgres.errors import is_retryable, translate
+from semlex.store.postgres.pool import PooledConnection, configure
+from semlex.store.postgres.roles import checked_role, explain, is_refusal
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
     SETTINGS,
     begin_writing,
     check_encoding,
     current_settings,
-    read_times_as_utc,
+    of_role,
     set_local,
 )
 from semlex.store.postgres.snapshot import Snapshot, open_snapshot, send_transaction
@@ -51,25 +52,10 @@ logger = logging.getLogger("semlex")
 RETRY_ATTEMPTS = 4
 RETRY_BASE_SECONDS = 0.05
 MAX_CONNECTIONS = 10_000
-# The system may allow less.
-SEND_BUFFER_BYTES = 1024 * 1024
 # The server's own time-out gets this much longer before the connection is given up.
 DEADLINE_GRACE_SECONDS = 0.25
-# A server that is asked to cancel a statement gets this long to take the request, on a connection of the pool.
-CANCEL_SECONDS = 1.0
 # So long may a cancelled statement take to end on the user's own connection.
 ENDING_SECONDS = 5.0
-
-
-class _Connection(psycopg.AsyncConnection[Any]):
-    """A connection of semlex's pool: cancelling does not wait for a server that takes no request."""
-
-    async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
-        try:
-            await super().cancel_safe(timeout=min(timeout, CANCEL_SECONDS))
-        except psycopg.Error:
-            self.pgconn.finish()  # the pool makes another
-            raise
 
 
 def check_access(
@@ -135,6 +121,8 @@ class Database:
         self._pool = pool
         self._owns_pool = pool is None and connection is None
         self._connection = connection
+        # Whose rights transactions have; None: the login's.
+        self.role: str | None = None
         # One connection cannot carry two searches at once; callers queue here.
         self._connection_lock = asyncio.Lock()
 
@@ -142,6 +130,19 @@ class Database:
     def joins_transaction(self) -> bool:
         """True when a single connection of the user's is in use."""
         return self._connection is not None
+
+    def acting_as(self, role: str) -> Database:
+        """The same connections, with transactions that have the rights of a role; open as long as this one is.
+
+        Args:
+            role: The login must be a member of it.
+
+        Raises:
+            ConfigurationError: There can be no role of that name.
+        """
+        acting = copy.copy(self)
+        acting.role, acting._owns_pool = checked_role(role), False  # noqa: SLF001 - of this class
+        return acting
 
     async def open(self) -> None:
         """Opens the pool after one plain connection has shown that the server can be reached.
@@ -157,13 +158,13 @@ class Database:
             check_encoding(probe)
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
             self.url,
-            connection_class=_Connection,
+            connection_class=PooledConnection,
             min_size=1,
             max_size=self._max_size,
             timeout=self.timeout,
             max_waiting=self._max_size * 32,
             kwargs=connection_options(self.url),
-            configure=_configure,
+            configure=configure,
             open=False,
         )
         await pool.open()
@@ -245,11 +246,11 @@ class Database:
         if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
             # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
             async with connection.transaction() as savepoint:
-                await set_local(connection, **READ_SETTINGS)
+                await set_local(connection, **READ_SETTINGS, **of_role(self.role))
                 result = await work(Snapshot(connection))
                 raise psycopg.Rollback(savepoint)
             return result
-        async with open_snapshot(connection, pipelined=pipelined) as snapshot:
+        async with open_snapshot(connection, role=self.role, pipelined=pipelined) as snapshot:
             return await work(snapshot)
 
     async def _give_up_after(self, deadline: float, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
@@ -314,7 +315,7 @@ class Database:
                 if one_snapshot:
                     await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 if not joined:
-                    await begin_writing(connection)
+                    await begin_writing(connection, self.role)
                     try:
                         return await guarded(connection, work)
                     except BaseException:
@@ -322,8 +323,8 @@ class Database:
                             # Interrupted inside a COPY: it cannot be rolled back, so the server does it.
                             connection.pgconn.finish()
                         raise
-                previous = await current_settings(connection)
-                await set_local(connection, **SETTINGS)
+                previous = await current_settings(connection, role=self.role is not None)
+                await set_local(connection, **SETTINGS, **of_role(self.role))
                 result = await guarded(connection, work)
                 await set_local(connection, **previous)
                 return result
@@ -343,7 +344,7 @@ class Database:
         """
         if self.joins_transaction:
             raise ConfigurationError(f"{doing}: this needs a transaction of its own")
-        await self._run(doing, partial(send_transaction, send), writing=True)
+        await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)
 
     async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:
         # A connection is not asked whether it still lives before it is used: that would be a round trip for every
@@ -353,9 +354,11 @@ class Database:
             try:
                 async with self.connection() as connection:
                     return await transaction(connection)
+            except PrivilegeError as error:  # of a stage that asks further before it gives up
+                raise await self._explained(error) from None
             except psycopg.Error as error:
                 if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
-                    raise translate(error, doing, self.url, writing=writing) from None
+                    raise await self._explained(translate(error, doing, self.url, writing=writing)) from None
                 if self._pool is not None and connection is not None and connection.closed:
                     await self._pool.drain()  # the server may have gone, and every connection with it
                 # Full jitter: clients that failed together must not come back together.
@@ -363,6 +366,13 @@ class Database:
                 logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
                 await asyncio.sleep(pause)
         raise AssertionError  # the loop returns or raises
+
+    async def _explained(self, error: BaseException) -> BaseException:
+        """The error; where a role was refused, with what has to be granted."""
+        if self.role is None or not is_refusal(error):
+            return error
+        async with self.connection() as connection:
+            return await explain(connection, error, self.role)
 
 
 def _check_usable(connection: Connection) -> None:
@@ -373,18 +383,3 @@ def _check_usable(connection: Connection) -> None:
         raise ConfigurationError(
             "the transaction of the connection that was given as connection= has failed; roll it back first"
         )
-
-
-async def _configure(connection: Connection) -> None:
-    read_times_as_utc(connection)
-    _widen_send_buffer(connection)
-
-
-def _widen_send_buffer(connection: Connection) -> None:
-    """Lets more of a COPY be on its way, so that a server on this machine is busy while we make the next rows.
-
-    A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts by itself.)
-    """
-    if connection.info.host.startswith("/"):
-        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
-            copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)

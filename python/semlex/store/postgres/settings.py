@@ -72,13 +72,22 @@ async def set_for_session(connection: Connection, **settings: str | int) -> None
     await connection.execute(sql.SQL("SELECT {}").format(calls))
 
 
-async def begin_writing(connection: Connection) -> None:
+def of_role(role: str | None) -> dict[str, str]:
+    """The setting that makes a transaction that of a role; None leaves it the login's."""
+    return {} if role is None else {"role": role}
+
+
+async def begin_writing(connection: Connection, role: str | None = None) -> None:
     """The settings of a write that has its own transaction.
 
     A lock is not waited for without end, unless the session has its own limit. The server notices within about a
     minute that we have vanished, and lets go of what we have locked.
+
+    Args:
+        connection: In the transaction.
+        role: Whose rights it has; None: the login's.
     """
-    await connection.execute(_WRITE_SETTINGS)
+    await connection.execute(_write_settings(role))
 
 
 async def server_time(connection: Connection) -> datetime:
@@ -90,11 +99,17 @@ async def server_time(connection: Connection) -> datetime:
     return now
 
 
-async def current_settings(connection: Connection) -> dict[str, str]:
-    """The present values of the settings that a write inside a caller's transaction changes."""
+async def current_settings(connection: Connection, *, role: bool = False) -> dict[str, str]:
+    """The present values of the settings that a write inside a caller's transaction changes.
+
+    Args:
+        connection: In the transaction.
+        role: Whether the role is one of them.
+    """
     cursor = await connection.execute(_CURRENT_SETTINGS)
     row = await cursor.fetchone()
-    return dict(zip(_CHANGED, row or (), strict=True))
+    found = dict(zip(_CHANGED, row or (), strict=True))
+    return found if role else {name: value for name, value in found.items() if name != "role"}
 
 
 @lru_cache(maxsize=256)
@@ -111,25 +126,27 @@ def _calls(settings: tuple[tuple[str, str | int], ...], *, local: bool = True) -
 
 
 # Changes of tables wait for their locks in their own way.
-_CHANGED = (*SETTINGS, "lock_timeout")
+_CHANGED = (*SETTINGS, "lock_timeout", "role")
 _CURRENT_SETTINGS = (
     sql.SQL("SELECT {}")
     .format(sql.SQL(", ").join(sql.SQL("pg_catalog.current_setting({})").format(name) for name in _CHANGED))
     .as_bytes()
 )
 _KEEPALIVES = (("tcp_keepalives_idle", 30), ("tcp_keepalives_interval", 10), ("tcp_keepalives_count", 3))
-# Of systems that lack tcp_user_timeout each attempt would stand in the server's log.
-_WRITE_SETTINGS = (
-    sql.SQL(
+
+
+@lru_cache(maxsize=256)
+def _write_settings(role: str | None) -> bytes:
+    calls = _calls((*SETTINGS.items(), *of_role(role).items()))
+    # Of systems that lack tcp_user_timeout each attempt would stand in the server's log.
+    statement = sql.SQL(
         "SELECT {}, {}, pg_catalog.set_config('lock_timeout', "
         "CASE WHEN pg_catalog.current_setting('lock_timeout') OPERATOR(pg_catalog.=) '0' THEN {} "
         "ELSE pg_catalog.current_setting('lock_timeout') END, true), "
         "CASE WHEN pg_catalog.version() OPERATOR(pg_catalog.~~) '%linux%' "
         "THEN pg_catalog.set_config('tcp_user_timeout', '60s', true) END"
     )
-    .format(_calls(tuple(SETTINGS.items())), _calls(_KEEPALIVES), sql.Literal(f"{LOCK_TIMEOUT_SECONDS}s"))
-    .as_bytes()
-)
+    return statement.format(calls, _calls(_KEEPALIVES), sql.Literal(f"{LOCK_TIMEOUT_SECONDS}s")).as_bytes()
 
 
 class _UtcLoader(Loader):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
-from semlex.store.postgres.settings import READ_SETTINGS, begin_writing, knows_settings, set_local
+from semlex.store.postgres.settings import READ_SETTINGS, begin_writing, knows_settings, of_role, set_local
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -55,12 +56,28 @@ class Snapshot:
         The transaction goes on either way, with the settings that it had.
         """
         with suppress(psycopg.errors.QueryCanceled):
-            async with self.connection.transaction():
+            async with self.savepoint():
                 yield
+
+    @asynccontextmanager
+    async def savepoint(self, *, force_rollback: bool = False) -> AsyncIterator[None]:
+        """Undoes the block where it fails; the transaction goes on, with the settings and the role that it had.
+
+        Args:
+            force_rollback: Whether it is undone at its end in any case, with its settings.
+        """
+        if self.pipeline is not None and self.connection.info.transaction_status == TransactionStatus.IDLE:
+            # The driver has not heard yet that the transaction has begun. It would take the block for the whole of it,
+            # and end it there: what follows would be of no snapshot, and would have the rights of the login.
+            await self.pipeline.sync()
+        async with self.connection.transaction(force_rollback=force_rollback):
+            yield
 
 
 @asynccontextmanager
-async def open_snapshot(connection: Connection, *, pipelined: bool = True) -> AsyncIterator[Snapshot]:
+async def open_snapshot(
+    connection: Connection, *, role: str | None = None, pipelined: bool = True
+) -> AsyncIterator[Snapshot]:
     """A snapshot in its own transaction.
 
     Pipelined: the server gets the beginning together with the first statement whose rows are waited for. (The driver's
@@ -68,19 +85,21 @@ async def open_snapshot(connection: Connection, *, pipelined: bool = True) -> As
 
     Args:
         connection: In no transaction.
+        role: Whose rights it has; None: the login's.
         pipelined: Whether to do so; a COPY cannot stand in a pipeline.
     """
+    settings = READ_SETTINGS | of_role(role)
     if not (connection.autocommit and pipelined):
         # On one of the user's the driver begins a transaction by itself before any statement.
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await set_local(connection, **READ_SETTINGS)
+            await set_local(connection, **settings)
             yield Snapshot(connection)
         return
     try:
         async with _pipelined(connection) as pipeline:
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await set_local(connection, **READ_SETTINGS)
+            await set_local(connection, **settings)
             if not knows_settings(connection):
                 # The driver encodes parameters by what the server reports, which comes with its next answer.
                 await pipeline.sync()
@@ -93,22 +112,25 @@ async def open_snapshot(connection: Connection, *, pipelined: bool = True) -> As
         raise
 
 
-async def send_transaction(send: Callable[[Connection], Awaitable[None]], connection: Connection) -> None:
+async def send_transaction(
+    send: Callable[[Connection], Awaitable[None]], connection: Connection, *, role: str | None = None
+) -> None:
     """Sends a write transaction whole; returns when all of it is answered.
 
     Args:
         send: Executes statements, and waits for none of their answers.
         connection: In no transaction.
+        role: Whose rights it has; None: the login's.
     """
     if not connection.autocommit:  # the driver begins a transaction by itself before any statement
         async with connection.transaction():
-            await begin_writing(connection)
+            await begin_writing(connection, role)
             await send(connection)
         return
     try:
         async with _pipelined(connection) as pipeline:
             await connection.execute("BEGIN")
-            await begin_writing(connection)
+            await begin_writing(connection, role)
             if not knows_settings(connection):
                 await pipeline.sync()  # as in `open_snapshot`
             await send(connection)

@@ -34,7 +34,7 @@ class SnapshotReads(Database):
         """Runs `work` in the snapshot; settings of its own end with it."""
         del deadline  # the time limits of statements end late work
         try:
-            async with self._snapshot.connection.transaction(force_rollback=True):
+            async with self._snapshot.savepoint(force_rollback=True):
                 return await work(self._snapshot)
         except psycopg.Error as error:
             if is_retryable(error):

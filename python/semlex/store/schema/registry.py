@@ -24,6 +24,7 @@ from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
 from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.extensions import read_extension
+from semlex.store.postgres.roles import rights_to_create
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
@@ -94,7 +95,7 @@ async def open_collection(
             break
         except PrivilegeError as error:
             if found is None:
-                raise
+                raise await _with_rights(database, names, error) from None
             raise PrivilegeError(
                 f"collection {names.collection!r} was made by an older semlex and must be migrated, which this role "
                 "may not do; let the owner of its tables run: semlex migrate (or what semlex migrate --sql prints)",
@@ -104,6 +105,20 @@ async def open_collection(
             if error.sqlstate not in ALREADY_DONE or attempt == SETUP_ATTEMPTS:
                 raise
     return await open_collection(database, names, settings, create=False)
+
+
+async def _with_rights(database: Database, names: Names, error: PrivilegeError) -> PrivilegeError:
+    """The error of a collection that could not be made, with what has to be granted to the role that was to make it."""
+    role = database.role
+    if role is None or not await database.read("look for the schema", lambda c: _has_schema(c, names.schema)):
+        return error
+    text = f"{error}. Tables are made by the role itself: {rights_to_create(names.schema, role)}"
+    return PrivilegeError(text, sqlstate=error.sqlstate)
+
+
+async def _has_schema(connection: Connection, schema: str) -> bool:
+    cursor = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
+    return await cursor.fetchone() is not None
 
 
 async def has_registry(connection: Connection, schema: str) -> bool:
@@ -278,8 +293,7 @@ async def _ensure_extension(connection: Connection) -> None:
 
 
 async def _ensure_registry(connection: Connection, schema: str) -> None:
-    cursor = await connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema])
-    if await cursor.fetchone() is None:
+    if not await _has_schema(connection, schema):
         try:
             async with connection.transaction():
                 await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))

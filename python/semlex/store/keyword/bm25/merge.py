@@ -193,9 +193,10 @@ async def _give_room_back(database: Database, collection: CollectionIdentity, st
     """Frees the room of the rows that a merge deleted for the next ones.
 
     Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
-    to twice their size. Nothing depends on it: where it cannot be done now, it is left to autovacuum.
+    to twice their size. Nothing depends on it: where it cannot be done now, it is left to autovacuum. With a role it
+    cannot: a role is of a transaction, and VACUUM stands in none.
     """
-    if step.rows < ROOM_ROWS or database.joins_transaction:
+    if step.rows < ROOM_ROWS or database.joins_transaction or database.role is not None:
         return
     names = collection.names
     try:

@@ -1,0 +1,61 @@
+"""One answer out of those of several collections, whose scores mean nothing beside each other's."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from semlex.search.fusion import RRF_K
+from semlex.types.knowledge import KnowledgeHit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from semlex.types.knowledge import Merge
+    from semlex.types.results import SearchResult
+
+
+def chosen_merge(confidences: Iterable[float | None]) -> Merge:
+    """How hits of several collections are put in one order.
+
+    Args:
+        confidences: Of every hit: the probability that it is relevant, or None. Probabilities can be compared, whatever
+            models and texts they are of; without one of a single hit, places are all that can be.
+    """
+    found = list(confidences)
+    return "calibrated" if found and None not in found else "ranks"
+
+
+def merged(answers: Mapping[str, Sequence[SearchResult]]) -> tuple[list[KnowledgeHit], Merge]:
+    """The hits of all answers in one order, and how that was made.
+
+    ``calibrated``: by confidence. ``ranks``: by 1 / (60 + place), reciprocal rank fusion (Cormack, Clarke and
+    Buettcher, SIGIR 2009). Collections share no chunks, so no two places are added: all the first hits come first, then
+    all the second ones. Equals stand in the order of their collections' names, then of their ids.
+
+    Args:
+        answers: Name of a collection -> its hits, best first.
+    """
+    merge = chosen_merge(hit.confidence for hits in answers.values() for hit in hits)
+    hits = []
+    for name, answer in answers.items():
+        for place, hit in enumerate(answer, 1):
+            by_place = hit.confidence is None or merge == "ranks"
+            score = 1 / (RRF_K + place) if by_place else hit.confidence
+            hits.append(_of_collection(hit, name, place, score or 0.0))
+    hits.sort(key=lambda hit: (-hit.merge_score, hit.collection, hit.id))
+    return renumbered(hits), merge
+
+
+def _of_collection(hit: SearchResult, name: str, place: int, score: float) -> KnowledgeHit:
+    # Not copied: metadata may be large.
+    values = {one.name: getattr(hit, one.name) for one in fields(hit)}
+    return KnowledgeHit(**values, collection=name, collection_rank=place, merge_score=score)
+
+
+def renumbered(hits: Iterable[KnowledgeHit]) -> list[KnowledgeHit]:
+    """The hits with their places as ranks."""
+    numbered = list(hits)
+    for place, hit in enumerate(numbered, 1):
+        hit.rank = place
+    return numbered

@@ -1,0 +1,114 @@
+"""Steps between what was found and what is returned: each takes hits, best first, and gives those that are left.
+
+Anything else that does so is a step as well: a function of the user's, or an asynchronous one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
+from typing import TYPE_CHECKING, TypeAlias
+
+from semlex.errors import ConfigurationError
+from semlex.search.postprocess.merge import renumbered
+from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
+from semlex.types.knowledge import KnowledgeHit
+from semlex.validation import check_parameters, check_range, kind_errors, number_errors
+
+if TYPE_CHECKING:
+    from semlex.types.results import SearchResult
+
+# Given hits of a knowledge base, a step gives hits of a knowledge base.
+HitStep: TypeAlias = Callable[[list[KnowledgeHit]], "Sequence[SearchResult] | Awaitable[Sequence[SearchResult]]"]
+SMALLEST_SHARE = 0.01
+
+
+def no_near_duplicates(share: float = 0.9) -> HitStep:
+    """A step that leaves out a hit of which at least this share of the runs of five words stands in one better hit.
+
+    Args:
+        share: 0.01 to 1.
+
+    Raises:
+        ConfigurationError: It is another number.
+    """
+    check_parameters(number_errors("share", share, SMALLEST_SHARE, 1))
+    return lambda hits: [hit for hit, _ in without_near_duplicates(hits, share)]
+
+
+def per_document(count: int) -> HitStep:
+    """A step that keeps the best hits of each document.
+
+    Args:
+        count: Most of a document, from 1.
+
+    Raises:
+        ConfigurationError: It is another number.
+    """
+    check_range("count", count, 1)
+    return lambda hits: at_most_per_document(hits, count)
+
+
+def per_collection(count: int) -> HitStep:
+    """A step that keeps the best hits of each collection of a knowledge base.
+
+    Args:
+        count: Most of a collection, from 1.
+
+    Raises:
+        ConfigurationError: It is another number.
+    """
+    check_range("count", count, 1)
+
+    def keep(hits: list[KnowledgeHit]) -> list[KnowledgeHit]:
+        taken: Counter[str] = Counter()
+        kept = []
+        for hit in hits:
+            taken[hit.collection] += 1
+            if taken[hit.collection] <= count:
+                kept.append(hit)
+        return kept
+
+    return keep
+
+
+def check_steps(steps: object) -> None:
+    """Refuses what are no steps, before anything is searched.
+
+    Raises:
+        ConfigurationError: It is no list, or holds something that cannot be called.
+    """
+    check_parameters(kind_errors("steps", steps, list, tuple))
+    for number, step in enumerate(steps if isinstance(steps, (list, tuple)) else (), 1):
+        if not callable(step):
+            raise ConfigurationError(f"step {number} must be a function of hits; got {type(step).__name__}")
+
+
+async def taken(hits: list[KnowledgeHit], steps: Sequence[HitStep]) -> list[KnowledgeHit]:
+    """The hits after all steps, in their order, with their places as ranks.
+
+    Args:
+        hits: Best first.
+        steps: Each gets what the one before gave. A function runs in a thread.
+
+    Raises:
+        ConfigurationError: A step gives something else than hits.
+    """
+    for number, step in enumerate(steps, 1):
+        given = await asyncio.to_thread(step, list(hits))
+        found = await given if isawaitable(given) else given
+        hits = _checked(found, f"step {number} ({getattr(step, '__name__', type(step).__name__)})")
+    return renumbered(hits)
+
+
+def _checked(found: object, step: str) -> list[KnowledgeHit]:
+    if isinstance(found, str) or not isinstance(found, Sequence):
+        raise ConfigurationError(f"{step} must give a list of hits; got {type(found).__name__}")
+    hits = [hit for hit in found if isinstance(hit, KnowledgeHit)]
+    if len(hits) < len(found):
+        raise ConfigurationError(f"{step} must give hits as it gets them; others are in its list")
+    if len({id(hit) for hit in hits}) < len(hits):
+        raise ConfigurationError(f"{step} gives the same hit twice")
+    return hits

@@ -1,0 +1,284 @@
+"""Several collections as one: of one server and of two, merged, with what fails told or skipped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from semlex import (
+    Client,
+    Collection,
+    CollectionOptions,
+    Document,
+    KnowledgeBase,
+    KnowledgeResults,
+    SearchResults,
+    SyncKnowledgeBase,
+    ValidationError,
+)
+from semlex.errors import (
+    CollectionFailedError,
+    CollectionNotFoundError,
+    ConfigurationError,
+    ConnectionFailedError,
+    PrivilegeError,
+)
+from semlex.search.postprocess.steps import no_near_duplicates, per_collection
+from semlex.testing import HashEmbedder
+from tests.support.tenants import tenants_of
+
+if TYPE_CHECKING:
+    from semlex import KnowledgeHit
+
+GERMAN = CollectionOptions(language="german")
+
+
+@pytest.fixture
+async def filled(database_url: str) -> str:
+    """Two collections, of another language and without a model one of them."""
+    base = KnowledgeBase().with_database(database_url).with_model(HashEmbedder(16)).add("english", create=True)
+    async with base.with_model("none").add("german", GERMAN, create=True) as both:
+        english, german = await both.collection("english"), await both.collection("german")
+        await english.add_documents([Document(f"a key of the house {n}", {"n": n}, f"e{n}") for n in range(6)])
+        await german.add_documents([Document(f"die Schlüssel und ein key {n}", {"n": n}, f"g{n}") for n in range(3)])
+    return database_url
+
+
+def both(url: str) -> KnowledgeBase:
+    base = KnowledgeBase().with_database(url, max_connections=2)
+    return base.with_model("none").add("german").with_model(HashEmbedder(16)).add("english")
+
+
+def places(found: KnowledgeResults) -> list[tuple[str, int]]:
+    return [(hit.collection, hit.collection_rank) for hit in found]
+
+
+async def test_all_are_asked_and_take_turns(filled: str) -> None:
+    async with both(filled) as knowledge:
+        assert knowledge.labels == ["german", "english"]
+        found = await knowledge.retrieve("key", 5)
+        assert places(found) == [("english", 1), ("german", 1), ("english", 2), ("german", 2), ("english", 3)]
+        assert [hit.rank for hit in found] == [1, 2, 3, 4, 5]
+        assert (found.merge, found.uncalibrated, found.skipped) == ("ranks", ["english", "german"], {})
+        assert found.searched["english"].mode == "hybrid"
+        assert found.searched["german"].mode == "keyword"
+        assert set(found.to_dict()) >= {"hits", "merge", "searched", "skipped", "warnings"}
+        for label in knowledge.labels:
+            own = await (await knowledge.collection(label)).search("key", 5)
+            assert [hit.id for hit in own][:2] == [hit.id for hit in found if hit.collection == label][:2]
+        assert [hit.collection for hit in await knowledge.retrieve("Schlüssels", mode="keyword")] == ["german"] * 3
+        filtered = await knowledge.retrieve("key", filters="n == 1")
+        assert [hit.id for hit in filtered] == ["e1", "g1"]
+        assert await knowledge.retrieve("key", 5) == found
+        assert not await knowledge.retrieve("nowhere", mode="keyword")
+
+
+async def test_steps(filled: str) -> None:
+    seen: list[int] = []
+
+    def count(hits: list[KnowledgeHit]) -> list[KnowledgeHit]:
+        seen.append(len(hits))
+        return hits
+
+    async with both(filled) as knowledge:
+        found = await knowledge.retrieve("key", 2, steps=[count, per_collection(1), count, no_near_duplicates(0.5)])
+        assert (seen, places(found)) == ([9, 2], [("english", 1), ("german", 1)])
+        assert len(await knowledge.retrieve("key", 5, steps=[count], per_collection=1)) == 2
+        with pytest.raises(ConfigurationError, match=r"step 1 \(<lambda>\)"):
+            await knowledge.retrieve("key", steps=[lambda _: None])  # type: ignore[list-item, arg-type, return-value]
+
+
+async def test_confidences_merge_where_every_hit_has_one(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Collection.search
+
+    async def calibrated(self: Collection, *arguments: Any, **options: Any) -> SearchResults:
+        found = await search(self, *arguments, **options)
+        for hit in found:
+            hit.confidence = 0.9 if hit.id == "g2" else 0.5
+        return found
+
+    monkeypatch.setattr(Collection, "search", calibrated)
+    async with both(filled) as knowledge:
+        found = await knowledge.retrieve("key", 9)
+    assert (found.merge, found.uncalibrated) == ("calibrated", [])
+    assert [hit.id for hit in found] == ["g2", *(f"e{n}" for n in range(6)), "g0", "g1"]
+
+
+async def test_without_await(filled: str) -> None:
+    knowledge = SyncKnowledgeBase().with_database(filled).with_model("none").add("german").add("english")
+    async with both(filled) as asynchronous:
+        expected = places(await asynchronous.retrieve("key", 4, mode="keyword"))
+
+    def ask() -> None:
+        with knowledge as opened:
+            assert places(opened.retrieve("key", 4, mode="keyword")) == expected
+            assert opened.collection("german").count() == 3
+            assert opened.labels == ["german", "english"]
+        with pytest.raises(ConfigurationError, match="not open"):
+            knowledge.retrieve("key")
+
+    await asyncio.to_thread(ask)
+
+
+# --- servers and names -----------------------------------------------------------------------------------------------
+
+
+async def test_two_databases(filled: str, empty_database_url: str) -> None:
+    knowledge = both(filled).with_database(empty_database_url).add("english", label="elsewhere", create=True)
+    async with knowledge as opened:
+        await (await opened.collection("elsewhere")).add_documents([Document("a key elsewhere", id="x")])
+        found = await opened.retrieve("key", 3)
+        assert places(found) == [("elsewhere", 1), ("english", 1), ("german", 1)]
+        assert len(opened._clients) == 3
+
+
+@pytest.mark.parametrize(
+    ("label", "message"), [(None, "was added before: leave it out"), ("other", "was added before: leave it out")]
+)
+def test_the_same_one_twice(label: str | None, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        KnowledgeBase().with_database("postgresql://").add("x").add("x", label=label)
+
+
+def test_two_of_one_name() -> None:
+    base = KnowledgeBase().with_database("postgresql://").add("x")
+    with pytest.raises(ConfigurationError, match="another collection is called 'x' here: give this one a label="):
+        base.add("x", schema="other")
+    assert base.add("x", schema="other", label="y").labels == ["x", "y"]
+    assert base.labels == ["x"]  # every step gives a new one
+    for number in range(99):
+        base = base.add(f"c{number}")
+    with pytest.raises(ConfigurationError, match="at most 100"):
+        base.add("c100")
+
+
+async def test_the_same_one_by_two_ways(filled: str) -> None:
+    async with both(filled).with_database(make_conninfo(filled)).add("english", label="again") as knowledge:
+        with pytest.raises(ConfigurationError, match="'again' and 'english' here are the same one"):
+            await knowledge.retrieve("key")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"name": "no name"}, ValidationError),
+        ({"name": "x", "label": "No"}, ValidationError),
+        ({"name": "x", "schema": "pg_x"}, ValidationError),
+        ({"name": "x", "role": ""}, ConfigurationError),
+        ({"name": "x", "role": "public"}, ConfigurationError),
+        ({"name": "x", "create": 1}, ConfigurationError),
+        ({"name": "x", "options": {}}, ConfigurationError),
+    ],
+)
+def test_what_cannot_be_added(wrong: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        KnowledgeBase().add(**wrong)
+
+
+async def test_wrong_calls(filled: str) -> None:
+    with pytest.raises(ConfigurationError, match="needs a collection"):
+        await KnowledgeBase().initialize()
+    with pytest.raises(ConfigurationError, match="not open"):
+        await both(filled).retrieve("key")
+    with pytest.raises(ConfigurationError, match="pool must be"):
+        await KnowledgeBase().with_database(pool=3).add("x").initialize()  # type: ignore[arg-type]
+    async with both(filled) as knowledge:
+        with pytest.raises(ConfigurationError, match="there is no collection 'x' here; collections: german, english"):
+            await knowledge.collection("x")
+        for options in (
+            {"top_k": 0},
+            {"per_collection": 1001},
+            {"on_error": "ignore"},
+            {"on_error": None},
+            {"steps": 3},
+            {"filters": "n =="},
+            {"question": " "},
+            {"question": 3},
+            {"fusion": "x"},
+        ):
+            for on_error in ("raise", "skip"):
+                with pytest.raises((ConfigurationError, ValidationError)):
+                    await knowledge.retrieve(**{"question": "key", "on_error": on_error} | options)  # type: ignore[arg-type]
+
+
+# --- one that fails --------------------------------------------------------------------------------------------------
+
+
+async def test_one_that_does_not_exist(filled: str) -> None:
+    async with both(filled).add("absent") as knowledge:
+        with pytest.raises(
+            CollectionFailedError, match=r"collection 'absent'.*there is no collection 'absent'"
+        ) as raised:
+            await knowledge.retrieve("key")
+        assert isinstance(raised.value.error, CollectionNotFoundError)
+        assert raised.value.__cause__ is raised.value.error
+        found = await knowledge.retrieve("key", on_error="skip")
+        assert len(found) == 9
+        assert list(found.skipped) == ["absent"]
+        assert found.warnings[0].startswith("collection 'absent' was skipped: there is no collection 'absent' here")
+
+
+async def test_one_that_is_dropped_and_made_again(filled: str) -> None:
+    async with both(filled) as knowledge, Client(filled, "none") as client:
+        assert len(await knowledge.retrieve("key")) == 9
+        await client.drop("german")
+        with pytest.raises(CollectionFailedError, match="collection 'german'"):
+            await knowledge.retrieve("key")
+        found = await knowledge.retrieve("key", on_error="skip")
+        assert {hit.collection for hit in found} == {"english"}
+        assert list(found.skipped) == ["german"]
+
+
+async def test_a_server_that_is_gone(filled: str) -> None:
+    gone = make_conninfo(host="127.0.0.1", port=1, dbname="x")
+    async with both(filled).with_database(gone, timeout=1).add("gone") as knowledge:
+        with pytest.raises(CollectionFailedError, match="collection 'gone'") as raised:
+            await knowledge.retrieve("key")
+        assert isinstance(raised.value.error, ConnectionFailedError)
+        found = await knowledge.retrieve("key", on_error="skip")
+        assert (len(found), list(found.skipped)) == (9, ["gone"])
+        with pytest.raises(ConnectionFailedError):
+            await knowledge.collection("gone")
+    async with KnowledgeBase().with_database(gone, timeout=1).add("a").add("b") as nobody:
+        with pytest.raises(CollectionFailedError, match="collection 'a'"):
+            await nobody.retrieve("key", on_error="skip")
+
+
+async def test_it_can_be_opened_again(filled: str) -> None:
+    knowledge = both(filled)
+    for _ in range(2):
+        async with knowledge:
+            assert len(await knowledge.retrieve("key")) == 9
+        with pytest.raises(ConfigurationError, match="not open"):
+            await knowledge.retrieve("key")
+
+
+# --- tenants ---------------------------------------------------------------------------------------------------------
+
+
+async def test_another_tenants_collection_is_refused_by_the_database(database_url: str) -> None:
+    with tenants_of(database_url) as tenants:
+        acme, bolt = tenants.make("acme", "anvil"), tenants.make("bolt", "brick")
+        async with tenants.client() as client:
+            for tenant in (acme, bolt):
+                owned = client.collection("notes", schema=tenant.name, role=tenant.owner)
+                await owned.add_documents([Document(f"the {tenant.word} {n}", id=f"{n}") for n in range(5)])
+        base = KnowledgeBase().with_model(HashEmbedder(16)).with_database(tenants.url, role=acme.reader)
+        mine = base.add("notes", schema="acme")
+        async with mine.add("notes", schema="bolt", label="stolen") as knowledge:
+            with pytest.raises(CollectionFailedError, match="permission denied for schema bolt") as raised:
+                await knowledge.retrieve("brick anvil")
+            assert isinstance(raised.value.error, PrivilegeError)
+            found = await knowledge.retrieve("brick anvil", 100, on_error="skip")
+            assert list(found.skipped) == ["stolen"]
+            assert {hit.collection for hit in found} == {"notes"}
+            assert "the brick" not in repr(found.to_dict())
+        shared = mine.add("notes", schema="bolt", label="bolt", role=bolt.reader)
+        async with shared as knowledge:  # whoever may take both roles may read both
+            assert {hit.content.split()[1] for hit in await knowledge.retrieve("the", mode="vector")} == {
+                "anvil",
+                "brick",
+            }

@@ -1,0 +1,355 @@
+"""Tenants on one client: the server refuses what is another's, on every path, for real roles."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg_pool import AsyncConnectionPool
+
+from semlex import Document, HnswIndex, PostgreSQLRetriever, SemlexError
+from semlex.errors import CollectionNotFoundError, ConfigurationError, PrivilegeError
+from semlex.testing import HashEmbedder
+from tests.support.tenant_reads import reads, told
+from tests.support.tenants import Tenant, Tenants, tenants_of
+from tests.support.transaction_pooler import TransactionPooler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from semlex import Client, Collection
+
+ROWS = 30
+WORDS = {"acme": "anvil", "bolt": "brick"}
+OTHER = {"acme": "bolt", "bolt": "acme"}
+REFUSED = r"permission denied for (schema|table) .*asked as the role '\w+', which lacks the right"
+# What a reader needs of the tables that all collections of a schema share.
+SHARED = ("collection", "embedding_version", "registry_version")
+
+
+@pytest.fixture
+def tenants(database_url: str) -> Iterator[Tenants]:
+    with tenants_of(database_url) as made:
+        for name, word in WORDS.items():
+            made.make(name, word)
+        yield made
+
+
+def documents(word: str) -> list[Document]:
+    return [Document(f"{word} number{n}", {"year": n, "word": word}, f"{word}{n}") for n in range(ROWS)]
+
+
+async def filled(collection: Collection, word: str, folder: Path) -> None:
+    """A collection with added documents, a file, a tombstone and a source."""
+    await collection.add_documents(documents(word))
+    await collection.delete([f"{word}0"])
+    docs = folder / f"{word}-files"
+    docs.mkdir(parents=True)
+    (docs / f"{word}.md").write_text(f"# {word}\n\nThe {word} is heavy.\n", encoding="utf-8")
+    await collection.index(docs)
+
+
+def owned(client: Client, tenant: Tenant) -> Collection:
+    return client.collection("notes", schema=tenant.name, role=tenant.owner)
+
+
+def read(client: Client, tenant: Tenant, of: Tenant | None = None) -> Collection:
+    """A tenant's reader of the tables of a tenant."""
+    return client.collection("notes", create=False, schema=(of or tenant).name, role=tenant.reader)
+
+
+async def check_matrix(own: dict[str, Collection], strange: dict[str, Collection], folder: Path) -> None:
+    """Every read of every tenant tells its own words, nothing of the other, and is refused with the other's name.
+
+    Args:
+        own: Name of a tenant -> its collection, as its role.
+        strange: Name of a tenant -> the other's collection, as its role.
+        folder: For dumps.
+    """
+    for name, word in WORDS.items():
+        other = WORDS[OTHER[name]]
+        for what, call in reads(folder / f"{name}-dump").items():
+            answer = told(await call(own[name], word))
+            assert other not in answer, (name, what)
+            asked_for_the_other = what != "dump" and told(await call(own[name], other))
+            # It may repeat the question, and says nothing else.
+            if asked_for_the_other:
+                assert f"The {other}" not in asked_for_the_other, (name, what)
+                assert f"{other} number3" not in asked_for_the_other.replace(f"{other} number3?", ""), (name, what)
+        texts = {chunk.content for chunk in await own[name].list(limit=1000)}
+        assert len(texts) == ROWS
+        assert all(word in text for text in texts)
+        for asked in (word, other):
+            for what, call in reads(folder / f"{name}-{asked}-refused").items():
+                with pytest.raises(PrivilegeError, match=REFUSED) as raised:
+                    await call(strange[name], asked)
+                assert other not in str(raised.value), (name, what)
+        assert not (folder / f"{name}-{other}-refused").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["owner", "reader"])
+async def test_a_schema_for_each_tenant(tenants: Tenants, tmp_path: Path, who: str) -> None:
+    async with tenants.client() as client:
+        for tenant in tenants.tenants.values():
+            await filled(owned(client, tenant), tenant.word, tmp_path)
+        role = {name: getattr(tenant, who) for name, tenant in tenants.tenants.items()}
+        own = {name: client.collection("notes", create=False, schema=name, role=role[name]) for name in WORDS}
+        strange = {
+            name: client.collection("notes", create=False, schema=OTHER[name], role=role[name]) for name in WORDS
+        }
+        await check_matrix(own, strange, tmp_path)
+
+
+@pytest.mark.slow
+async def test_one_schema_with_a_collection_for_each_tenant(tenants: Tenants, tmp_path: Path) -> None:
+    """As in docs/tenants.md: readers see which collections there are, and read their own."""
+    owner = tenants.make_role("common_owner")
+    tenants.run("CREATE SCHEMA common AUTHORIZATION {}", owner)
+    async with tenants.client(schema="common") as client:
+        for name, word in WORDS.items():
+            await filled(client.collection(name, role=owner), word, tmp_path)
+        for name, tenant in tenants.tenants.items():
+            tenants.run("GRANT USAGE ON SCHEMA common TO {}", tenant.reader)
+            for table in SHARED:
+                tenants.run("GRANT SELECT ON common.{} TO {}", table, tenant.reader)
+            for (table,) in tenants.run("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_%'"):
+                if table.startswith(f"{name}_"):
+                    tenants.run("GRANT SELECT ON common.{} TO {}", table, tenant.reader)
+        roles = {name: tenant.reader for name, tenant in tenants.tenants.items()}
+        own = {name: client.collection(name, create=False, role=roles[name]) for name in WORDS}
+        strange = {name: client.collection(OTHER[name], create=False, role=roles[name]) for name in WORDS}
+        await check_matrix(own, strange, tmp_path)
+        # What docs/tenants.md says that they see of each other, and no more.
+        with pytest.raises(CollectionNotFoundError, match="there is no collection 'x' here; collections: acme, bolt"):
+            await client.collection("x", create=False, role=roles["acme"]).count()
+        opened = await strange["acme"].open()
+        assert (opened.info.names.collection, opened.info.settings.language) == ("bolt", "english")
+
+
+@pytest.mark.slow
+async def test_what_a_reader_may_not_do(tenants: Tenants, tmp_path: Path) -> None:
+    acme = tenants.tenants["acme"]
+    async with tenants.client() as client:
+        await filled(owned(client, acme), acme.word, tmp_path)
+        reader = read(client, acme)
+        for call in (
+            reader.add_documents([Document("x", id="x")]),
+            reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(3000)]),
+            reader.delete(["anvil1"]),
+            reader.index(tmp_path / "anvil-files"),
+            reader.create_index(HnswIndex()),
+            reader.optimize(),
+            reader.reindex_keyword(),
+            reader.submit("optimize"),
+            reader.drop(),
+        ):
+            with pytest.raises(PrivilegeError, match="asked as the role"):
+                await call
+        assert await reader.count() == ROWS
+        new = client.collection("more", schema="acme", role=acme.reader)
+        with pytest.raises(PrivilegeError, match=r'GRANT USAGE, CREATE ON SCHEMA "acme" TO "acme_reader_\w+"'):
+            await new.count()
+
+
+@pytest.mark.slow
+async def test_the_owner_does_all_of_it(tenants: Tenants, tmp_path: Path) -> None:
+    acme = tenants.tenants["acme"]
+    async with tenants.client() as client:
+        mine = owned(client, acme)
+        await filled(mine, acme.word, tmp_path)
+        await mine.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
+        assert await mine.count() == ROWS + 3000
+        assert (await mine.create_index(HnswIndex())).busy == []
+        assert (await mine.create_index(HnswIndex(m=8), concurrently=True)).dropped
+        await mine.optimize()
+        await mine.reindex_keyword()
+        await mine.add_field("year", "number")
+        await mine.submit("optimize")
+        await mine.sync(tmp_path / "anvil-files")
+        assert await mine.drop()
+        owners = tenants.run(
+            "SELECT DISTINCT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace = 'acme'::regnamespace"
+        )
+        assert owners == [(acme.owner,)]
+
+
+@pytest.mark.slow
+async def test_a_writer_that_owns_nothing(tenants: Tenants, tmp_path: Path) -> None:
+    """As in docs/tenants.md, after the owner has made the collection and its first vectors."""
+    acme = tenants.tenants["acme"]
+    writer = tenants.make_role("acme_writer")
+    tenants.run("GRANT USAGE ON SCHEMA acme TO {}", writer)
+    tenants.run(
+        "ALTER DEFAULT PRIVILEGES FOR ROLE {} IN SCHEMA acme GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
+        acme.owner,
+        writer,
+    )
+    tenants.run(
+        "ALTER DEFAULT PRIVILEGES FOR ROLE {} IN SCHEMA acme GRANT USAGE ON SEQUENCES TO {}", acme.owner, writer
+    )
+    async with tenants.client() as client:
+        await owned(client, acme).add_documents([Document("first", id="first")])
+        written = client.collection("notes", create=False, schema="acme", role=writer)
+        await filled(written, acme.word, tmp_path)
+        await written.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
+        await written.optimize()
+        assert await written.count() == ROWS + 3001
+        assert (await written.search(acme.word)).warnings == []
+        strange = client.collection("notes", schema="bolt", role=writer)
+        with pytest.raises(PrivilegeError, match=REFUSED):
+            await strange.add_documents([Document("x", id="x")])
+
+
+@pytest.mark.slow
+async def test_on_connections_of_the_users(tenants: Tenants, tmp_path: Path) -> None:
+    acme, bolt = tenants.tenants["acme"], tenants.tenants["bolt"]
+    pool = AsyncConnectionPool(tenants.url, min_size=1, max_size=2, open=False)
+    async with pool, tenants.client(pool=pool) as client:
+        await filled(owned(client, acme), acme.word, tmp_path)
+        await filled(owned(client, bolt), bolt.word, tmp_path)
+        async with pool.connection() as connection:
+            await connection.execute("SELECT 1")
+            for tenant, other in ((acme, bolt), (bolt, acme)):
+                hits = await read(client, tenant).using(connection).search("number3")
+                assert {tenant.word in hit.content for hit in hits} == {True}
+                with pytest.raises(PrivilegeError, match=REFUSED):
+                    await read(client, tenant, other).using(connection).search("number3")
+            await owned(client, acme).using(connection).add_documents([Document("anvil late", id="late")])
+            cursor = await connection.execute("SELECT current_user::text, current_setting('role')")
+            assert await cursor.fetchone() == (tenants.login, "none")
+
+
+@pytest.mark.slow
+async def test_behind_a_pooler(tenants: Tenants, tmp_path: Path) -> None:
+    async with TransactionPooler(tenants.url, 1) as pooler, tenants.client(pooler.address) as client:
+        for tenant in tenants.tenants.values():
+            await filled(owned(client, tenant), tenant.word, tmp_path)
+        pairs = [(tenant, tenants.tenants[OTHER[tenant.name]]) for tenant in tenants.tenants.values()]
+        for tenant, other in pairs * 2:
+            hits = await read(client, tenant).search("number3 heavy", 100)
+            assert {tenant.word in hit.content for hit in hits} == {True}
+            with pytest.raises(PrivilegeError, match=REFUSED):
+                await read(client, tenant, other).search("number3")
+
+
+@pytest.mark.slow
+async def test_a_retriever_with_a_role(tenants: Tenants, tmp_path: Path) -> None:
+    acme = tenants.tenants["acme"]
+    options: dict[str, Any] = {"collection": "notes", "use_reranking": False}
+    async with PostgreSQLRetriever(
+        tenants.url, HashEmbedder(16), schema="acme", role=acme.owner, **options
+    ) as retriever:
+        await filled(retriever, acme.word, tmp_path)
+        assert len(await retriever.search("anvil", 100)) == ROWS
+        assert [one.name for one in await retriever.collections()] == ["notes"]
+    for name, role in (("acme", None), ("bolt", acme.owner)):
+        with pytest.raises(PrivilegeError):
+            await PostgreSQLRetriever(tenants.url, HashEmbedder(16), schema=name, role=role, **options).initialize()
+
+
+async def test_roles_that_cannot_be_taken(tenants: Tenants) -> None:
+    async with tenants.client() as client:
+        with pytest.raises(PrivilegeError, match="there is no role 'nobody' on this server"):
+            await client.collection("notes", schema="acme", role="nobody").search("x")
+        acme = tenants.tenants["acme"]
+        tenants.run("REVOKE {} FROM {}", acme.owner, tenants.login)
+        with pytest.raises(PrivilegeError, match=rf'GRANT "{acme.owner}" TO "{tenants.login}";'):
+            await owned(client, acme).add_documents([Document("x", id="x")])
+        with pytest.raises(ConfigurationError, match="reserved word"):
+            client.collection("notes", role="none")
+
+
+@pytest.mark.slow
+async def test_a_right_that_is_taken_away_is_missed_at_once(tenants: Tenants, tmp_path: Path) -> None:
+    acme = tenants.tenants["acme"]
+    async with tenants.client() as client:
+        await filled(owned(client, acme), acme.word, tmp_path)
+        reader = read(client, acme)
+        assert await reader.search("anvil", mode="keyword")
+        tenants.run("REVOKE SELECT ON ALL TABLES IN SCHEMA acme FROM {}", acme.reader)
+        for what, call in reads(tmp_path / "dump").items():
+            with pytest.raises(PrivilegeError, match=REFUSED):
+                assert await call(reader, "anvil") == what  # names it where it is not refused
+        tenants.run("REVOKE {} FROM {}", acme.reader, tenants.login)
+        for mode in ("keyword", "vector", "hybrid"):
+            with pytest.raises(PrivilegeError, match="may not take the role"):
+                await reader.search("anvil", mode=mode)  # type: ignore[arg-type]
+
+
+# --- any order of calls on few connections ---------------------------------------------------------------------------
+
+STEPS = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using", "login")
+
+
+@pytest.mark.slow
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_nothing_of_another_in_any_order_of_calls(database_url: str, tmp_path: Path, data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 2), label="connections")
+    names = st.sampled_from(sorted(WORDS))
+    folder = tmp_path / uuid.uuid4().hex
+    with tenants_of(database_url) as tenants:
+        for name, word in WORDS.items():
+            tenants.make(name, word)
+        try:
+            async with tenants.client(max_connections=size) as client:
+                for tenant in tenants.tenants.values():
+                    await filled(owned(client, tenant), tenant.word, folder)
+                for number in range(data.draw(st.integers(5, 40), label="calls")):
+                    await step(client, tenants.tenants[data.draw(names)], tenants, folder / f"{number}", data)
+                    await check_connections(client, tenants.login, size)
+        finally:
+            for name in WORDS:
+                tenants.run("DROP SCHEMA {} CASCADE", name)
+
+
+async def step(client: Client, tenant: Tenant, tenants: Tenants, folder: Path, data: st.DataObject) -> None:
+    other, ways = tenants.tenants[OTHER[tenant.name]], reads(folder)
+    what, call = data.draw(st.sampled_from(STEPS)), ways[data.draw(st.sampled_from(sorted(ways)))]
+    mine, strange = read(client, tenant), read(client, tenant, other)
+    if what == "read":
+        assert other.word not in told(await call(mine, tenant.word))
+    elif what == "refused":
+        with pytest.raises(PrivilegeError, match=REFUSED):
+            await call(strange, other.word)
+    elif what == "add":
+        await owned(client, tenant).add_documents([Document(f"{tenant.word} added", {"word": tenant.word}, "added")])
+    elif what == "delete":
+        await owned(client, tenant).delete(["added"])
+    elif what == "cancelled":
+        task = asyncio.ensure_future(call(mine, tenant.word))
+        await asyncio.sleep(data.draw(st.sampled_from([0, 0.001, 0.005])))
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    elif what == "wrong filter":
+        with suppress(SemlexError):
+            await mine.search(tenant.word, filters="year > 1 and nothing like this")
+    elif what == "using":
+        async with client._resources.database.connection() as connection, connection.transaction():
+            assert other.word not in told(await mine.using(connection).search(tenant.word))
+            with pytest.raises(PrivilegeError, match=REFUSED):
+                await strange.using(connection).count()
+    else:
+        with pytest.raises(PrivilegeError):
+            await client.collection("notes", create=False, schema=tenant.name).count()
+
+
+async def check_connections(client: Client, login: str, size: int) -> None:
+    """All connections of the pool are the login's."""
+    database = client._resources.database
+
+    async def look() -> tuple[Any, ...] | None:
+        async with database.connection() as connection:
+            cursor = await connection.execute("SELECT current_user::text, session_user::text, current_setting('role')")
+            found: tuple[Any, ...] | None = await cursor.fetchone()
+            return found
+
+    assert set(await asyncio.gather(*(look() for _ in range(size)))) == {(login, login, "none")}

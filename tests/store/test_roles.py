@@ -1,0 +1,213 @@
+"""A role is that of one transaction: in each form that transactions have, and never of what comes after it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg_pool import AsyncConnectionPool
+
+from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.store.postgres.database import Database
+from semlex.store.postgres.snapshot_reads import SnapshotReads
+from tests.support.tenants import Tenants, tenants_of
+from tests.support.transaction_pooler import TransactionPooler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from semlex.store.postgres.snapshot import Snapshot
+
+pytestmark = pytest.mark.pg16
+
+WHO = "SELECT current_user::text, current_setting('role')"
+FORMS = ("read", "whole", "nested", "limited", "failing", "write", "one_snapshot", "in_one_go", "interrupted")
+
+
+@pytest.fixture
+def tenants(database_url: str) -> Iterator[Tenants]:
+    with tenants_of(database_url) as made:
+        yield made
+
+
+async def who(connection: Any) -> tuple[str, str]:
+    cursor = await connection.execute(WHO)
+    found: tuple[str, str] = await cursor.fetchone()
+    return found
+
+
+async def in_a_read(snapshot: Snapshot, form: str, seen: list[tuple[str, str]]) -> None:
+    """Notes who it is, before and after what a form does inside."""
+    seen.append(await who(snapshot.connection))  # the driver has seen all answers, and does not know that it has begun
+    if form == "nested":
+        inside = SnapshotReads(snapshot)
+        seen.append(await inside.read("look", who))
+        with pytest.raises(StoreError):
+            await inside.read("fail", lambda connection: connection.execute("SELECT 1 / 0"))
+    elif form == "limited":
+        async with snapshot.in_time():
+            await snapshot.connection.execute("SELECT set_config('statement_timeout', '20', true)")
+            await snapshot.connection.execute("SELECT pg_sleep(5)")
+            seen.append(await who(snapshot.connection))
+    elif form == "failing":
+        await snapshot.connection.execute("SELECT 1 / 0")
+    seen.append(await who(snapshot.connection))
+
+
+async def in_a_write(connection: Any, form: str, seen: list[tuple[str, str]]) -> None:
+    seen.append(await who(connection))
+    if form == "interrupted":
+        raise KeyError
+
+
+async def seen_in(database: Database, form: str) -> list[tuple[str, str]]:
+    """Who a transaction of a form was, at its beginning and its end."""
+    seen: list[tuple[str, str]] = []
+    if form == "whole":
+        seen.append(await database.read_whole("look", who))
+    elif form in ("read", "nested", "limited", "failing"):
+        with pytest.raises(StoreError) if form == "failing" else nullcontext():
+            await database.read_snapshot("look", lambda snapshot: in_a_read(snapshot, form, seen))
+    elif form == "in_one_go":
+        sent: list[Any] = []
+
+        async def send(connection: Any) -> None:
+            sent.append(await connection.execute(WHO))
+
+        await database.write_in_one_go("look", send)
+        seen += [await cursor.fetchone() for cursor in sent]
+    else:
+        with pytest.raises(KeyError) if form == "interrupted" else nullcontext():
+            await database.write(
+                "look", lambda connection: in_a_write(connection, form, seen), one_snapshot=form == "one_snapshot"
+            )
+    return seen
+
+
+@pytest.mark.slow
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    turns=st.lists(st.tuples(st.sampled_from(FORMS), st.sampled_from([None, "one", "two"])), min_size=8, max_size=30)
+)
+async def test_every_form_of_a_transaction_has_its_role_and_leaves_none(
+    database_url: str, turns: list[tuple[str, str | None]]
+) -> None:
+    with tenants_of(database_url) as tenants:
+        roles = {None: None} | {name: tenants.make_role(name) for name in ("one", "two")}
+        async with Database(tenants.url, max_size=1) as database:
+            for form, name in turns:
+                role = roles[name]
+                acting = database if role is None else database.acting_as(role)
+                expected = (tenants.login, "none") if role is None else (role, role)
+                assert set(await seen_in(acting, form)) == {expected}, form
+                async with database.connection() as connection:
+                    assert await who(connection) == (tenants.login, "none"), form
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_behind_a_transaction_pooler(tenants: Tenants, form: str) -> None:
+    role = tenants.make_role("one")
+    async with TransactionPooler(tenants.url, 1) as pooler, Database(pooler.address, max_size=2) as database:
+        assert set(await seen_in(database.acting_as(role), form)) == {(role, role)}
+        assert set(await seen_in(database, "read")) == {(tenants.login, "none")}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_on_a_pool_whose_connections_begin_transactions_by_themselves(tenants: Tenants, form: str) -> None:
+    role = tenants.make_role("one")
+    async with AsyncConnectionPool(tenants.url, min_size=1, max_size=1, open=False) as pool:
+        database = Database(pool=pool)
+        assert set(await seen_in(database.acting_as(role), form)) == {(role, role)}
+        assert set(await seen_in(database, "read")) == {(tenants.login, "none")}
+
+
+@pytest.fixture
+async def own(tenants: Tenants) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async with await psycopg.AsyncConnection.connect(tenants.url) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("form", ["read", "write", "failing", "interrupted"])
+@pytest.mark.parametrize("before", ["none", "two"])
+async def test_a_transaction_of_the_users_gets_its_own_role_back(
+    tenants: Tenants, own: psycopg.AsyncConnection[Any], form: str, before: str
+) -> None:
+    role, other = tenants.make_role("one"), tenants.make_role("two")
+    await own.execute("SELECT set_config('role', %s, true)", ["none" if before == "none" else other])
+    mine = await who(own)
+    assert await seen_in(Database(connection=own).acting_as(role), form) == [(role, role)] * (
+        2 if form == "read" else 1
+    )
+    assert await who(own) == mine
+
+
+# --- roles that cannot be taken --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["read", "whole", "write", "in_one_go"])
+async def test_a_role_that_the_login_is_no_member_of(tenants: Tenants, form: str) -> None:
+    role = f"Strange {tenants.login}"
+    tenants.run("CREATE ROLE {}", role)
+    async with Database(tenants.url) as database:
+        with pytest.raises(PrivilegeError) as raised:
+            await seen_in(database.acting_as(role), form)
+    assert str(raised.value) == (
+        f"the login '{tenants.login}' may not take the role '{role}': GRANT \"{role}\" TO \"{tenants.login}\";"
+    )
+
+
+async def test_a_role_that_may_be_inherited_and_not_taken(tenants: Tenants) -> None:
+    role = tenants.make_role("one")
+    tenants.run("GRANT {} TO {} WITH SET FALSE", role, tenants.login)
+    async with Database(tenants.url) as database:
+        with pytest.raises(PrivilegeError, match="may not take the role"):
+            await seen_in(database.acting_as(role), "read")
+
+
+async def test_a_role_that_does_not_exist(tenants: Tenants) -> None:
+    async with Database(tenants.url) as database:
+        with pytest.raises(PrivilegeError, match=r"there is no role 'nobody' on this server: CREATE ROLE \"nobody\";"):
+            await seen_in(database.acting_as("nobody"), "read")
+
+
+async def test_on_a_connection_of_the_users_it_is_told_as_well(
+    tenants: Tenants, own: psycopg.AsyncConnection[Any]
+) -> None:
+    with pytest.raises(PrivilegeError, match="there is no role 'nobody'"):
+        await seen_in(Database(connection=own).acting_as("nobody"), "read")
+    await own.execute("SELECT 1")
+    with pytest.raises(PrivilegeError, match="there is no role 'nobody'"):
+        await seen_in(Database(connection=own).acting_as("nobody"), "write")
+    assert await who(own) == (tenants.login, "none")
+
+
+async def test_a_right_that_the_role_lacks(tenants: Tenants) -> None:
+    one, role = tenants.make("acme", "anvil"), tenants.make_role("one")
+    async with Database(tenants.url) as database:
+        with pytest.raises(PrivilegeError, match=rf"permission denied for schema acme.*asked as the role '{role}'"):
+            await database.acting_as(role).read("look", lambda c: c.execute("SELECT FROM acme.collection"))
+        with pytest.raises(StoreError, match="the server refused a value"):  # 22023, and no role's fault
+            await database.acting_as(one.owner).read("look", lambda c: c.execute("SELECT set_config('jit', 'x', true)"))
+
+
+@pytest.mark.parametrize("role", ["", " ", "x" * 64, "ü" * 32, "a\0b", "none", "public", "\ud800", 3, b"one"])
+async def test_what_can_be_no_role_is_refused_before_anything_is_asked(database_url: str, role: Any) -> None:
+    with pytest.raises(ConfigurationError, match="role"):
+        Database(database_url).acting_as(role)
+
+
+@pytest.mark.parametrize("role", ['a"b', "a'b", "a\\b", "A b", "ü" * 31, "'; DROP ROLE x; --"])
+async def test_any_other_name_is_a_name(tenants: Tenants, role: str) -> None:
+    name = f"{role[:40]}{tenants.login}"[:31] if len(role) < 31 else role
+    tenants.run("CREATE ROLE {}", name)
+    try:
+        tenants.run("GRANT {} TO {}", name, tenants.login)
+        async with Database(tenants.url) as database:
+            for form in ("read", "write"):
+                assert set(await seen_in(database.acting_as(name), form)) == {(name, name)}
+    finally:
+        tenants.run("DROP ROLE {}", name)

@@ -1,0 +1,94 @@
+"""Every way to read a collection, and what can be told from the answers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from semlex.retriever.collection import Collection
+
+    Read = Callable[[Collection, str], Awaitable[Any]]
+
+
+async def _answer(collection: Collection, word: str) -> Any:
+    return await collection.answer(f"{word} number3?")
+
+
+async def _stream(collection: Collection, word: str) -> Any:
+    return [event async for event in collection.answer_stream(f"{word} number3?")]
+
+
+async def _page(collection: Collection, word: str) -> Any:
+    first = await collection.search(word, 2, max_results=10)
+    return [first, await collection.search_page(first.next_cursor or "")]
+
+
+async def _dump(collection: Collection, folder: Path) -> Any:
+    report = await collection.dump(folder)
+    return [report.chunks, _dumped(folder)]
+
+
+def _dumped(folder: Path) -> Any:
+    tables = {path.name: pyarrow.parquet.read_table(path).to_pylist() for path in folder.glob("*.parquet")}
+    return [tables, json.loads(next(folder.glob("*.json")).read_text(encoding="utf-8"))]
+
+
+def reads(folder: Path) -> Mapping[str, Read]:
+    """What it is called -> the call, with a word to ask for.
+
+    Args:
+        folder: For dumps; not there yet.
+    """
+    return {
+        "hybrid": lambda c, word: c.search(word),
+        "vector": lambda c, word: c.search(word, mode="vector"),
+        "keyword": lambda c, word: c.search(word, mode="keyword"),
+        "filtered": lambda c, word: c.search(word, filters={"year": {"$gt": 3}}),
+        "words filtered": lambda c, word: c.search(word, mode="keyword", filters="year > 3"),
+        "late": lambda c, word: c.search(word, deadline=30.0),
+        "explained": lambda c, word: c.search(word, explain=True, rerank=False),
+        "grouped": lambda c, word: c.search(word, group_by="document"),
+        "boosted": lambda c, word: c.search(word, boost=[("year > 3", 2.0)], fusion="rrf"),
+        "nothing passes": lambda c, word: c.search(word, filters={"yaer": 3}),
+        "pages": _page,
+        "many": lambda c, word: c.search_many([word, f"{word} number2"]),
+        "get": lambda c, word: c.get([f"{word}1", f"{word}2"]),
+        "list": lambda c, _: c.list(limit=1000),
+        "list filtered": lambda c, _: c.list("year == 1"),
+        "count": lambda c, _: c.count(),
+        "count filtered": lambda c, _: c.count("year > 3"),
+        "facets": lambda c, _: c.facets(["year", "word"]),
+        "facets of a query": lambda c, word: c.facets(["word"], query=word),
+        "fields": lambda c, _: c.fields(values=True),
+        "why": lambda c, word: c.why(f"{word}1", word),
+        "why missing": lambda c, word: c.why(f"{word} is nowhere", word),
+        "why of a file": lambda c, word: c.why(f"{word}.md", word),
+        "context": lambda c, word: c.context(word),
+        "diverse context": lambda c, word: c.context(word, diversity=0.5),
+        "answer": _answer,
+        "streamed answer": _stream,
+        "status": lambda c, _: c.status(),
+        "exact status": lambda c, _: c.status(exact=True),
+        "sources": lambda c, _: c.sources(),
+        "documents": lambda c, _: c.documents(),
+        "embeddings": lambda c, _: c.embeddings(),
+        "dump": lambda c, _: _dump(c, folder),
+        "delete, counted": lambda c, word: c.delete([f"{word}1"], dry_run=True),
+    }
+
+
+def told(answer: Any) -> str:
+    """All that an answer tells, as text."""
+    values = getattr(answer, "__dict__", {})
+    parts = [repr(answer), repr(values)]
+    if isinstance(answer, (list, tuple)):
+        parts += [told(one) for one in answer]
+    if hasattr(answer, "to_dict"):
+        parts.append(repr(answer.to_dict()))
+    return " ".join(parts)
