@@ -1,6 +1,6 @@
 """`./x bench [NAME] [--quick] [--million] [--json] [--prepare]`.
 
-With quality `--data FOLDER`, with quality and structure `--model FOLDER`.
+With quality and calibration `--data FOLDER`, with quality and structure `--model FOLDER`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ BENCHES = (
     "quality",
     "structure",
     "answers",
+    "calibration",
 )
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 
@@ -48,7 +49,7 @@ def main() -> int:
         action="store_true",
         help="bm25: also a million chunks, half an hour long; ingest, load: also memory",
     )
-    parser.add_argument("--data", type=Path, help="quality: folder of judged sets; default: the small set of the tests")
+    parser.add_argument("--data", type=Path, help="quality, calibration: folder of judged sets")
     parser.add_argument("--model", help="quality: an embedding model to measure as well; structure: instead")
     options = parser.parse_args()
     refuse_debug_build()
@@ -61,7 +62,7 @@ def main() -> int:
     for name in [options.name] if options.name else BENCHES:
         print(f"{name}{' (quick)' if options.quick else ''}")
         bench = Bench(name, million=options.million)
-        given = {"quality": ("data", "model"), "structure": ("model",)}.get(name, ())
+        given = {"quality": ("data", "model"), "structure": ("model",), "calibration": ("data",)}.get(name, ())
         own = {option: getattr(options, option) for option in given}
         importlib.import_module(f"benches.{name}").run(bench, quick=options.quick, state=STATE, **own)
         met &= bench.finish(as_json=options.json)

@@ -31,6 +31,8 @@ Values:
     Context, ContextSource: Numbered passages for a prompt, and one of them.
     Answer, AnswerSentence, Citation: An answer, a sentence of it, and a quote that was looked up.
     SearchResult: One hit, with every stage's rank and score.
+    Route: The kind of a question by which a search was made.
+    ConfidenceCurve: From a hit's cosine to the probability that it is relevant.
     Explanation, Reason, LegFigures, QueryTerm: Why a document is where it is in an answer, or why it is missing.
     SearchExplanation, HitExplanation: What an answer rests on, and each of its hits.
     StoredChunk: A document as it is stored.
@@ -93,6 +95,7 @@ _MODULES = {
     "CohereReranker": "semlex.reranking.cohere",
     "Collection": "semlex.retriever.collection",
     "CollectionOptions": "semlex.parameters",
+    "ConfidenceCurve": "semlex.types.confidence",
     "connect": "semlex.retriever.client",
     "connect_sync": "semlex.retriever.synchronous",
     "Context": "semlex.types.context",
@@ -150,6 +153,7 @@ _MODULES = {
     "ReembedReport": "semlex.maintenance.report",
     "register_loader": "semlex.ingest.loaders.registry",
     "Reranker": "semlex.reranking.base",
+    "Route": "semlex.types.routes",
     "SearchExplanation": "semlex.types.explanations",
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",

@@ -68,6 +68,7 @@ from semlex.types.answers import AnswerSentence as AnswerSentence
 from semlex.types.answers import Citation as Citation
 from semlex.types.chunks import ChunkMetadata as ChunkMetadata
 from semlex.types.chunks import VectorDocument as VectorDocument
+from semlex.types.confidence import ConfidenceCurve as ConfidenceCurve
 from semlex.types.context import Context as Context
 from semlex.types.context import ContextSource as ContextSource
 from semlex.types.documents import Document as Document
@@ -90,6 +91,7 @@ from semlex.types.results import DocumentHits as DocumentHits
 from semlex.types.results import LegReport as LegReport
 from semlex.types.results import SearchResult as SearchResult
 from semlex.types.results import SearchResults as SearchResults
+from semlex.types.routes import Route as Route
 
 __all__ = [
     "Answer",
@@ -104,6 +106,7 @@ __all__ = [
     "CohereReranker",
     "Collection",
     "CollectionOptions",
+    "ConfidenceCurve",
     "Context",
     "ContextSource",
     "CrossEncoderReranker",
@@ -157,6 +160,7 @@ __all__ = [
     "Record",
     "ReembedReport",
     "Reranker",
+    "Route",
     "SearchExplanation",
     "SearchQuery",
     "SearchResult",

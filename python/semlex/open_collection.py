@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, Versions
+    from semlex.types.confidence import ConfidenceCurve
 
 logger = logging.getLogger("semlex")
 
@@ -158,6 +159,7 @@ class OpenCollection:
         indexes: The vector indexes.
         seen: The sets of vectors.
         brings_vectors: Whether the caller has vectors of his own, which are those of the version in use then.
+        curve: What cosines mean, out of a file; None: what is stored with the vectors.
     """
 
     database: Database
@@ -170,6 +172,7 @@ class OpenCollection:
     indexes: RememberedIndexes = field(default_factory=RememberedIndexes)
     seen: SeenVersions = field(default_factory=SeenVersions)
     brings_vectors: bool = False
+    curve: ConfidenceCurve | None = None
     _may_be_undone: bool = False
 
     async def refresh(self) -> None:

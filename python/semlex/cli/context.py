@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annotations
     AsJson,
+    Calibration,
     Chat,
     CollectionName,
     Database,
@@ -56,6 +57,7 @@ class Context:
     device: Device = None
     dimensions: Dimensions = None
     tokenizer: Tokenizer = None
+    calibration: Calibration = None
     language: Language = None
     keyword: Keyword = None
     reranker_model: Reranker = None

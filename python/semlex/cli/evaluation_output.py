@@ -11,7 +11,7 @@ from semlex.cli.output import print_json
 from semlex.cli.terminal import messages, output
 
 if TYPE_CHECKING:
-    from semlex.evaluation import Report, TuningReport
+    from semlex.evaluation import CalibrationReport, Report, TuningReport
 
 
 def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
@@ -36,6 +36,7 @@ def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool
                 "judged": report.judged,
                 "embedding_model": report.embedding_model,
                 "reranker_model": report.reranker_model,
+                "routes": report.routes,
                 "warnings": [*left_out, *report.warnings],
             }
         )
@@ -57,6 +58,9 @@ def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool
             f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
             "if there were none (paired randomisation, two-sided)[/dim]"
         )
+    if report.routes:
+        counts = ", ".join(f"{number} {kind}" for kind, number in report.routes.items())
+        messages.print(f"[dim]routed: {counts}[/dim]")
     _print_notes(left_out, report.warnings)
 
 
@@ -94,4 +98,34 @@ def print_tuning(report: TuningReport, left_out: tuple[str, ...]) -> None:
     }
     for name, value in lines.items():
         output.print(f"{name:24} {value}")
+    _print_notes(left_out, report.warnings)
+
+
+SHOWN_PROBABILITIES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept: str) -> None:
+    """Prints what was learned of cosines, how good that is on other queries, and where it was kept."""
+    curve, figures = report.curve, report.curve.figures
+    share = curve.relevant / curve.pairs
+    output.print(f"[bold]confidence = 1 / (1 + exp(-({curve.slope:.4g} x cosine {curve.intercept:+.4g})))[/bold]")
+    reached = []
+    for probability in SHOWN_PROBABILITIES:
+        least = curve.similarity(probability)
+        reached.append(f"{probability:g} " + ("never" if least is None else f"from {least:.3f}"))
+    lines = {
+        "model": curve.model,
+        "learned from": f"{curve.queries} queries, {curve.pairs:,} hits to depth {curve.depth}, mode {curve.mode}",
+        "relevant": f"{curve.relevant:,} hits ({share:.1%}); {report.unjudged:,} without a judgement count as not",
+        "calibration error": f"{figures.ece:.4f}  (one confidence for all: {figures.ece_base:.4f})",
+        "Brier score": f"{figures.brier:.4f}  (one confidence for all: {figures.brier_base:.4f})",
+        "area under ROC": "unknown: no part of the queries has hits of both kinds"
+        if figures.auc is None
+        else f"{figures.auc:.4f}  (the cosine itself: {figures.auc_cosine:.4f})",
+        "confidence by cosine": ", ".join(reached),
+    }
+    for name, value in lines.items():
+        output.print(f"{name:24} {escape(value)}")
+    messages.print("[dim]errors and scores are of queries that the curve was not learned from[/dim]")
+    messages.print(f"[dim]{escape(kept)}[/dim]")
     _print_notes(left_out, report.warnings)

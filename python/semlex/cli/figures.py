@@ -132,6 +132,9 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
         yield "version", f"{figures.embedding_version}; version {figures.serving_version} serves now"
     yield "model", figures.embedding_model
     yield "dimensions", f"{figures.dimensions:,}, distance {figures.distance}"
+    if (curve := figures.calibration) is not None:
+        learned_at = str(curve.get("learned_at"))[:10]  # of a newer version it may have another form
+        yield "calibration", f"hits have a confidence, learned from {curve.get('queries')} queries on {learned_at}"
     yield "chunks with a vector", _count(figures.embedded, estimated=figures.estimated)
     for index in figures.vector_indexes:
         options = {"m": index.m, "ef_construction": index.ef_construction, "lists": index.lists}

@@ -239,6 +239,10 @@ Dimensions = Annotated[
         help="Length of the vectors: they are cut to it; for static ones a check.",
     ),
 ]
+Calibration = Annotated[
+    Path | None,
+    typer.Option("--calibration", help="Calibration that gives hits a confidence, instead of the collection's own."),
+]
 Tokenizer = Annotated[
     str | None, typer.Option("--tokenizer", help="tokenizer.json of a model behind a server, to measure chunks by.")
 ]
@@ -249,6 +253,12 @@ Reranker = Annotated[
 Chat = Annotated[
     str | None,
     typer.Option("--chat-model", help="Language model behind a server that writes the answer, or none; see the docs."),
+]
+RouteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--route", metavar="rules|chat", help="Let the kind of the question set depth, reranker and grouping."
+    ),
 ]
 Filter = Annotated[
     list[str] | None,

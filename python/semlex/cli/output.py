@@ -61,6 +61,7 @@ def summary_object(results: SearchResults) -> dict[str, Any]:
         "timings": {name: round(milliseconds, 3) for name, milliseconds in results.timings.items()},
         "warnings": results.warnings,
         "next_cursor": results.next_cursor,
+        "route": None if results.route is None else dataclasses.asdict(results.route),
     } | ({} if results.explanation is None else {"explanation": dataclasses.asdict(results.explanation)})
 
 
@@ -105,11 +106,18 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     for leg in results.legs.values():
         if leg.share is not None:
             inform(f"[dim]{leg}[/dim]")
+    _print_search(results)
+
+
+def _print_search(results: SearchResults) -> None:
+    """How the hits were found, and what leads on."""
     model = f" · {results.embedding_model}" if results.embedding_model else ""
     fusion = f" · fused by {results.fusion}" if results.fusion else ""
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in results.timings.items())
     inform(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
+    if results.route is not None:
+        inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
     if results.next_cursor is not None:
         inform(f"[dim]next page: semlex search --after {results.next_cursor}[/dim]")
 
@@ -158,6 +166,8 @@ def _scores(result: SearchResult) -> str:
         parts.append(f"fused {number(result.fused_score, 5)}{sum_of}")
     if result.rerank_score is not None:
         parts.append(f"rerank {number(result.rerank_score, 3)}")
+    if result.confidence is not None:
+        parts.append(f"confidence {number(result.confidence, 2)}")
     return " · ".join(parts)
 
 

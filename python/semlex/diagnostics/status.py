@@ -98,6 +98,7 @@ class CollectionStatus:
         keyword_cache: The cache of the index in this process.
         query_cache: The cache of query vectors in this process.
         last_run: The newest run over files, or None.
+        calibration: What the cosines of the vectors in use mean, as `ConfidenceCurve.to_dict` gives it, or None.
     """
 
     collection: str
@@ -135,6 +136,7 @@ class CollectionStatus:
     query_cache: CacheFigures
     keyword_cache: KeywordCache | None = None
     last_run: LogEntry | None
+    calibration: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict; without the figures of a BM25 index where there is none."""
@@ -229,6 +231,7 @@ async def collection_status(
         query_cache=query_cache.figures,
         keyword_cache=None if index is None else KeywordCache(**index.cache_figures()),
         last_run=None if run is None else LogEntry(**run),
+        calibration=embedding.calibration if embedding else None,
     )
 
 

@@ -38,7 +38,7 @@ class JudgedSet:
     """Queries with the documents that answer them.
 
     Attributes:
-        queries: Query id -> text; only queries that have a relevant document.
+        queries: Query id -> text; without `unanswerable` only queries that have a relevant document.
         judgements: Query id -> document id -> relevance (from 1: relevant), for the same queries in the same order.
         left_out: Why queries or judgements were left out, one line each.
     """
@@ -58,7 +58,11 @@ class JudgedSet:
 
 
 def read_judged_set(
-    folder: Path | None = None, *, queries: Path | None = None, judgements: Path | None = None
+    folder: Path | None = None,
+    *,
+    queries: Path | None = None,
+    judgements: Path | None = None,
+    unanswerable: bool = False,
 ) -> JudgedSet:
     """Reads queries and judgements.
 
@@ -66,6 +70,7 @@ def read_judged_set(
         folder: Folder of the set.
         queries: File of the queries; by default found in the folder.
         judgements: File of the judgements; by default found in the folder.
+        unanswerable: Whether queries of which no judged document is relevant belong to the set, too.
 
     Returns:
         The queries that can be measured.
@@ -76,13 +81,14 @@ def read_judged_set(
     texts = read_queries(queries or _find(folder, QUERIES, "queries"))
     judged = read_judgements(judgements or _find(folder, QRELS, "judgements"))
     answerable = {query for query, documents in judged.items() if any(value > 0 for value in documents.values())}
-    usable = {query: text for query, text in texts.items() if query in answerable}
+    wanted = judged.keys() if unanswerable else answerable
+    usable = {query: text for query, text in texts.items() if query in wanted}
     left_out = [
         f"{count} of {total} {why}"
         for count, total, why in (
             (sum(query not in judged for query in texts), len(texts), "queries: not judged, left out"),
             (
-                sum(query in judged and query not in answerable for query in texts),
+                sum(query in judged and query not in wanted for query in texts),
                 len(texts),
                 "queries: no relevant document, left out",
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from semlex.evaluation.runs import Unit
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchResult
+    from semlex.types.routes import RouteBy
 
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 RERANKED = "reranked"
+ROUTED = "routed"
+# They may ask a model for every search, so that they are not asked for deeper hits.
+ONCE = (RERANKED, ROUTED)
 DEEP = 100  # depth of the recall: what a reranker, or a reader who pages on, could still find
 CONCURRENCY = 4  # searches under way at once: enough to keep the server and the model busy
 
@@ -38,7 +42,7 @@ class System:
     """One way of searching, measured.
 
     Attributes:
-        name: ``vector``, ``keyword``, the name of a fusion, or ``reranked``.
+        name: ``vector``, ``keyword``, the name of a fusion, ``reranked`` or ``routed``.
         values: Measure -> one value a query, shape (queries,).
         run: Query id -> document id -> score, best first: what a search for k results returns, then what a search for
             100 has besides. All values are measured on it.
@@ -69,6 +73,7 @@ class Report:
         reranker_model: The reranker, or None.
         judged: Whether ``chunk`` or ``document`` ids were judged.
         warnings: What a reader of the figures must know.
+        routes: How many queries each kind of question has, where the routed search was measured.
     """
 
     queries: list[str]
@@ -79,6 +84,7 @@ class Report:
     reranker_model: str | None
     judged: Unit
     warnings: list[str]
+    routes: dict[str, int] = field(default_factory=dict)
 
     def best(self, measure: str) -> float | None:
         """The greatest mean of a measure."""
@@ -95,6 +101,7 @@ async def evaluate(
     fusions: Sequence[FusionMethod] = FUSIONS,
     rerank: bool | None = None,
     judged: Unit | None = None,
+    route: RouteBy | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Report:
     """Searches every query in every way and compares with the judgements.
@@ -112,6 +119,8 @@ async def evaluate(
         rerank: Whether to measure the reranker; None: when there is one.
         judged: Whether the ids are those of chunks or of documents; None finds out. A document's id is its source as
             hits show it, and its best chunk counts; of a text that was added whole it is the text's id.
+        route: Whether to measure a search that is made by the kind of each question, too, and who decides on it; it is
+            the default search but for that, with a reranker where `rerank` has one.
         progress: Called after every search.
 
     Returns:
@@ -130,6 +139,9 @@ async def evaluate(
         raise ConfigurationError("measuring the reranker needs one: name it with reranker_model=")
     considered = {query: judgements[query] for query in texts}
     ways = ways_to_search(retriever, fusions, rerank=rerank)
+    if route is not None:
+        ways[ROUTED] = {"route": route, "rerank": None if RERANKED in ways else False}
+    routes: Counter[str] = Counter()
     unit = judged or await judged_unit(retriever, considered)
     deep = max(k, DEEP)
     runs: dict[str, dict[str, dict[str, float]]] = {name: {query: {} for query in texts} for name in ways}
@@ -142,9 +154,11 @@ async def evaluate(
         found = {"the query is longer than a search accepts; its beginning was searched"} if cut else set()
         for name, options in ways.items():
             hits: list[SearchResult] = []
-            for depth in (k,) if name == RERANKED or deep == k else (k, deep):
+            for depth in (k,) if name in ONCE or deep == k else (k, deep):
                 answer = await retriever.search(text, depth, **options)
                 found.update(f"{name}: {warning}" for warning in answer.warnings)
+                if answer.route is not None:
+                    routes[answer.route.kind] += 1
                 hits += answer
             runs[name][query] = ranked_scores(hits, unit)
         warnings.update(found)  # each once a query
@@ -170,6 +184,7 @@ async def evaluate(
         reranker_model=reranker.identity if reranker is not None and RERANKED in systems else None,
         judged=unit,
         warnings=notes,
+        routes=dict(sorted(routes.items())),
     )
 
 
@@ -226,7 +241,7 @@ def _measured(runs: Mapping[str, Run], judgements: Judgements, k: int, deep: int
     for name, run in runs.items():
         for measure in measure_names(k, deep):
             function, depth = measure_named(measure)
-            if depth <= k or name != RERANKED:
+            if depth <= k or name not in ONCE:
                 values[name][measure] = function(run, judgements, depth)
     main = measure_names(k)[0]
     legs = [name for name in runs if name in ("vector", "keyword")]

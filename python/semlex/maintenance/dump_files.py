@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.schema.distance import MAX_DIMENSIONS
 from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR
 from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Manifest:
         cut = self.settings.chunk_settings
         values = asdict(self) | {"format": FORMAT, "version": VERSION}
         values["settings"]["chunk_settings"] = None if cut is None else cut._asdict()
+        # Beside the vectors' own values, where older versions of semlex do not look.
+        values["calibration"] = None if self.embedding is None else values["embedding"].pop("calibration")
         (folder / MANIFEST).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
@@ -107,6 +110,7 @@ class Manifest:
             if embedding is not None:
                 check_parameters(whole_number_errors("dimensions", embedding.dimensions, 1, MAX_DIMENSIONS))
                 storage_named(embedding.storage)
+                embedding = replace(embedding, calibration=_calibration(values.get("calibration"), path))
             return cls(
                 str(values["collection"]),
                 str(values["created_at"]),
@@ -135,6 +139,10 @@ class Manifest:
                 raise DumpError(
                     f"{path} is not the file that was dumped (cut or changed): copy it again, or dump again"
                 )
+
+
+def _calibration(stored: Any, path: Path) -> dict[str, Any] | None:
+    return None if stored is None else ConfidenceCurve.from_dict(stored, f"the calibration in {path}").to_dict()
 
 
 def file_of(folder: Path, table: str) -> Path:

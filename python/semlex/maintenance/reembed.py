@@ -178,6 +178,11 @@ class Reembedding:
                 f"{report.cut:,} texts were longer than {report.model} reads, which saw their beginning: semlex "
                 f"rechunk --collection {info.names.collection} --chunk-tokens N cuts the files shorter"
             )
+        if serving is not None and serving.calibration is not None:
+            report.warnings.append(
+                f"the calibration of version {serving.version} stays with its vectors: hits have no confidence until "
+                f"the new ones are calibrated, too (semlex eval calibrate --collection {info.names.collection})"
+            )
         logger.info("version %d of the vectors of %s serves", begun.version.version, info.names.collection)
         return report
 

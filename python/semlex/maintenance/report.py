@@ -31,6 +31,7 @@ class EmbeddingFigures:
         created_at: When it was made, in UTC.
         idle_seconds: Since a process that holds its model has used it, while another one serves; None: none has.
         is_running: Whether a process fills it at this moment.
+        calibration: What its cosines mean, as `ConfidenceCurve.to_dict` gives it; None while nobody has calibrated it.
     """
 
     version: int
@@ -45,6 +46,7 @@ class EmbeddingFigures:
     created_at: datetime
     idle_seconds: float | None
     is_running: bool
+    calibration: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Every attribute by its name, of JSON's types only."""

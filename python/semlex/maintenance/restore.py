@@ -26,6 +26,7 @@ from semlex.store.tables.copy_in import copy_in, count_rows
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks
 from semlex.store.write.documents import settle_chunk_settings
+from semlex.store.write.embedding_version import store_calibration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
@@ -110,6 +111,9 @@ class Restore:
             await settle_chunk_settings(connection, collection, manifest.settings.chunk_settings)
         for table in TABLES:
             await self._write_table(connection, collection, manifest, table)
+        if manifest.embedding is not None and collection.embedding is not None:
+            version, calibration = collection.embedding.version, manifest.embedding.calibration
+            await store_calibration(connection, collection, version, calibration)
         found = await count_rows(connection, collection)
         if found != manifest.counts:
             raise DumpError(

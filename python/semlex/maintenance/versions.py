@@ -60,6 +60,7 @@ def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, si
         created_at=row.created_at,
         idle_seconds=row.idle_seconds,
         is_running=row.seconds_left > 0,
+        calibration=version.calibration,
     )
 
 

@@ -163,6 +163,7 @@ class Client:
         bulk: BulkIngestConfig = DEFAULT_BULK,
         schema: str | None = None,
         role: str | None = None,
+        calibration: str | PathLike[str] | None = None,
     ) -> Collection:
         """A collection; it is opened, or made, by the first call of one of its methods.
 
@@ -175,6 +176,7 @@ class Client:
             schema: Schema of its tables; None: the client's.
             role: Role of the database whose rights every transaction of the collection has, so that the server refuses
                 what is not the role's; None: those of the login. The login must be a member of it (docs/tenants.md).
+            calibration: As for `PostgreSQLRetriever`.
 
         Raises:
             ValidationError: The name or the schema cannot be used.
@@ -182,8 +184,19 @@ class Client:
         """
         check_parameters(kind_errors("options", options, CollectionOptions))
         wanted = WantedOptions.of(options, self._defaults)
-        made = Collection(self._resources, name, wanted, create=create, bm25=bm25, bulk=bulk, schema=schema, role=role)
-        return self._collections.setdefault((name, options, create, bm25, bulk, made.names.schema, role), made)
+        made = Collection(
+            self._resources,
+            name,
+            wanted,
+            create=create,
+            bm25=bm25,
+            bulk=bulk,
+            schema=schema,
+            role=role,
+            calibration=calibration,
+        )
+        key = (name, options, create, bm25, bulk, made.names.schema, role, calibration)
+        return self._collections.setdefault(key, made)
 
     async def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""

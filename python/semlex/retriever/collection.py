@@ -13,6 +13,7 @@ from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
+from semlex.retriever.curve_file import read_curve
 from semlex.retriever.parts.asking import CollectionAsking
 from semlex.retriever.parts.embeddings import CollectionEmbeddings
 from semlex.retriever.parts.explaining import CollectionExplaining
@@ -32,12 +33,14 @@ from semlex.validation import (
     callable_errors,
     check_parameters,
     kind_errors,
+    path_errors,
     strings_errors,
     text_parameter,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from os import PathLike
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -78,6 +81,7 @@ class Collection(
         role: Role of the database whose rights every transaction has; None: the login's.
         connection: An open connection that stays yours; what is read and written joins its transaction.
         parent: The collection that this one is inside a transaction; what it has in memory is shared.
+        calibration: File of a curve of confidence, in place of the one that is stored; read when it is opened.
     """
 
     def __init__(
@@ -93,8 +97,10 @@ class Collection(
         role: str | None = None,
         connection: Connection | None = None,
         parent: Collection | None = None,
+        calibration: str | PathLike[str] | None = None,
     ) -> None:
         check_parameters(
+            path_errors("calibration", calibration),
             kind_errors("bm25", bm25, Bm25Options),
             kind_errors("bulk", bulk, BulkIngestConfig),
             kind_errors("create", create, bool),
@@ -106,6 +112,7 @@ class Collection(
         self._create, self._bm25, self._bulk = create, bm25, bulk
         self._own_database = None if connection is None else Database(connection=connection)
         self._parent = parent
+        self._calibration = calibration
         self._indexer: Indexer | None = None
         self._opened_in = 0  # generation of the resources
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
@@ -127,6 +134,7 @@ class Collection(
             role=self._role,
             connection=connection,
             parent=self,
+            calibration=self._calibration,
         )
 
     async def open(self) -> Self:
@@ -188,7 +196,8 @@ class Collection(
             info = replace(info, keyword=open_parent.collection.keyword)
         elif info.keyword.index is not None:
             resources.configure_keyword_index(info.keyword.index, self._bm25)
-        opened = OpenCollection(database, info, models, resources.executor, resources.query_cache)
+        curve = None if self._calibration is None else await asyncio.to_thread(read_curve, self._calibration)
+        opened = OpenCollection(database, info, models, resources.executor, resources.query_cache, curve=curve)
         await opened.note_use()
         return opened
 

@@ -206,6 +206,7 @@ def fallen_back(found: SearchResults, fallback: DocumentRetriever, instead: Sequ
         timings=found.timings,
         warnings=[*found.warnings, told, *(instead.warnings if isinstance(instead, SearchResults) else [])],
         fallback=name,
+        route=found.route,
     )
 
 

@@ -85,6 +85,8 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+        calibration: File of a calibration that gives hits their `SearchResult.confidence`, in place of the one that is
+            stored; refused where it was learned with another model.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         max_connections: int = 8,
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
+        calibration: str | PathLike[str] | None = None,
     ) -> None:
         check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
         server = ServerOptions(db_url, schema, pool, connection, data_folder, keep_alive, max_connections, timeout)
@@ -156,6 +159,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             bm25=bm25,
             bulk=bulk,
             role=role,
+            calibration=calibration,
         )
 
     async def initialize(self) -> None:

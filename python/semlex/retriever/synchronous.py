@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.answers import Answer
     from semlex.types.answers import AnswerSentence
+    from semlex.types.confidence import ConfidenceCurve
     from semlex.types.context import Context
     from semlex.types.explanations import Explanation
     from semlex.types.facets import Facets
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode
     from semlex.types.results import SearchResults
+    from semlex.types.routes import RouteBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +319,7 @@ class SyncCollection:
         min_rerank: float | None = None,
         fallback: DocumentRetriever | None = None,
         explain: bool = False,
+        route: RouteBy | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -359,13 +362,15 @@ class SyncCollection:
                 result says so (`SearchResults.fallback`).
             explain: Whether `SearchResults.explanation` says what the answer rests on: the plan, and of every hit the
                 words that it shares with the question. It costs a look at the keyword index for each word.
+            route: Whether the kind of the question sets `candidates`, `rerank` and `group_by` where they are not given:
+                ``rules`` or ``chat`` (the chat model, which is sent it) decides; see `SearchResults.route`.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank, fallback=fallback, explain=explain)
+        return self._runner.run(self._collection.search, query, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank, fallback=fallback, explain=explain, route=route)
 
     def search_page(
         self,
@@ -457,37 +462,6 @@ class SyncCollection:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""
         return self._runner.run(self._collection.count, filters)
 
-    def facets(
-        self,
-        fields: Sequence[str],
-        filters: Filters | None = None,
-        *,
-        query: str | None = None,
-        vector: ArrayLike | None = None,
-        mode: SearchMode | None = None,
-        candidates: int = DEFAULT_CANDIDATES,
-        limit: int = DEFAULT_VALUES,
-    ) -> Facets:
-        """Which values fields have, and how many chunks have each.
-
-        Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
-        each leg. `Facets.of` and `Facets.exact` say which it was.
-
-        Args:
-            fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A
-                list counts with each of its values.
-            filters: As for `search`.
-            query: As for `search`.
-            vector: As for `search`.
-            mode: As for `search`; ``keyword`` counts only chunks that hold words of the query.
-            candidates: Of each leg, 1 to 10,000.
-            limit: Most values of a field, 1 to 1,000.
-
-        Raises:
-            ValidationError: A field, the filter or the query is refused.
-        """
-        return self._runner.run(self._collection.facets, fields, filters, query=query, vector=vector, mode=mode, candidates=candidates, limit=limit)
-
     def list(
         self,
         filters: Filters | None = None,
@@ -532,6 +506,7 @@ class SyncCollection:
         boost: Boosts | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
+        route: RouteBy | None = None,
     ) -> Context:
         """The passages that fit a question best, as numbered text for a prompt.
 
@@ -568,12 +543,13 @@ class SyncCollection:
             boost: As for `search`.
             min_similarity: As for `search`.
             min_rerank: As for `search`.
+            route: As for `search`; it sets `candidates`, `rerank` and `per_document` where they are not given.
 
         Raises:
             ValidationError: The question or a filter is refused.
             ConfigurationError: Another argument is, or `count` gave no number.
         """
-        return self._runner.run(self._collection.context, question, tokens, top_k=top_k, filters=filters, neighbours=neighbours, sections=sections, parents=parents, per_document=per_document, near_duplicates=near_duplicates, diversity=diversity, order=order, count=count, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, candidates=candidates, deadline=deadline, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank)
+        return self._runner.run(self._collection.context, question, tokens, top_k=top_k, filters=filters, neighbours=neighbours, sections=sections, parents=parents, per_document=per_document, near_duplicates=near_duplicates, diversity=diversity, order=order, count=count, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, candidates=candidates, deadline=deadline, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank, route=route)
 
     def answer(
         self,
@@ -587,6 +563,7 @@ class SyncCollection:
         rerank: bool | None = None,
         min_coverage: float = MIN_COVERAGE,
         min_similarity: float = MIN_SIMILARITY,
+        route: RouteBy | None = None,
     ) -> Answer:
         """An answer to a question, from the collection's documents alone, with every quote looked up.
 
@@ -609,12 +586,13 @@ class SyncCollection:
             min_coverage: 0 to 1. There is no answer where `SearchResults.coverage` is below this and
                 `SearchResults.best_similarity` below the other, as far as they are known. 0 in one of both: always one.
             min_similarity: 0 to 1, for `SearchResults.best_similarity`.
+            route: As for `context`; the result has it in ``context.results.route``.
 
         Raises:
             ValidationError: The question or a filter is refused.
             ConfigurationError: Another argument is, or the chat model's name cannot be used.
         """
-        return self._runner.run(self._collection.answer, question, tokens, context=context, top_k=top_k, filters=filters, mode=mode, rerank=rerank, min_coverage=min_coverage, min_similarity=min_similarity)
+        return self._runner.run(self._collection.answer, question, tokens, context=context, top_k=top_k, filters=filters, mode=mode, rerank=rerank, min_coverage=min_coverage, min_similarity=min_similarity, route=route)
 
     def answer_stream(
         self,
@@ -628,6 +606,7 @@ class SyncCollection:
         rerank: bool | None = None,
         min_coverage: float = MIN_COVERAGE,
         min_similarity: float = MIN_SIMILARITY,
+        route: RouteBy | None = None,
     ) -> Generator[AnswerSentence | Answer, None, None]:
         """`answer`, sentence by sentence while it is written: each after its citations were looked up.
 
@@ -641,6 +620,7 @@ class SyncCollection:
             rerank: As for `answer`.
             min_coverage: As for `answer`.
             min_similarity: As for `answer`.
+            route: As for `answer`.
 
         Returns:
             Each sentence, and at the end the answer as a whole.
@@ -649,7 +629,7 @@ class SyncCollection:
             ValidationError: As for `answer`.
             ConfigurationError: As for `answer`.
         """
-        return self._runner.iterate(self._collection.answer_stream, question, tokens, context=context, top_k=top_k, filters=filters, mode=mode, rerank=rerank, min_coverage=min_coverage, min_similarity=min_similarity)
+        return self._runner.iterate(self._collection.answer_stream, question, tokens, context=context, top_k=top_k, filters=filters, mode=mode, rerank=rerank, min_coverage=min_coverage, min_similarity=min_similarity, route=route)
 
     def why(
         self,
@@ -775,6 +755,37 @@ class SyncCollection:
             ConfigurationError: It has none.
         """
         return self._runner.run(self._collection.remove_field, name)
+
+    def facets(
+        self,
+        fields: Sequence[str],
+        filters: Filters | None = None,
+        *,
+        query: str | None = None,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        candidates: int = DEFAULT_CANDIDATES,
+        limit: int = DEFAULT_VALUES,
+    ) -> Facets:
+        """Which values fields have, and how many chunks have each.
+
+        Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
+        each leg. `Facets.of` and `Facets.exact` say which it was.
+
+        Args:
+            fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A
+                list counts with each of its values.
+            filters: As for `search`.
+            query: As for `search`.
+            vector: As for `search`.
+            mode: As for `search`; ``keyword`` counts only chunks that hold words of the query.
+            candidates: Of each leg, 1 to 10,000.
+            limit: Most values of a field, 1 to 1,000.
+
+        Raises:
+            ValidationError: A field, the filter or the query is refused.
+        """
+        return self._runner.run(self._collection.facets, fields, filters, query=query, vector=vector, mode=mode, candidates=candidates, limit=limit)
 
     def sync(
         self,
@@ -1012,6 +1023,32 @@ class SyncCollection:
     def embeddings(self) -> Figures:
         """All sets of vectors with their counts, by their numbers."""
         return self._runner.run(self._collection.embeddings)
+
+    @property
+    def calibration(self) -> ConfidenceCurve | None:
+        """What gives hits their `SearchResult.confidence`: the curve of the named file, else the stored one.
+
+        Raises:
+            ConfigurationError: The collection is not open, or the file is of another model.
+        """
+        return self._collection.calibration
+
+    def store_calibration(
+        self,
+        curve: ConfidenceCurve | None,
+    ) -> None:
+        """Stores a curve with the vectors in use, in place of the one that they have; other vectors have others.
+
+        Processes that search notice it within 20 seconds.
+
+        Args:
+            curve: As `semlex.evaluation.calibrate` has learned it; None drops the one that there is.
+
+        Raises:
+            ConfigurationError: It was learned with another model, or there are no vectors.
+            PrivilegeError: This role may not write: keep the curve in a file.
+        """
+        self._runner.run(self._collection.store_calibration, curve)
 
     def drop_embeddings(
         self,
@@ -1290,6 +1327,7 @@ class SyncClient:
         bulk: BulkIngestConfig = DEFAULT_BULK,
         schema: str | None = None,
         role: str | None = None,
+        calibration: str | PathLike[str] | None = None,
     ) -> SyncCollection:
         """A collection; it is opened, or made, by the first call of one of its methods.
 
@@ -1302,12 +1340,13 @@ class SyncClient:
             schema: Schema of its tables; None: the client's.
             role: Role of the database whose rights every transaction of the collection has, so that the server refuses
                 what is not the role's; None: those of the login. The login must be a member of it (docs/tenants.md).
+            calibration: As for `PostgreSQLRetriever`.
 
         Raises:
             ValidationError: The name or the schema cannot be used.
             ConfigurationError: An option or the role cannot be used.
         """
-        return SyncCollection(self._client.collection(name, options, create=create, bm25=bm25, bulk=bulk, schema=schema, role=role), self._runner)
+        return SyncCollection(self._client.collection(name, options, create=create, bm25=bm25, bulk=bulk, schema=schema, role=role, calibration=calibration), self._runner)
 
     def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
@@ -1513,6 +1552,8 @@ class SyncRetriever(SyncCollection):
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+        calibration: File of a calibration that gives hits their `SearchResult.confidence`, in place of the one that is
+            stored; refused where it was learned with another model.
     """
 
     def __init__(
@@ -1548,8 +1589,9 @@ class SyncRetriever(SyncCollection):
         max_connections: int = 8,
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
+        calibration: str | PathLike[str] | None = None,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, calibration=calibration)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property

@@ -15,6 +15,7 @@ from semlex.search.retrieval import Retrieval
 from semlex.search.state import SearchState
 from semlex.search.thresholds import check_similarity
 from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.store.schema.calibration import curve_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,5 +101,7 @@ class SearchPipeline:
         hits, reranked_by = await ranked_list(state, found.hits, self._reranker, self._opened.executor)
         hits, notes = over_probability(hits, state.request.min_rerank, reranked_by)
         state.warnings += [*(found.left_out.notes(len(found.hits)) if found.left_out else []), *notes]
+        curve, notes = curve_in_use(self._opened.curve, collection)
+        state.warnings += notes
         cursor = next_cursor(state, found.hits, reranked_by, str(collection.collection_id))
-        return search_results(state, found, hits, reranker=reranked_by, next_cursor=cursor)
+        return search_results(state, found, hits, reranker=reranked_by, next_cursor=cursor, curve=curve)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from semlex.search.rerank import Hits
     from semlex.search.state import Found, SearchState
     from semlex.store.query.leg import LegResult
+    from semlex.types.confidence import ConfidenceCurve
 
 # Scores of a candidate that its hit bears.
 STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution", "boost")
@@ -26,6 +27,7 @@ def search_results(
     *,
     reranker: str | None,
     next_cursor: str | None = None,
+    curve: ConfidenceCurve | None = None,
 ) -> SearchResults:
     """The results of a search.
 
@@ -36,6 +38,7 @@ def search_results(
             of the best top_k documents.
         reranker: What ordered the hits last, or None.
         next_cursor: Leads to the next page, if there is one.
+        curve: What a cosine means, or None.
     """
     request, legs, warnings = state.request, found.results, list(state.warnings)
     offset = 0 if request.page is None else request.page.offset
@@ -43,6 +46,9 @@ def search_results(
     shown = in_groups(hits[offset : min(offset + request.top_k, request.most)], groups)
     warnings += too_few_documents(found, request)
     results = [scored(hit, candidate, rank) for rank, (candidate, hit) in enumerate(shown, offset + 1)]
+    for hit in results:
+        if curve is not None and hit.vector_score is not None:
+            hit.confidence = curve.probability(hit.vector_score)
     answered = [name for name in state.legs if name in legs and legs[name].error is None]
     for name in state.legs:
         error = legs[name].error if name in legs else None

@@ -56,6 +56,7 @@ class Settings:
         device: Where local models run: ``mps``, ``cuda`` or ``cpu``.
         dimensions: Length of the vectors.
         tokenizer: Path of the tokenizer of a model behind a server.
+        calibration: File of a calibration, in place of the one that the collection has stored.
         vector_storage: ``vector`` or ``halfvec``, of new collections.
         language: Language of new collections.
         keyword: Keyword engine of new collections.
@@ -79,6 +80,7 @@ class Settings:
     device: str | None = None
     dimensions: int | None = None
     tokenizer: str | None = None
+    calibration: Path | None = None
     vector_storage: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
     keyword: str = "bm25"
@@ -114,7 +116,7 @@ class Settings:
         for setting in SETTINGS:
             if setting.of_collection and setting.name in self.origins:
                 (said if self.origins[setting.name] == ARGUMENT else defaults)[setting.name] = self.value(setting)
-        models = ("models", "reranker_model", "use_reranking", "chat_model", "device")
+        models = ("models", "reranker_model", "use_reranking", "chat_model", "device", "calibration")
         return (
             {name: getattr(self, name) for name in models}
             | said
@@ -378,6 +380,7 @@ SETTINGS = (
         of_collection=True,
         leads_away=_always,
     ),
+    Setting("calibration", _folder, "file of a calibration, instead of the stored one", leads_away=_always),
     Setting("vector_storage", _storage, "vector or halfvec, of new collections", of_collection=True),
     Setting("language", _text, "language of new collections", of_collection=True),
     Setting("keyword", _text, "keyword engine of new collections", of_collection=True),

@@ -157,6 +157,7 @@ class Answer:
                 "confidence": self.confidence,
                 "model": self.model,
                 "refused": self.refused,
+                "route": self.context.results.route,
                 "unsupported": self.unsupported,
                 "sentences": self.sentences,
                 "sources": sources,

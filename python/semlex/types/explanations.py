@@ -189,6 +189,7 @@ class HitExplanation:
         terms: The question's words, heaviest first, with what they add to its keyword score.
         vector_contribution: What the vector leg adds to the fused score of completed fusion, or None.
         keyword_contribution: What the keyword leg adds to it, or None.
+        confidence: Probability that the hit is relevant, by the collection's calibration, or None.
     """
 
     id: str
@@ -197,10 +198,13 @@ class HitExplanation:
     terms: tuple[QueryTerm, ...]
     vector_contribution: float | None
     keyword_contribution: float | None
+    confidence: float | None = None
 
     def __str__(self) -> str:
         parts = ("vector", self.vector_contribution), ("keyword", self.keyword_contribution)
         told = [f"{name} adds {value:.4f}" for name, value in parts if value is not None]
+        if self.confidence is not None:
+            told.append(f"confidence {self.confidence:.2f}")
         words = [str(term) for term in self.terms]
         return f"{self.rank}. {self.place or self.id}: " + "; ".join([*told, *words] or ["nothing more is known"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document as LangChainDocument
 
     from semlex.types.explanations import SearchExplanation
+    from semlex.types.routes import Route
 
 SearchMode = Literal["vector", "keyword", "hybrid"]
 
@@ -78,7 +79,8 @@ class SearchResult(StoredChunk):
         coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf, so
             a rare one more than a common one, and one that no chunk has the most. None without a keyword leg, for
             engines other than ``bm25``, and where the question has no word to look for.
-        confidence: Probability that the hit is relevant, by the collection's calibration; None without one.
+        confidence: Probability that the hit is relevant, by the collection's calibration (``semlex eval calibrate``);
+            None without one, and for a hit without a cosine.
 
     Raises:
         ValidationError: A rank is below 1 (0: not ranked), or a score is no finite number.
@@ -97,7 +99,7 @@ class SearchResult(StoredChunk):
     excerpt: str = ""
     match_line: int | None = None
     coverage: float | None = None
-    confidence: float | None = field(default=None, kw_only=True)
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if type(self.rank) is int and _numbers_of(self) == NO_NUMBERS:
@@ -149,6 +151,7 @@ SCORES = (
     "keyword_contribution",
     "boost",
     "rerank_score",
+    "confidence",
 )
 # A row of the database becomes a hit before its numbers are known.
 _numbers_of = attrgetter(*RANKS, *SCORES)
@@ -236,6 +239,7 @@ class SearchResults(list[SearchResult]):
         documents: The documents with their hits, best first, of a search that is grouped by document; else empty.
         fallback: What answered because the search found nothing, such as ``json:handbook``, or None.
         explanation: What the answer rests on, of a search with ``explain=True``; else None.
+        route: The kind of the question by which the search was made; None without ``route=``.
     """
 
     def __init__(
@@ -258,6 +262,7 @@ class SearchResults(list[SearchResult]):
         documents: list[DocumentHits] | None = None,
         fallback: str | None = None,
         explanation: SearchExplanation | None = None,
+        route: Route | None = None,
     ) -> None:
         super().__init__(hits or [])
         self.mode: SearchMode = mode
@@ -276,6 +281,13 @@ class SearchResults(list[SearchResult]):
         self.documents = documents or []
         self.fallback = fallback
         self.explanation = explanation
+        self.route = route
+
+    def take_route(self, route: Route | None) -> None:
+        """Notes by which route the hits were found, with what went wrong when it was chosen."""
+        self.route = route
+        if route is not None and route.warning is not None:
+            self.warnings.append(route.warning)
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""
@@ -312,7 +324,7 @@ def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
     return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}
 
 
-TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score")
+TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score", "confidence")
 # Text as it is written, with its lines.
 EXCERPT_STYLE = "text-align: left; white-space: pre-wrap"
 

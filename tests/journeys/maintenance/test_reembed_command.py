@@ -68,6 +68,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
         "lacking",
         "created",
         "size",
+        "calibrated",
     ]
     assert [line.split()[:2] for line in listed[1:]] == [["1", "old"], ["2", "serving"]]
     # Who names the old model goes on with the old vectors.

@@ -57,6 +57,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "load_vectors": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
     "embed_missing": lambda _: {},
     "embeddings": lambda _: {},
+    "store_calibration": lambda _: {"curve": None},
     "create_index": lambda _: {},
     "estimate_index": lambda _: {},
     "delete": lambda _: {"ids": ["missing"]},

@@ -6,12 +6,13 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.markup import escape
 
 from semlex.cli.commands.search import Fusion, Mode, Question
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.options import INT, Boost, Filter, boosts_of, filter_of, whole_number
+from semlex.cli.options import INT, Boost, Filter, RouteOption, boosts_of, filter_of, whole_number
 from semlex.cli.output import print_note, summary_object
-from semlex.cli.terminal import counted, inform, printable
+from semlex.cli.terminal import counted, inform, one_line, printable
 
 if TYPE_CHECKING:
     from semlex.answering.options import ContextOrder
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from semlex.types.context import Context as Passages
     from semlex.types.context import ContextSource
     from semlex.types.results import SearchMode
+    from semlex.types.routes import RouteBy
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device", "tokenizer", "reranker_model")
+@with_context("collection", ..., *SERVER, "embedding_model", "device", "tokenizer", "reranker_model", "chat_model")
 def context(
     shared: Context,
     question: Question,
@@ -48,6 +50,7 @@ def context(
         float | None,
         typer.Option("--diversity", metavar="SHARE", help="0 to 1: how much unlike vectors count in the order."),
     ] = None,
+    route: RouteOption = None,
     order: Annotated[
         str, typer.Option("--order", help="score: best first; document: those of a document together, in its order.")
     ] = "score",
@@ -66,6 +69,7 @@ def context(
             per_document=per_document,
             diversity=diversity,
             order=cast("ContextOrder", order),
+            route=cast("RouteBy | None", route),
         )
     shared.emit(_object(made), lambda: _show(made))
 
@@ -77,6 +81,8 @@ def _show(made: Passages) -> None:
         sys.stdout.flush()
     for warning in made.warnings:
         print_note(warning)
+    if made.results.route is not None:
+        inform(f"[dim]route: {escape(one_line(str(made.results.route)))}[/dim]")
     left_out = f"; {counted(len(made.left_out), 'hit')} left out" if made.left_out else ""
     inform(f"[dim]{counted(len(made.sources), 'passage')}, {counted(made.tokens, 'token')}{left_out}[/dim]")
 

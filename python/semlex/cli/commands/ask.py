@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from semlex.cli.commands.search import Question
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.options import INT, Filter, filter_of, whole_number
+from semlex.cli.options import INT, Filter, RouteOption, filter_of, whole_number
 from semlex.cli.output import number, print_json, print_note
 from semlex.cli.terminal import inform, one_line, output, printable
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
@@ -32,6 +32,7 @@ def ask(
         int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Hits that it is made from.")
     ] = 10,
     filters: Filter = None,
+    route: RouteOption = None,
     min_coverage: Least = MIN_COVERAGE,
     min_similarity: Least = MIN_SIMILARITY,
     stream: Annotated[
@@ -46,7 +47,7 @@ def ask(
     from semlex.types.answers import Answer
 
     options: dict[str, Any] = {"top_k": top_k, "filters": filter_of(filters)}
-    options |= {"min_coverage": min_coverage, "min_similarity": min_similarity}
+    options |= {"route": route, "min_coverage": min_coverage, "min_similarity": min_similarity}
     with context.opened() as retriever:
         for event in retriever.answer_stream(" ".join(question), tokens, **options):
             if not isinstance(event, Answer):
@@ -89,5 +90,7 @@ def _print_end(answer: Answer) -> None:
     usage = "" if None in counted else f" · {counted[0]:,} tokens read, {counted[1]:,} written"
     if answer.sentences:
         inform(f"[dim]confidence {number(answer.confidence, 2)} · {escape(one_line(wrote))}{usage}[/dim]")
+    if answer.context.results.route is not None:
+        inform(f"[dim]route: {escape(one_line(str(answer.context.results.route)))}[/dim]")
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in answer.timings.items())
     inform(f"[dim]{timings}[/dim]")

@@ -1,4 +1,4 @@
-"""The commands that measure a search: ``semlex eval`` and ``semlex eval tune``."""
+"""The commands that measure a search: ``semlex eval``, ``semlex eval tune`` and ``semlex eval calibrate``."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import secrets
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.evaluation_output import print_evaluation, print_tuning
-from semlex.cli.options import INT, HelpGroup, Reranker, whole_number_between
+from semlex.cli.evaluation_output import print_calibration, print_evaluation, print_tuning
+from semlex.cli.options import INT, HelpGroup, Reranker, RouteOption, whole_number_between
 from semlex.cli.terminal import inform, messages
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from semlex.evaluation import JudgedSet, Report, TuningReport
+    from semlex.evaluation import CalibrationReport, JudgedSet, Report, TuningReport
     from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.documents import Document
+    from semlex.types.routes import RouteBy
 
     OnProgress = Callable[[Progress], None]
 
@@ -43,8 +44,9 @@ class _DefaultCommand(HelpGroup):
 
 
 evaluation_app = typer.Typer(
-    help="Measure the search with judged queries: `semlex eval DIR`, or choose the fusion's weight: `semlex eval tune "
-    "DIR`. `semlex eval run --help` has the options.",
+    help="Measure the search with judged queries: `semlex eval DIR`; choose the fusion's weight: `semlex eval tune "
+    "DIR`; learn which similarity means relevant: `semlex eval calibrate DIR`. `semlex eval run --help` has the "
+    "options.",
     cls=_DefaultCommand,
 )
 
@@ -83,15 +85,17 @@ class _Target:
     limit_queries: int | None
     keep: bool
     reranking: dict[str, Any]
-    both_legs: bool = False
+    needs_model: str = ""
 
-    def judged_set(self) -> JudgedSet:
+    def judged_set(self, *, unanswerable: bool = False) -> JudgedSet:
         """Queries and judgements."""
         from semlex.evaluation import read_judged_set
 
         if self.folder is None and (self.collection is None or self.queries is None or self.qrels is None):
             raise ConfigurationError("give the folder of a judged set, or --collection with --queries and --qrels")
-        return read_judged_set(self.folder, queries=self.queries, judgements=self.qrels).limited(self.limit_queries)
+        return read_judged_set(
+            self.folder, queries=self.queries, judgements=self.qrels, unanswerable=unanswerable
+        ).limited(self.limit_queries)
 
     def measured(self, measure: Callable[[PostgreSQLRetriever, OnProgress | None], Awaitable[Measured]]) -> Measured:
         """The result of `measure` on the opened collection."""
@@ -119,7 +123,8 @@ class _Target:
         documents = self._documents()
         name = self.collection or f"eval_{secrets.token_hex(6)}"
         settings = self.context.settings(collection=name, **self.reranking)
-        async with PostgreSQLRetriever(**settings.retriever_options, create=self.collection is None) as retriever:
+        options = settings.retriever_options | {"calibration": None}  # that of a file measures nothing
+        async with PostgreSQLRetriever(**options, create=self.collection is None) as retriever:
             if not self.context.as_json:
                 inform(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
             if self.collection is not None:
@@ -127,8 +132,8 @@ class _Target:
                 return
             loaded = False
             try:
-                if self.both_legs and retriever.embedder is None:
-                    raise ConfigurationError("tuning needs both legs; no embedding model is open")
+                if self.needs_model and retriever.embedder is None:
+                    raise ConfigurationError(f"{self.needs_model}; no embedding model is open")
                 with self.context.progress() as progress:
                     await retriever.add_documents(documents, progress=progress)
                 loaded = True
@@ -141,7 +146,7 @@ class _Target:
 
 
 @evaluation_app.command(DEFAULT_COMMAND)
-@with_context(*SERVER, *MODEL, "language")
+@with_context(*SERVER, *MODEL, "language", "chat_model")
 def measure(
     context: Context,
     folder: Folder = None,
@@ -157,6 +162,7 @@ def measure(
         bool | None, typer.Option("--rerank/--no-rerank", help="Measure the reranker; default: when there is one.")
     ] = None,
     reranker: Reranker = None,
+    route: RouteOption = None,
     run: Annotated[
         Path | None, typer.Option("--run", help="Write TREC run files: this name, the system's before the suffix.")
     ] = None,
@@ -168,9 +174,11 @@ def measure(
     The corpus of DIR is loaded into a collection of its own, which is dropped afterwards. With --collection an existing
     one is measured: its chunk ids, or the sources of its files, are what is judged.
     """
+    from semlex.answering.routing import check_route
     from semlex.evaluation.evaluate import FUSIONS, evaluate
     from semlex.evaluation.runs import write_run
 
+    check_route(route)
     unknown = sorted(set(fusion or ()) - set(FUSIONS))
     if unknown:
         raise ConfigurationError(f"--fusion must be one of {', '.join(FUSIONS)}; got {', '.join(unknown)}")
@@ -183,7 +191,10 @@ def measure(
 
     async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> Report:
         texts, judgements = judged.queries, judged.judgements
-        return await evaluate(retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, progress=progress)
+        by = cast("RouteBy | None", route)
+        return await evaluate(
+            retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, route=by, progress=progress
+        )
 
     report = target.measured(work)
     print_evaluation(report, judged.left_out, as_json=context.as_json)
@@ -219,7 +230,9 @@ def tune_weight(
     from semlex.evaluation import tune
 
     reranking = {"use_reranking": False}
-    target = _Target(context, folder, collection, queries, qrels, limit_queries, keep, reranking, both_legs=True)
+    target = _Target(
+        context, folder, collection, queries, qrels, limit_queries, keep, reranking, "tuning needs both legs"
+    )
     judged = target.judged_set()
 
     async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> TuningReport:
@@ -228,3 +241,92 @@ def tune_weight(
     report = target.measured(work)
     value = asdict(report) | {"warnings": [*judged.left_out, *report.warnings]}
     context.emit(value, lambda: print_tuning(report, judged.left_out))
+
+
+@evaluation_app.command("calibrate")
+@with_context(*SERVER, *MODEL, "language")
+def calibrate_confidence(
+    context: Context,
+    folder: Folder = None,
+    *,
+    collection: ExistingCollection = None,
+    queries: Queries = None,
+    qrels: Qrels = None,
+    depth: Annotated[
+        int,
+        typer.Option("--depth", parser=whole_number_between(1, MAX_TOP_K), metavar=INT, help="Hits of each query."),
+    ] = 10,
+    folds: Annotated[
+        int,
+        typer.Option(
+            "--folds", parser=whole_number_between(2), metavar=INT, help="Parts of the queries for cross-validation."
+        ),
+    ] = 5,
+    file: Annotated[
+        Path | None, typer.Option("--output", help="Write the calibration into this file, not into the collection.")
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the calibration of --collection.")] = False,
+    limit_queries: LimitQueries = None,
+    keep: Keep = False,
+) -> None:
+    """Learn which similarity means "relevant with probability p", and keep that with the collection's vectors.
+
+    Every hit of a later search then has a confidence. Hits without a judgement count as not relevant. The curve is
+    judged by queries that it was not learned from; another embedding model needs another curve.
+    """
+    if drop:
+        _drop_calibration(context, collection, given=(folder, queries, qrels, file))
+        return
+    if file is not None and not file.parent.is_dir():
+        raise ConfigurationError(f"--output: there is no folder {file.parent}")
+    from semlex.evaluation.calibrate import calibrate, check_queries
+    from semlex.retriever.curve_file import write_curve
+
+    reranking = {"use_reranking": False}
+    target = _Target(
+        context, folder, collection, queries, qrels, limit_queries, keep, reranking, "a calibration needs vectors"
+    )
+    judged = target.judged_set(unanswerable=True)
+    check_queries(len(judged.queries))
+    kept = "nothing was kept: --output FILE writes the calibration, --keep keeps the collection with it"
+
+    async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> CalibrationReport:
+        nonlocal kept
+        name = retriever.names.collection
+        stores = file is None and (collection is not None or keep)
+        if stores and retriever.info.server.read_only:
+            raise ConfigurationError(f"collection {name} cannot be written here: name a file with --output")
+        report = await calibrate(
+            retriever, judged.queries, judged.judgements, depth=depth, folds=folds, progress=progress
+        )
+        if file is not None:
+            write_curve(file, report.curve)
+            kept = f"written to {file}; --calibration FILE, or the setting calibration, uses it"
+        elif stores:
+            try:
+                await retriever.store_calibration(report.curve)
+            except PrivilegeError as error:
+                raise ConfigurationError(f"{error}; --output FILE writes the calibration into a file instead") from None
+            kept = f"kept with the vectors of {name}: its hits have a confidence now"
+        return report
+
+    report = target.measured(work)
+    value = {
+        "calibration": report.curve.to_dict(),
+        "unjudged": report.unjudged,
+        "kept": kept,
+        "warnings": [*judged.left_out, *report.warnings],
+    }
+    context.emit(value, lambda: print_calibration(report, judged.left_out, kept))
+
+
+def _drop_calibration(context: Context, collection: str | None, given: tuple[Path | None, ...]) -> None:
+    if any(path is not None for path in given):
+        raise ConfigurationError("--drop goes with --collection alone")
+    named = {} if collection is None else {"collection": collection}
+    with context.opened(context.settings(**named, embedding_model="none")) as retriever:
+        info = retriever.info
+        name, had = info.names.collection, info.embedding is not None and info.embedding.calibration is not None
+        retriever.store_calibration(None)
+    told = f"the calibration of {name} is dropped" if had else f"{name} has no calibration"
+    context.emit({"collection": name, "dropped": had}, lambda: inform(told))

@@ -22,6 +22,7 @@ from semlex.cli.options import (
     Filter,
     IdField,
     OnBadText,
+    RouteOption,
     TextFields,
     boosts_of,
     existing_paths,
@@ -146,7 +147,7 @@ def try_folder(
             inform(f"[dim]ask again: {escape(again)}[/dim]")
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model")
+@with_context("collection", ..., *SERVER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
 def search(
     context: Context,
     question: Annotated[list[str] | None, QUESTION] = None,
@@ -162,6 +163,7 @@ def search(
     deadline: Deadline = None,
     max_results: MaxResults = None,
     group: Group = None,
+    route: RouteOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what the answer rests on: the plan, and the words of every hit.")
     ] = False,
@@ -176,14 +178,14 @@ def search(
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
-    beside = (mode, filters, boost, max_results, group, candidates, min_similarity, min_rerank)
+    beside = (mode, filters, boost, max_results, group, candidates, min_similarity, min_rerank, route)
     if after is not None and (explain or any(one is not None for one in beside)):
         raise ConfigurationError(
-            "--after takes no --mode, --filter, --boost, --max-results, --group, --candidates, --explain and no "
-            "thresholds: its cursor is the search"
+            "--after takes no --mode, --filter, --boost, --max-results, --group, --candidates, --route, --explain and "
+            "no thresholds: its cursor is the search"
         )
-    if queries is not None and (explain or (deadline, max_results, group) != (None, None, None)):
-        raise ConfigurationError("--queries takes no --deadline, --max-results, --group and --explain")
+    if queries is not None and (explain or any(one is not None for one in (deadline, max_results, group, route))):
+        raise ConfigurationError("--queries takes no --deadline, --max-results, --group, --route and --explain")
     questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
     options: dict[str, Any] = {"mode": mode, "fusion": fusion}
     options |= {"min_similarity": min_similarity, "min_rerank": min_rerank}
@@ -196,6 +198,7 @@ def search(
             return
         else:
             options |= {"deadline": deadline, "max_results": max_results, "explain": explain, **grouping(group)}
+            options |= {"route": route}
             results = retriever.search(questions[0], top_k, **options)
     print_results(results, as_json=context.as_json)
     if results.explanation is not None and not context.as_json:

@@ -13,9 +13,12 @@ from semlex.answering.options import (
     DEFAULT_TOKENS,
     ContextOptions,
 )
-from semlex.errors import ModelMismatchError
+from semlex.answering.routing import SEARCHES, check_route, route_by_chat, route_by_rules
+from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
 from semlex.models.token_counters import TokenEstimate
 from semlex.retriever.parts.reads import CollectionReads
+from semlex.types.queries import MAX_QUERY_BYTES
+from semlex.validation import text_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from semlex.search.fusion import FusionMethod
     from semlex.types.context import Context
     from semlex.types.results import SearchMode
+    from semlex.types.routes import Route, RouteBy
 
 
 class CollectionAnswers(CollectionReads):
@@ -58,6 +62,7 @@ class CollectionAnswers(CollectionReads):
         boost: Boosts | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
+        route: RouteBy | None = None,
     ) -> Context:
         """The passages that fit a question best, as numbered text for a prompt.
 
@@ -94,11 +99,17 @@ class CollectionAnswers(CollectionReads):
             boost: As for `search`.
             min_similarity: As for `search`.
             min_rerank: As for `search`.
+            route: As for `search`; it sets `candidates`, `rerank` and `per_document` where they are not given.
 
         Raises:
             ValidationError: The question or a filter is refused.
             ConfigurationError: Another argument is, or `count` gave no number.
         """
+        routed = await self._route(question, route)
+        if routed is not None:
+            way = SEARCHES[routed.kind]
+            candidates, rerank = way.depth(candidates, top_k), way.reranks(rerank, min_rerank)
+            per_document = way.group_size if per_document is None else per_document
         options = ContextOptions.checked(
             tokens=tokens,
             top_k=top_k,
@@ -126,9 +137,26 @@ class CollectionAnswers(CollectionReads):
             min_similarity=min_similarity,
             min_rerank=min_rerank,
         )
+        results.take_route(routed)
         indexer = await self._ready()
         counting, notes = _counting(indexer) if count is None else (Counting(given=count), [])
         return await make_context(indexer.opened, results, options, counting, notes)
+
+    async def _route(self, question: str | None, by: RouteBy | None) -> Route | None:
+        check_route(by)
+        if by is None:
+            return None
+        if question is None:
+            raise ConfigurationError("route needs a question as text: leave it out for a vector alone")
+        if errors := text_errors("question", question, max_bytes=MAX_QUERY_BYTES, blank=False):
+            raise ValidationError(errors)
+        if by == "rules":
+            return route_by_rules(question)
+        resources = await self._resources.ready()
+        model = (await resources.chat_model()).model
+        if model is None:
+            raise ConfigurationError("route='chat' needs a language model: name one with chat_model= or --chat-model")
+        return await route_by_chat(question, model, resources.executor)
 
 
 def _counting(indexer: Indexer) -> tuple[Counting, list[str]]:

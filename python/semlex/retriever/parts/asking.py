@@ -8,6 +8,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, cast
 
 from semlex.answering.options import DEFAULT_HITS, DEFAULT_TOKENS
+from semlex.answering.routing import check_route
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.retriever.parts.answers import CollectionAnswers
 from semlex.store.keyword.bm25.analyzers import analyzer_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from semlex.parameters import CollectionSettings
     from semlex.types.answers import Answer, AnswerSentence
     from semlex.types.results import SearchMode
+    from semlex.types.routes import RouteBy
 
 
 class CollectionAsking(CollectionAnswers):
@@ -41,6 +43,7 @@ class CollectionAsking(CollectionAnswers):
         rerank: bool | None = None,
         min_coverage: float = MIN_COVERAGE,
         min_similarity: float = MIN_SIMILARITY,
+        route: RouteBy | None = None,
     ) -> Answer:
         """An answer to a question, from the collection's documents alone, with every quote looked up.
 
@@ -63,6 +66,7 @@ class CollectionAsking(CollectionAnswers):
             min_coverage: 0 to 1. There is no answer where `SearchResults.coverage` is below this and
                 `SearchResults.best_similarity` below the other, as far as they are known. 0 in one of both: always one.
             min_similarity: 0 to 1, for `SearchResults.best_similarity`.
+            route: As for `context`; the result has it in ``context.results.route``.
 
         Raises:
             ValidationError: The question or a filter is refused.
@@ -78,6 +82,7 @@ class CollectionAsking(CollectionAnswers):
             rerank=rerank,
             min_coverage=min_coverage,
             min_similarity=min_similarity,
+            route=route,
         )
         async with aclosing(events):
             *_, answer = [event async for event in events]
@@ -95,6 +100,7 @@ class CollectionAsking(CollectionAnswers):
         rerank: bool | None = None,
         min_coverage: float = MIN_COVERAGE,
         min_similarity: float = MIN_SIMILARITY,
+        route: RouteBy | None = None,
     ) -> AsyncGenerator[AnswerSentence | Answer, None]:
         """`answer`, sentence by sentence while it is written: each after its citations were looked up.
 
@@ -108,6 +114,7 @@ class CollectionAsking(CollectionAnswers):
             rerank: As for `answer`.
             min_coverage: As for `answer`.
             min_similarity: As for `answer`.
+            route: As for `answer`.
 
         Returns:
             Each sentence, and at the end the answer as a whole.
@@ -123,14 +130,18 @@ class CollectionAsking(CollectionAnswers):
             number_errors("min_coverage", min_coverage, 0, 1),
             number_errors("min_similarity", min_similarity, 0, 1),
         )
-        options = {"top_k": top_k, "filters": filters, "mode": mode, "rerank": rerank}
+        check_route(route)
+        options = {"top_k": top_k, "filters": filters, "mode": mode, "rerank": rerank, "route": route}
         if context is not None and options != {
             "top_k": DEFAULT_HITS,
             "filters": None,
             "mode": None,
             "rerank": None,
+            "route": None,
         }:
-            raise ConfigurationError("a context is made already: give top_k, filters, mode and rerank to `context`")
+            raise ConfigurationError(
+                "a context is made already: give top_k, filters, mode, rerank and route to `context`"
+            )
 
         async def events() -> AsyncGenerator[AnswerSentence | Answer, None]:
             from semlex.answering.answer import Answering, answer_events  # noqa: PLC0415 - most programs only search
@@ -140,7 +151,9 @@ class CollectionAsking(CollectionAnswers):
             model = (await self._resources.chat_model()).model
             passages = context
             if passages is None:
-                passages = await self.context(question, tokens, top_k=top_k, filters=filters, mode=mode, rerank=rerank)
+                passages = await self.context(
+                    question, tokens, top_k=top_k, filters=filters, mode=mode, rerank=rerank, route=route
+                )
             analyzer, executor = _analyzer(indexer.opened.info.settings), self._resources.executor
             answering = Answering(analyzer, executor, model, min_coverage, min_similarity, started)
             async with aclosing(answer_events(question, passages, answering)) as answered:

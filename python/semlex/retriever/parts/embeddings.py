@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from semlex.errors import MissingExtraError, MissingKeyError, ModelError
+from semlex.errors import ConfigurationError, MissingExtraError, MissingKeyError, ModelError
 from semlex.maintenance.reembed import Reembedding
 from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
 from semlex.parameters import storage_named
+from semlex.store.schema.calibration import check_curve, curve_in_use
+from semlex.store.write.embedding_version import store_calibration
+from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import (
     callable_errors,
     check_parameters,
@@ -52,6 +55,11 @@ class CollectionEmbeddings(ABC):
     """Sets of vectors of a collection; `Collection` is one."""
 
     _resources: Resources
+
+    @property
+    @abstractmethod
+    def _opened(self) -> OpenCollection:
+        """The collection, if it is open."""
 
     @abstractmethod
     async def _ready(self) -> Indexer:
@@ -159,6 +167,43 @@ class CollectionEmbeddings(ABC):
     async def embeddings(self) -> Figures:
         """All sets of vectors with their counts, by their numbers."""
         return await list_embeddings((await self._ready()).opened)
+
+    @property
+    def calibration(self) -> ConfidenceCurve | None:
+        """What gives hits their `SearchResult.confidence`: the curve of the named file, else the stored one.
+
+        Raises:
+            ConfigurationError: The collection is not open, or the file is of another model.
+        """
+        curve, _ = curve_in_use(self._opened.curve, self._opened.info)
+        return curve
+
+    async def store_calibration(self, curve: ConfidenceCurve | None) -> None:
+        """Stores a curve with the vectors in use, in place of the one that they have; other vectors have others.
+
+        Processes that search notice it within 20 seconds.
+
+        Args:
+            curve: As `semlex.evaluation.calibrate` has learned it; None drops the one that there is.
+
+        Raises:
+            ConfigurationError: It was learned with another model, or there are no vectors.
+            PrivilegeError: This role may not write: keep the curve in a file.
+        """
+        check_parameters(kind_errors("curve", curve, ConfidenceCurve, NoneType))
+        opened = (await self._ready()).opened
+        await opened.look()
+        info = opened.info
+        if info.embedding is None:
+            raise ConfigurationError(
+                f"collection {info.names.collection!r} has no vectors: there is no cosine to calibrate"
+            )
+        if curve is not None:
+            check_curve(curve, info, "this calibration")
+        version, stored = info.embedding.version, None if curve is None else curve.to_dict()
+        await opened.database.write("store the calibration", lambda c: store_calibration(c, info, version, stored))
+        opened.forget_versions()
+        await opened.look()
 
     async def drop_embeddings(self, version: int, *, force: bool = False) -> None:
         """Drops a set of vectors.

@@ -8,21 +8,36 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
+from semlex.search.facets import (
+    DEFAULT_CANDIDATES,
+    DEFAULT_VALUES,
+    FacetRequest,
+    facets_of_filter,
+    facets_of_query,
+)
+from semlex.search.request import MAX_CANDIDATES, Request
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
 from semlex.store.query.fields.field_summaries import count_types, summarize_fields, take_field_sample
-from semlex.validation import callable_errors, check_parameters, kind_errors
+from semlex.store.query.filters import parse_filters
+from semlex.validation import callable_errors, check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from numpy.typing import ArrayLike
+
+    from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
+    from semlex.open_collection import OpenCollection
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.build_watch import TellBuild
     from semlex.store.indexes.field_indexes import FieldIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
+    from semlex.types.facets import Facets
     from semlex.types.field_summaries import FieldSummaries, IndexedType
+    from semlex.types.results import SearchMode
 
 # With fewer values of the type than this share, the index is built and the caller told.
 FEW = 0.5
@@ -36,6 +51,10 @@ class CollectionFields(ABC):
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
+        """The open collection, with the vectors that there are."""
 
     async def fields(self, *, values: bool = False) -> FieldSummaries:
         """The fields that chunks have: names, types with counts, and which have an index.
@@ -132,6 +151,61 @@ class CollectionFields(ABC):
         field = field_named(name, "name")
         database = (await self._ready()).database
         return await database.write("drop the index of a field", lambda c: drop_field_indexes(c, self.names, field))
+
+    async def facets(
+        self,
+        fields: Sequence[str],
+        filters: Filters | None = None,
+        *,
+        query: str | None = None,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        candidates: int = DEFAULT_CANDIDATES,
+        limit: int = DEFAULT_VALUES,
+    ) -> Facets:
+        """Which values fields have, and how many chunks have each.
+
+        Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
+        each leg. `Facets.of` and `Facets.exact` say which it was.
+
+        Args:
+            fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A
+                list counts with each of its values.
+            filters: As for `search`.
+            query: As for `search`.
+            vector: As for `search`.
+            mode: As for `search`; ``keyword`` counts only chunks that hold words of the query.
+            candidates: Of each leg, 1 to 10,000.
+            limit: Most values of a field, 1 to 1,000.
+
+        Raises:
+            ValidationError: A field, the filter or the query is refused.
+        """
+        asked = FacetRequest.checked(fields, limit)
+        check_range("candidates", candidates, 1, MAX_CANDIDATES)
+        if query is None and vector is None:
+            if mode is not None:
+                raise ConfigurationError("mode needs a query or a vector: without one, all chunks are counted")
+            return await facets_of_filter((await self._ready()).opened, asked, parse_filters(filters, self.names))
+        opened = await self._searched(has_vector=vector is not None)
+        request = Request.checked(
+            names=self.names,
+            query=query,
+            vector=vector,
+            top_k=1,
+            filters=filters,
+            mode=mode,
+            fusion="completed",
+            weights=None,
+            rrf_k=60.0,
+            candidates=candidates,
+            ef_search=None,
+            deadline=None,
+            rerank=False,
+        )
+        found = await facets_of_query(opened, asked, request)
+        await opened.note_use()
+        return found
 
 
 def _tell(field: Field, progress: Callable[[Progress], None] | None) -> TellBuild | None:

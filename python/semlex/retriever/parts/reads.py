@@ -6,28 +6,22 @@ from abc import ABC, abstractmethod
 from types import NoneType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from semlex.answering.routing import SEARCHES
 from semlex.errors import ConfigurationError
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.json_fallback import fallen_back
 from semlex.search.explain.answer import explained_search
-from semlex.search.facets import (
-    DEFAULT_CANDIDATES,
-    DEFAULT_VALUES,
-    FacetRequest,
-    facets_of_filter,
-    facets_of_query,
-)
 from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.planner import check_rows_wanted
-from semlex.search.request import MAX_CANDIDATES, Request, check_ids, requests_of
+from semlex.search.request import Request, check_ids, requests_of
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from numpy.typing import ArrayLike
 
@@ -41,8 +35,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
-    from semlex.types.facets import Facets
     from semlex.types.results import SearchMode, SearchResults
+    from semlex.types.routes import Route, RouteBy
 
     # Inside the class `list` is a method.
     Chunks = list[StoredChunk]
@@ -62,6 +56,10 @@ class CollectionReads(ABC):
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _route(self, question: str | None, by: RouteBy | None) -> Route | None:
+        """The kind of a question; None where it is not asked for."""
 
     async def search(
         self,
@@ -89,6 +87,7 @@ class CollectionReads(ABC):
         min_rerank: float | None = None,
         fallback: DocumentRetriever | None = None,
         explain: bool = False,
+        route: RouteBy | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
@@ -131,6 +130,8 @@ class CollectionReads(ABC):
                 result says so (`SearchResults.fallback`).
             explain: Whether `SearchResults.explanation` says what the answer rests on: the plan, and of every hit the
                 words that it shares with the question. It costs a look at the keyword index for each word.
+            route: Whether the kind of the question sets `candidates`, `rerank` and `group_by` where they are not given:
+                ``rules`` or ``chat`` (the chat model, which is sent it) decides; see `SearchResults.route`.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
@@ -141,6 +142,13 @@ class CollectionReads(ABC):
             kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
         )
         opened = await self._searched(has_vector=vector is not None)
+        routed = await self._route(query.query_text if isinstance(query, SearchQuery) else query, route)
+        if routed is not None:
+            way = SEARCHES[routed.kind]
+            most = query.top_k if isinstance(query, SearchQuery) else top_k
+            candidates, rerank = way.depth(candidates, max_results or most), way.reranks(rerank, min_rerank)
+            if way.group_size is not None and group_by is None and group_size is None and max_results is None:
+                group_by, group_size = "document", way.group_size
         request = Request.checked(
             query=query,
             vector=vector,
@@ -171,6 +179,7 @@ class CollectionReads(ABC):
         else:
             found = await SearchPipeline(opened, reranker).run(request)
         await opened.note_use()
+        found.take_route(routed)
         if found or fallback is None or request.text is None:
             return found
         filters = query.filters if isinstance(query, SearchQuery) else filters
@@ -308,61 +317,6 @@ class CollectionReads(ABC):
         if not number and condition.fields:
             await self._read("count", lambda c, info: log_unknown_fields(c, info.names, condition))
         return number
-
-    async def facets(
-        self,
-        fields: Sequence[str],
-        filters: Filters | None = None,
-        *,
-        query: str | None = None,
-        vector: ArrayLike | None = None,
-        mode: SearchMode | None = None,
-        candidates: int = DEFAULT_CANDIDATES,
-        limit: int = DEFAULT_VALUES,
-    ) -> Facets:
-        """Which values fields have, and how many chunks have each.
-
-        Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
-        each leg. `Facets.of` and `Facets.exact` say which it was.
-
-        Args:
-            fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A
-                list counts with each of its values.
-            filters: As for `search`.
-            query: As for `search`.
-            vector: As for `search`.
-            mode: As for `search`; ``keyword`` counts only chunks that hold words of the query.
-            candidates: Of each leg, 1 to 10,000.
-            limit: Most values of a field, 1 to 1,000.
-
-        Raises:
-            ValidationError: A field, the filter or the query is refused.
-        """
-        asked = FacetRequest.checked(fields, limit)
-        check_range("candidates", candidates, 1, MAX_CANDIDATES)
-        if query is None and vector is None:
-            if mode is not None:
-                raise ConfigurationError("mode needs a query or a vector: without one, all chunks are counted")
-            return await facets_of_filter((await self._ready()).opened, asked, parse_filters(filters, self.names))
-        opened = await self._searched(has_vector=vector is not None)
-        request = Request.checked(
-            names=self.names,
-            query=query,
-            vector=vector,
-            top_k=1,
-            filters=filters,
-            mode=mode,
-            fusion="completed",
-            weights=None,
-            rrf_k=60.0,
-            candidates=candidates,
-            ef_search=None,
-            deadline=None,
-            rerank=False,
-        )
-        found = await facets_of_query(opened, asked, request)
-        await opened.note_use()
-        return found
 
     async def list(self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None) -> Chunks:
         """Chunks without a question, in the order of their keys.

@@ -52,6 +52,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
                 terms_of(terms, numbers[hit.id]),
                 hit.vector_contribution,
                 hit.keyword_contribution,
+                hit.confidence,
             )
             for hit in results
         ),

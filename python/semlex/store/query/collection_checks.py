@@ -23,7 +23,7 @@ REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
 # What a schema has beside them, once it is migrated.
 SHARED_TABLES = ("job",)
 MAX_SHOWN_NAME = 200  # characters of a model's name
-TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone")
+TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone", "query_log")
 
 
 async def find_problems(connection: Connection, server: ServerInfo) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelMismatchError
@@ -31,6 +31,8 @@ class EmbeddingVersion:
         revision: Its revision, or None.
         dimensions: Length of each vector.
         storage: pgvector's type.
+        calibration: What a cosine of these vectors means, as `ConfidenceCurve.to_dict` gives it, or None. Two sets are
+            the same whatever was learned of them.
     """
 
     version: int
@@ -39,6 +41,10 @@ class EmbeddingVersion:
     revision: str | None
     dimensions: int
     storage: StorageName = "vector"
+    calibration: dict[str, Any] | None = field(default=None, compare=False)
+
+
+_COLUMNS = tuple(one.name for one in fields(EmbeddingVersion))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Versions:
     def stored(cls, serving: int, rows: Sequence[dict[str, Any]]) -> Versions:
         """What rows of the table of versions say, as JSON: older ones lack the newest columns."""
         found = sorted(
-            (EmbeddingVersion(**{one.name: row[one.name] for one in fields(EmbeddingVersion)}) for row in rows),
+            (EmbeddingVersion(**{name: row[name] for name in _COLUMNS if name in row}) for row in rows),
             key=lambda version: version.version,
         )
         building = {row["version"] for row in rows if row.get("building")}

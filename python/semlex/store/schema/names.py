@@ -96,6 +96,11 @@ class Names:
         return self._table("ingestion_log")
 
     @property
+    def query_log(self) -> sql.Identifier:
+        """Questions that were asked, where they are logged."""
+        return self._table("query_log")
+
+    @property
     def segment(self) -> sql.Identifier:
         """Segments of the keyword index: which chunks they hold, and how long each is."""
         return self._table("segment")

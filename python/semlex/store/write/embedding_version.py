@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
@@ -55,20 +56,20 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
     cursor = cursor_with_times(connection)
     await cursor.execute(
         sql.SQL(
-            "SELECT version, identity_key, model, revision, dimensions, storage, created_at, building, run_number, "
-            "run_until, served_until, last_used_at FROM {} WHERE name = %s ORDER BY version"
+            "SELECT version, identity_key, model, revision, dimensions, storage, calibration, created_at, building, "
+            "run_number, run_until, served_until, last_used_at FROM {} WHERE name = %s ORDER BY version"
         ).format(names.embedding_version),
         [names.collection],
     )
     return [
         VersionRow(
-            EmbeddingVersion(*row[:6]),
-            created_at=row[6],
-            building=row[7],
-            run_number=row[8],
-            seconds_left=0.0 if row[9] is None else (row[9] - now).total_seconds(),
-            served_until=row[10],
-            idle_seconds=None if row[11] is None else (now - row[11]).total_seconds(),
+            EmbeddingVersion(*row[:7]),
+            created_at=row[7],
+            building=row[8],
+            run_number=row[9],
+            seconds_left=0.0 if row[10] is None else (row[10] - now).total_seconds(),
+            served_until=row[11],
+            idle_seconds=None if row[12] is None else (now - row[12]).total_seconds(),
         )
         for row in await cursor.fetchall()
     ]
@@ -197,6 +198,34 @@ async def note_use(connection: Connection, names: Names, version: int) -> None:
         sql.SQL("UPDATE {} SET last_used_at = %s WHERE name = %s AND version = %s").format(names.embedding_version),
         [await server_time(connection), names.collection, version],
     )
+
+
+async def store_calibration(
+    connection: Connection, collection: CollectionInfo, version: int, calibration: dict[str, Any] | None
+) -> None:
+    """Stores what a cosine of a set of vectors means, in place of what was known; None: nothing is known any more.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        version: Its number.
+        calibration: As `ConfidenceCurve.to_dict` gives it, or None.
+
+    Raises:
+        StoreError: The vectors were dropped.
+    """
+    name = collection.names.collection
+    cursor = await connection.execute(
+        sql.SQL("UPDATE {} SET calibration = %s WHERE name = %s AND version = %s").format(
+            collection.names.embedding_version
+        ),
+        [None if calibration is None else Jsonb(calibration), name, version],
+    )
+    if cursor.rowcount == 0:
+        raise StoreError(
+            f"version {version} of the vectors of collection {name!r} was dropped in the meantime: open the collection "
+            "anew and calibrate again"
+        )
 
 
 async def drop_version(connection: Connection, collection: CollectionInfo, version: int, *, force: bool) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from semlex.maintenance.report import EmbeddingFigures, ReembedReport
     from semlex.retriever.synchronous import SyncRetriever
 
-TITLES = ("version", "state", "model", "dimensions", "storage", "vectors", "lacking", "created", "size")
+TITLES = ("version", "state", "model", "dimensions", "storage", "vectors", "lacking", "created", "size", "calibrated")
 NUMBERS = {"version", "dimensions", "vectors", "lacking", "size"}
 
 
@@ -151,6 +151,7 @@ def _print_versions(found: Sequence[EmbeddingFigures]) -> None:
             f"{entry.lacking:,}",
             f"{entry.created_at:%Y-%m-%d %H:%M}",
             f"{entry.bytes / 1e6:,.1f} MB",
+            "-" if entry.calibration is None else str(entry.calibration.get("learned_at"))[:10],
         )
         for entry in found
     ]

@@ -18,6 +18,7 @@ from semlex.store.schema.migrations import (
     m0005_how_files_are_read,
     m0006_embedding_versions,
     m0007_jobs,
+    m0008_calibration_and_query_log,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ REGISTRY: Sequence[Callable[[str], Sequence[sql.Composed]]] = (
     m0005_how_files_are_read.registry,
     m0006_embedding_versions.registry,
     m0007_jobs.registry,
+    m0008_calibration_and_query_log.registry,
 )
 COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0001_initial.collection,
@@ -42,4 +44,5 @@ COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (
     m0004_pages.collection,
     m0005_how_files_are_read.collection,
     m0006_embedding_versions.collection,
+    m0008_calibration_and_query_log.collection,
 )

@@ -1,0 +1,141 @@
+"""The curve from a cosine similarity to the probability that a hit is relevant. No input or output."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, Self
+
+from semlex.errors import ConfigurationError
+
+FORMAT = 1
+METHOD = "logistic"
+# Beyond it float64 has only 0 and 1.
+_MOST_LOGIT = 700.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveFigures:
+    """How good a curve is on queries that it was not learned from (cross-validation by queries).
+
+    Attributes:
+        ece: Expected calibration error, 0 to 1: the mean distance between confidence and share of relevant hits, over
+            ten bins of equally many hits each.
+        ece_base: That of one confidence for all hits, the share of relevant ones.
+        brier: Mean squared distance between confidence and relevance (0 or 1).
+        brier_base: That of one confidence for all hits.
+        auc: Probability that a relevant hit has a greater confidence than one that is not, mean of the folds; None
+            where no fold has both.
+        auc_cosine: The same of the cosine itself. (That of one confidence for all is 0.5.)
+    """
+
+    ece: float
+    ece_base: float
+    brier: float
+    brier_base: float
+    auc: float | None
+    auc_cosine: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfidenceCurve:
+    """What a cosine means with one model's vectors of one collection: 1 / (1 + exp(-(slope * cosine + intercept))).
+
+    Attributes:
+        slope: At least 0, so a greater cosine never has a smaller probability.
+        intercept: Log odds of a hit with the cosine 0.
+        identity_key: What makes vectors comparable with those that it was learned from.
+        model: Name of their model.
+        mode: Legs of the searches that it was learned from.
+        depth: Hits of each of them.
+        queries: How many there were.
+        pairs: Hits with a cosine, of all queries together.
+        relevant: How many of these are judged relevant; a hit without a judgement is not.
+        learned_at: When, in UTC.
+        figures: How good it is.
+    """
+
+    slope: float
+    intercept: float
+    identity_key: str
+    model: str
+    mode: str
+    depth: int
+    queries: int
+    pairs: int
+    relevant: int
+    learned_at: datetime
+    figures: CurveFigures
+
+    def probability(self, cosine: float) -> float:
+        """Probability that a hit with this cosine is relevant, 0 to 1."""
+        logit = self.slope * cosine + self.intercept
+        # In this form rounding keeps the order, too.
+        return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
+
+    def similarity(self, probability: float) -> float | None:
+        """Least cosine from which hits have at least a probability: a ``min_similarity``; None where none has.
+
+        Args:
+            probability: Above 0 and below 1.
+
+        Raises:
+            ConfigurationError: It is not.
+        """
+        if not 0 < probability < 1:
+            raise ConfigurationError(f"a probability must lie between 0 and 1; got {probability!r}")
+        if self.probability(1.0) < probability:
+            return None
+        if self.probability(-1.0) >= probability:
+            return -1.0
+        return (math.log(probability / (1 - probability)) - self.intercept) / self.slope
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is stored, of JSON's types only."""
+        values = asdict(self)
+        parameters = {name: values.pop(name) for name in ("slope", "intercept")}
+        values["learned_at"] = self.learned_at.isoformat()
+        return {"format": FORMAT, "method": METHOD, "parameters": parameters, **values}
+
+    @classmethod
+    def from_dict(cls, stored: object, where: str) -> Self:
+        """The curve of what `to_dict` gave.
+
+        Args:
+            stored: That.
+            where: Where it stands, for the message of an error.
+
+        Raises:
+            ConfigurationError: It is none, or one of another format.
+        """
+        if not isinstance(stored, dict) or type(stored.get("format")) is not int:
+            raise ConfigurationError(f"{where} is no calibration: semlex eval calibrate makes one")
+        if (stored["format"], stored.get("method")) != (FORMAT, METHOD):
+            raise ConfigurationError(
+                f"{where} is a calibration of a format that this semlex does not know: update semlex, or calibrate "
+                "again with this one (semlex eval calibrate)"
+            )
+        try:
+            values = {one.name: stored[one.name] for one in fields(cls) if one.name not in ("slope", "intercept")}
+            values |= {name: _number(stored["parameters"][name]) for name in ("slope", "intercept")}
+            values["learned_at"] = datetime.fromisoformat(values["learned_at"])
+            values["figures"] = CurveFigures(**values["figures"])
+            for name in ("depth", "queries", "pairs", "relevant"):
+                values[name] = int(values[name])
+            for name in ("identity_key", "model", "mode"):
+                values[name] = str(values[name])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"{where} is a damaged calibration ({type(error).__name__}): calibrate again (semlex eval calibrate)"
+            ) from None
+        if values["slope"] < 0:
+            raise ConfigurationError(f"{where} is a damaged calibration: its slope is below 0; calibrate again")
+        return cls(**values)
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number

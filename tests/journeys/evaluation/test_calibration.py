@@ -1,0 +1,349 @@
+"""Calibrations on a real server: learned, stored with the vectors, applied to hits, dumped, and void with the model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex import Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
+from semlex.errors import ConfigurationError, PrivilegeError
+from semlex.evaluation import calibrate, read_judged_set
+from semlex.retriever.curve_file import read_curve, write_curve
+from semlex.testing import HashEmbedder
+from tests.support.two_models import NAME, new_model, old_model, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from semlex.evaluation import CalibrationReport
+    from tests.support.shell import Shell
+
+QUERIES = 36
+# The documents of the first nine queries.
+RELEVANT = {f"{kind}{number}" for number in range(9) for kind in ("about", "beside")}
+
+
+def documents() -> list[Document]:
+    """Of each subject one document that speaks of it, and one that only mentions it."""
+    return [
+        Document(text, id=f"{kind}{number}")
+        for number in range(QUERIES)
+        for kind, text in (
+            ("about", f"subject{number} part{number} of the whole"),
+            ("beside", f"subject{number} among many other things that have been written here and there"),
+        )
+    ]
+
+
+def judged() -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    queries = {f"q{number}": f"subject{number} part{number}" for number in range(QUERIES)}
+    return queries, {f"q{number}": {f"about{number}": 1, f"beside{number}": 0} for number in range(QUERIES)}
+
+
+@pytest.fixture(scope="module")
+def url(server_url: str) -> Iterator[str]:
+    name = sql.Identifier("test_calibration")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
+    made = make_conninfo(server_url, dbname="test_calibration")
+    with SyncRetriever(made, old_model(), collection=NAME, use_reranking=False) as retriever:
+        retriever.add_documents(documents())
+    yield made
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.fixture
+def retriever(url: str) -> Iterator[SyncRetriever]:
+    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as retriever:
+        yield retriever
+        retriever.store_calibration(None)
+
+
+async def learned(url: str, **options: Any) -> CalibrationReport:
+    async with opened(url) as retriever:
+        return await calibrate(retriever, *judged(), **options)
+
+
+async def test_what_is_learned(url: str) -> None:
+    told: list[int] = []
+    report = await learned(url, progress=lambda progress: told.append(progress.done))
+    curve = report.curve
+    assert (curve.queries, curve.pairs, curve.relevant, curve.depth, curve.mode) == (36, 360, 36, 10, "hybrid")
+    assert report.unjudged == 360 - 72
+    assert curve.slope > 0
+    assert curve.figures.brier < curve.figures.brier_base
+    assert curve.figures.auc == pytest.approx(curve.figures.auc_cosine)
+    assert sorted(told) == list(range(1, QUERIES + 1))
+    again = await learned(url)
+    assert replace(again.curve, learned_at=curve.learned_at) == curve
+
+
+async def test_every_hit_with_a_cosine_has_its_confidence(url: str, retriever: SyncRetriever) -> None:
+    question = "subject3 part3"
+    assert {hit.confidence for hit in retriever.search(question)} == {None}
+    assert retriever.calibration is None
+    curve = (await learned(url)).curve
+    retriever.store_calibration(curve)
+    assert retriever.calibration == curve
+    for options in ({}, {"mode": "vector"}, {"fusion": "rrf"}, {"group_by": "document"}, {"explain": True}):
+        found = retriever.search(question, 10, **options)  # type: ignore[arg-type]
+        assert len(found) == 10
+        expected = [None if hit.vector_score is None else curve.probability(hit.vector_score) for hit in found]
+        assert [hit.confidence for hit in found] == expected
+        assert any(expected)
+    first, second = retriever.search(question, 2)
+    assert first.confidence > second.confidence  # type: ignore[operator]
+    assert {hit.confidence for hit in retriever.search(question, mode="keyword")} == {None}
+    explained = retriever.search(question, explain=True)
+    assert explained.explanation is not None
+    assert [hit.confidence for hit in explained.explanation.hits] == [hit.confidence for hit in explained]
+    assert f"confidence {explained[0].confidence:.2f}" in str(explained.explanation)
+    assert f"confidence={first.confidence:.4g}" in repr(first)
+
+
+@pytest.mark.slow
+async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url: str, retriever: SyncRetriever) -> None:
+    retriever.store_calibration((await learned(url)).curve)
+    queries = list(judged()[0].values())
+    many = retriever.search_many(queries, 3)
+    assert [[hit.confidence for hit in found] for found in many] == [
+        [hit.confidence for hit in retriever.search(query, 3)] for query in queries
+    ]
+    whole = [hit.confidence for hit in retriever.search(queries[0], 9)]
+    page, paged = retriever.search(queries[0], 3, max_results=9), []
+    while True:
+        paged += [hit.confidence for hit in page]
+        if page.next_cursor is None:
+            break
+        page = retriever.search_page(page.next_cursor)
+    assert paged == pytest.approx(whole)
+
+
+async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url: str, retriever: SyncRetriever) -> None:
+    curve = (await learned(url)).curve
+    retriever.store_calibration(curve)
+    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as other:
+        assert other.calibration == curve
+    [figures] = retriever.embeddings()
+    assert figures.calibration == retriever.status().calibration == curve.to_dict()
+    retriever.store_calibration(None)
+    assert retriever.calibration is None
+    assert {hit.confidence for hit in retriever.search("subject3")} == {None}
+    assert retriever.status().calibration is None
+
+
+@pytest.mark.slow
+async def test_a_dump_carries_it(url: str, retriever: SyncRetriever, tmp_path: Path) -> None:
+    curve = (await learned(url)).curve
+    for number, stored in enumerate((curve, None)):
+        retriever.store_calibration(stored)
+        retriever.dump(tmp_path / str(number))
+        with SyncClient(url, old_model(), use_reranking=False) as client:
+            client.restore(tmp_path / str(number), f"copy_{number}")
+            restored = client.collection(f"copy_{number}", create=False)
+            confidences = [hit.confidence for hit in restored.search("subject3 part3", 10)]
+            assert restored.calibration == stored
+            assert [confidence is None for confidence in confidences] == [stored is None] * 10
+            client.drop(f"copy_{number}")
+
+
+async def test_a_dump_of_an_older_version_has_none(retriever: SyncRetriever, url: str, tmp_path: Path) -> None:
+    retriever.dump(tmp_path / "dump")
+    path = tmp_path / "dump" / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    assert "calibration" not in manifest["embedding"]  # where older versions would stumble
+    del manifest["calibration"]
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    with SyncClient(url, old_model(), use_reranking=False) as client:
+        assert client.restore(tmp_path / "dump", "older").vectors == 2 * QUERIES
+        client.drop("older")
+
+
+async def test_another_model_has_none(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents(documents())
+        curve = (await calibrate(retriever, *judged())).curve
+        await retriever.store_calibration(curve)
+        report = await retriever.reembed(new_model())
+        assert any("the calibration of version 1 stays with its vectors" in warning for warning in report.warnings)
+        # Who holds the old model goes on with its vectors and what is known of them.
+        assert (await retriever.search("subject3"))[0].confidence is not None
+    async with opened(database_url, new_model()) as retriever:
+        found = await retriever.search("subject3")
+        assert {hit.confidence for hit in found} == {None}
+        assert (found.warnings, retriever.calibration) == ([], None)
+        with pytest.raises(ConfigurationError, match=r"learned with semlex\.testing/hash"):
+            await retriever.store_calibration(curve)
+        assert [one.calibration is None for one in await retriever.embeddings()] == [False, True]
+        await retriever.rollback_embeddings(old_model())
+    async with opened(database_url) as retriever:
+        assert retriever.calibration == curve
+
+
+async def test_a_file_stands_in_for_the_database(url: str, retriever: SyncRetriever, tmp_path: Path) -> None:
+    file = tmp_path / "curve.json"
+    curve = (await learned(url)).curve
+    retriever.store_calibration(replace(curve, slope=0.0))
+    write_curve(file, curve)
+    async with opened(url, calibration=file) as named, Client(url, old_model(), use_reranking=False) as client:
+        assert named.calibration == curve
+        for collection in (named, client.collection(NAME, create=False, calibration=str(file))):
+            hit = (await collection.search("subject3 part3"))[0]
+            assert hit.confidence == curve.probability(hit.vector_score or 0.0)
+    write_curve(file, replace(curve, identity_key="another/model"))
+    async with opened(url, calibration=file) as named:
+        with pytest.raises(ConfigurationError, match=r"calibration that was given .* was learned with"):
+            await named.search("subject3")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        await opened(url, calibration=tmp_path / "none.json").initialize()
+
+
+async def test_what_cannot_be_read_is_told_and_the_hits_stand(url: str, retriever: SyncRetriever) -> None:
+    retriever.store_calibration((await learned(url)).curve)
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE semlex.embedding_version SET calibration = calibration || '{\"format\": 99}'")
+    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as other:
+        found = other.search("subject3 part3", 10)
+    assert len(found) == 10
+    assert {hit.confidence for hit in found} == {None}
+    assert "hits have no confidence" in found.warnings[0]
+    assert "update semlex" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("queries", "judgements", "told"),
+    [
+        (29, lambda own: own, "29 judged queries are too few"),
+        (36, lambda _: {"elsewhere": 1}, "0 of 360 hits are judged relevant, too few .* needs 10: are the judged ids"),
+        (36, lambda own: own if own.keys() < RELEVANT else {"x": 0}, "9 of 360 hits .* judge more queries"),
+        (36, lambda _: {one.id or "": 1 for one in documents()}, "0 of 360 hits are not relevant, .* look deeper"),
+    ],
+)
+async def test_too_few_judgements_are_refused(url: str, queries: int, judgements: Any, told: str) -> None:
+    texts, own = judged()
+    asked = dict(list(texts.items())[:queries])
+    async with opened(url) as retriever:
+        with pytest.raises(ConfigurationError, match=told):
+            await calibrate(retriever, asked, {query: judgements(own[query]) for query in texts})
+
+
+async def test_without_cosines_there_is_nothing_to_learn(database_url: str, url: str) -> None:
+    async with PostgreSQLRetriever(url, "none", collection=NAME) as words:
+        with pytest.raises(ConfigurationError, match="no embedding model is open"):
+            await calibrate(words, *judged())
+    async with PostgreSQLRetriever(
+        database_url, HashEmbedder(8), collection="far", distance="l2", use_reranking=False
+    ) as far:
+        with pytest.raises(ConfigurationError, match="has no vectors"):
+            await far.store_calibration(None)
+        await far.add_documents(documents())
+        with pytest.raises(ConfigurationError, match="compares by l2"):
+            await calibrate(far, *judged())
+
+
+@pytest.mark.slow
+async def test_useless_cosines_give_one_confidence(url: str) -> None:
+    """Only what stands last is relevant: a greater cosine is no better sign, and that is told."""
+    queries, judgements = judged()
+    async with opened(url) as retriever:
+        for query, text in queries.items():
+            judgements[query] = {(await retriever.search(text, 10))[-1].id: 1}
+        report = await calibrate(retriever, queries, judgements)
+    assert report.curve.slope == 0
+    assert report.curve.probability(0.9) == pytest.approx(0.1, abs=0.01)
+    assert any("every hit gets the same confidence" in warning for warning in report.warnings)
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judged_folder(tmp_path: Path) -> Path:
+    queries, judgements = judged()
+    corpus = [{"_id": document.id, "text": document.content} for document in documents()]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in corpus), encoding="utf-8")
+    (tmp_path / "queries.tsv").write_text("".join(f"{one}\t{text}\n" for one, text in queries.items()))
+    rows = [f"{query}\t{one}\t{value}\n" for query, own in judgements.items() for one, value in own.items()]
+    (tmp_path / "qrels.tsv").write_text("".join(rows), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_command_line(shell: Shell, judged_folder: Path) -> None:
+    named = ("--queries", judged_folder / "queries.tsv", "--qrels", judged_folder / "qrels.tsv")
+    kept = shell("eval", str(judged_folder), "--model", "static", "--keep").stderr
+    name = kept.partition("--collection ")[2].split()[0]
+    done = shell("eval", "calibrate", "-c", name, *map(str, named))
+    assert "confidence = 1 / (1 + exp(" in done.stdout
+    assert f"kept with the vectors of {name}" in done.stderr
+    hit, *_ = shell.objects("search", "-c", name, "subject3 part3")
+    assert 0 < hit["confidence"] < 1
+    assert f"confidence {hit['confidence']:.2f}" in shell("search", "-c", name, "subject3 part3").stdout
+    assert "learned from 36 queries" in shell("status", "-c", name).stdout
+    [found] = shell.objects("eval", "calibrate", "-c", name, *map(str, named), "--output", "curve.json")
+    assert found["calibration"]["queries"] == QUERIES
+    assert found["unjudged"] == found["calibration"]["pairs"] - 2 * QUERIES
+    assert shell.objects("eval", "calibrate", "-c", name, "--drop") == [{"collection": name, "dropped": True}]
+    assert "has no calibration" in shell("eval", "calibrate", "-c", name, "--drop").stderr
+    assert shell.objects("search", "-c", name, "subject3")[0]["confidence"] is None
+    hit, *_ = shell.objects("search", "-c", name, "subject3 part3", "--calibration", "curve.json")
+    file = shell.folder / "curve.json"
+    assert hit["confidence"] == read_curve(file).probability(hit["vector_score"])
+    file.write_text(file.read_text(encoding="utf-8").replace("wordllama", "other"), encoding="utf-8")
+    refused = shell("search", "-c", name, "subject3", "--calibration", "curve.json", code=2)
+    assert "was learned with other" in refused.stderr
+
+
+@pytest.mark.slow
+def test_who_may_not_write_is_told_of_the_file(
+    shell: Shell, judged_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object) -> None:
+        raise PrivilegeError("this role may not write")
+
+    monkeypatch.setattr(PostgreSQLRetriever, "store_calibration", refused)
+    done = shell("eval", "calibrate", str(judged_folder), "--model", "static", "--keep", code=2)
+    assert "this role may not write; --output FILE" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_set_alone_is_learned_from_and_nothing_stays(shell: Shell, judged_folder: Path) -> None:
+    done = shell("eval", "calibrate", str(judged_folder), "--model", "static")
+    assert "nothing was kept" in done.stderr
+    assert shell.objects("collections") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "give the folder of a judged set"),
+        (("nowhere",), "nowhere is not there"),
+        (("--drop", "."), "--drop goes with --collection alone"),
+        ((".", "--output", "no/curve.json"), "--output: there is no folder no"),
+        ((".", "--depth", "0"), "depth"),
+        ((".", "--folds", "1"), "folds"),
+        ((".", "--limit-queries", "5"), "5 judged queries are too few"),
+    ],
+)
+def test_wrong_use(shell: Shell, judged_folder: Path, arguments: tuple[str, ...], told: str) -> None:
+    given = [str(judged_folder) if one == "." else one for one in arguments]
+    assert told in shell("eval", "calibrate", *given, code=2).stderr
+
+
+def test_queries_without_a_relevant_document_can_be_asked_for(judged_folder: Path) -> None:
+    with (judged_folder / "qrels.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("lost\tabout1\t0\n")
+    with (judged_folder / "queries.tsv").open("a", encoding="utf-8") as stream:
+        stream.write("lost\tnobody knows\n")
+    assert "lost" not in read_judged_set(judged_folder).queries
+    answerable = read_judged_set(judged_folder, unanswerable=True)
+    assert answerable.judgements["lost"] == {"about1": 0}
+    assert answerable.left_out == ()

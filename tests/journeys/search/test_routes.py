@@ -1,0 +1,280 @@
+"""Searches made by the kind of the question: rules, a language model, and what becomes of its faults."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import Document, JSONKBRetriever, Route, SearchQuery, SyncRetriever, TermOverlapReranker
+from semlex.answering.routing import MAX_REASON, SEARCHES, WORDS, route_by_rules
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.evaluation import evaluate
+from semlex.models import http_client
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.testing import HashEmbedder
+from tests.support.chat_servers import answer_text, chat_server
+from tests.support.model_servers import KEY, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.model_servers import ModelServerDouble
+    from tests.support.shell import Shell
+
+FACTUAL, ANALYTICAL, EXPLORATORY = "who turns the dome?", "why is the dome turned?", "dome"
+PAGES = {
+    "dome.md": "# Dome\n\n## Who\n\nThe night watch turns the dome.\n\n## Why\n\nThe dome is turned for the comet.\n",
+    "watch.md": "# Watch\n\n## When\n\nThe watch begins at nine.\n\n## Dome\n\nThen the dome is opened.\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEMLEX_CHAT_API_KEY", KEY)
+    monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("how often is a key rotated?", "factual"),
+        ("who wrote chapter 3", "factual"),
+        ('"ninety days"', "factual"),
+        ("error 4711", "factual"),
+        ("keys?", "factual"),
+        ("how do I sort a list", "factual"),
+        ("why does the build fail", "analytical"),
+        ("Compare HNSW and IVFFlat.", "analytical"),
+        ("WHAT IS THE DIFFERENCE?", "analytical"),
+        ("who opens it? and when?", "analytical"),
+        ("warum ist das so", "analytical"),
+        ("Was sind die Vorteile?", "analytical"),
+        ("¿Por qué falla?", "analytical"),
+        ("quelle est la différence", "analytical"),
+        ("an overview of why it fails", "analytical"),
+        ("give me an overview of the tools", "exploratory"),
+        ("vector search", "exploratory"),
+        ("Schlüssel", "exploratory"),
+        ("поиск", "exploratory"),
+        ("was gibt es über Schlüssel", "exploratory"),
+        ("qu'y a-t-il sur les clés", "exploratory"),
+        ("háblame de las llaves", "exploratory"),
+        # Without blanks between words they cannot be counted, and there is no list of words of these languages.
+        ("向量搜索", "factual"),
+        ("การค้นหา", "factual"),
+        ("なぜ失敗するのか", "factual"),
+    ],
+)
+def test_rules(question: str, kind: str) -> None:
+    route = route_by_rules(question)
+    assert (route.kind, route.by, route.warning) == (kind, "rules", None)
+    assert str(route) == f"{kind}, by rules: {route.reason}"
+
+
+def test_every_word_of_the_list_leads_to_its_kind() -> None:
+    for kind, languages in WORDS.items():
+        for phrases in languages.values():
+            for phrase in phrases.split("; "):
+                found = route_by_rules(f"somebody said {phrase.upper()} to me yesterday")
+                assert found.kind in (kind, "analytical"), phrase
+                assert found.kind == kind or any(word in phrase.split() for word in found.reason.split("'")), phrase
+
+
+@given(st.text(max_size=60))
+def test_every_text_has_a_kind_and_always_the_same(text: str) -> None:
+    route = route_by_rules(text)
+    assert route == route_by_rules(text)
+    assert route.kind in SEARCHES
+    assert route.reason
+
+
+# --- searches -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def retriever(database_url: str, tmp_path: Any) -> Iterator[SyncRetriever]:
+    for name, text in PAGES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with SyncRetriever(
+        database_url, HashEmbedder(32), TermOverlapReranker(), collection="watch", use_reranking=True
+    ) as retriever:
+        retriever.index(tmp_path, chunk_tokens=16, overlap_tokens=0, min_tokens=1)
+        yield retriever
+
+
+def test_a_route_sets_depth_reranker_and_grouping(retriever: SyncRetriever) -> None:
+    plain = retriever.search(FACTUAL, 4)
+    assert plain.route is None
+    routed = retriever.search(FACTUAL, 4, route="rules")
+    assert routed.route == Route("factual", "rules", "nothing speaks for another kind")
+    assert [hit.id for hit in routed] == [hit.id for hit in plain]
+    assert routed.reranker_model == plain.reranker_model is not None
+    deep = retriever.search(ANALYTICAL, 4, route="rules", explain=True)
+    assert deep.explanation is not None
+    assert deep.explanation.depth == 100
+    assert deep.reranker_model is not None
+    listed = retriever.search(EXPLORATORY, 4, route="rules")
+    assert listed.reranker_model is None
+    assert [len(document.hits) for document in listed.documents] == [1, 1]
+    assert listed.to_dict()["route"]["kind"] == "exploratory"
+    asked = SearchQuery(EXPLORATORY, top_k=1)
+    assert [len(document.hits) for document in retriever.search(asked, route="rules").documents] == [1]
+
+
+def test_what_is_given_goes_before_the_route(retriever: SyncRetriever) -> None:
+    given = retriever.search(
+        EXPLORATORY, 4, route="rules", rerank=True, candidates=7, group_by="document", group_size=2
+    )
+    assert given.reranker_model is not None
+    assert max(len(document.hits) for document in given.documents) == 2
+    explained = retriever.search(ANALYTICAL, 2, route="rules", candidates=7, explain=True).explanation
+    assert explained is not None
+    assert explained.depth == 7
+    with_least = retriever.search(EXPLORATORY, 2, route="rules", min_rerank=0.01)
+    assert with_least.reranker_model is not None
+    assert retriever.context(EXPLORATORY, route="rules", min_rerank=0.01).results.reranker_model is not None
+    for wrong in ("many", None, 0, 10**30):
+        with pytest.raises((ValidationError, ConfigurationError), match="top_k"):
+            retriever.search(ANALYTICAL, wrong, route="rules")  # type: ignore[arg-type]
+    # Documents are not paged, so a list keeps its chunks.
+    page = retriever.search(EXPLORATORY, 2, route="rules", max_results=4)
+    assert (page.documents, len(page)) == ([], 2)
+    assert page.next_cursor is not None
+    assert len(retriever.search_page(page.next_cursor)) == 2
+
+
+def test_contexts_and_answers_have_it_too(retriever: SyncRetriever) -> None:
+    context = retriever.context(EXPLORATORY, route="rules")
+    assert context.results.route is not None
+    assert context.results.route.kind == "exploratory"
+    names = [hit.source_document for source in context.sources for hit in source.hits]
+    assert sorted(names) == ["dome.md", "watch.md"]
+    whole = retriever.context(EXPLORATORY, route="rules", per_document=2)
+    assert sum(len(source.hits) for source in whole.sources) > 2
+    answer = retriever.answer(FACTUAL, route="rules", min_coverage=0)
+    assert answer.to_dict()["route"]["kind"] == "factual"
+    assert retriever.answer(FACTUAL, min_coverage=0).to_dict()["route"] is None
+    with pytest.raises(ConfigurationError, match="context is made already"):
+        retriever.answer(FACTUAL, context=context, route="rules")
+
+
+def test_a_fallback_keeps_the_route(retriever: SyncRetriever, tmp_path: Any) -> None:
+    (tmp_path / "kb").mkdir()
+    (tmp_path / "kb" / "one.json").write_text(json.dumps([{"content": "zebras sleep", "metadata": {}}]))
+    other = JSONKBRetriever(tmp_path / "kb")
+    found = retriever.search("zebras", mode="keyword", route="rules", fallback=other)
+    assert found.fallback is not None
+    assert found.route is not None
+
+
+@pytest.mark.parametrize("route", ["auto", 1, True, ["rules"]])
+def test_an_unknown_route_is_refused(retriever: SyncRetriever, route: Any) -> None:
+    for call in (retriever.search, retriever.context, retriever.answer):
+        with pytest.raises(ConfigurationError, match="route must be 'rules', 'chat' or None"):
+            call(FACTUAL, route=route)
+
+
+def test_what_cannot_be_routed_is_refused(retriever: SyncRetriever) -> None:
+    with pytest.raises(ConfigurationError, match="route needs a question as text"):
+        retriever.search(vector=np.ones(32), route="rules")
+    with pytest.raises(ConfigurationError, match="needs a language model"):
+        retriever.search(FACTUAL, route="chat")
+    for question in ("", "  ", "x" * 5000, 7):
+        with pytest.raises(ValidationError):
+            retriever.search(question, route="rules")  # type: ignore[arg-type]
+
+
+# --- by a language model --------------------------------------------------------------------------------------------
+
+
+def chosen(url: str, double: ModelServerDouble) -> SyncRetriever:
+    retriever = SyncRetriever(url, "none", collection="talk", use_reranking=False, chat_model=f"{double.url}/v1#small")
+    retriever.initialize()
+    retriever.add_documents([Document("The night watch turns the dome.", id="dome")])
+    return retriever
+
+
+@pytest.mark.parametrize("form", ["{}", "```json\n{}\n```"])
+def test_the_model_decides(database_url: str, form: str) -> None:
+    said = json.dumps({"kind": "exploratory", "reason": "a \n subject " + "x" * 500})
+    with chat_server(lambda _: form.format(said)) as double, chosen(database_url, double) as retriever:
+        found = retriever.search(FACTUAL, route="chat")
+    assert found.route is not None
+    assert (found.route.kind, found.route.by, found.route.warning) == ("exploratory", "chat", None)
+    assert found.route.reason.startswith("a subject xxx")
+    assert len(found.route.reason) == MAX_REASON
+    assert len(found.documents) == 1
+    assert found.warnings == []
+    [request] = double.requests
+    assert request.body["messages"][1] == {"role": "user", "content": json.dumps(FACTUAL)}
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "exploratory", "[]", "{}", '{"kind": "other", "reason": "x"}', '{"kind": ["factual"], "reason": "x"}',
+     '{"kind": "factual", "reason": 5}', "{" * 5000, answer_text([])],
+)  # fmt: skip
+def test_an_answer_that_is_no_kind_is_left_to_the_rules(database_url: str, said: str) -> None:
+    with chat_server(lambda _: said) as double, chosen(database_url, double) as retriever:
+        found = retriever.search(ANALYTICAL, route="chat")
+    assert found.route is not None
+    assert (found.route.kind, found.route.by) == ("analytical", "rules")
+    assert found.warnings == [found.route.warning]
+    assert "the language model chose no route, rules did" in found.warnings[0]
+    assert "dome" not in found.warnings[0]
+    assert [hit.id for hit in found] == ["dome"]
+
+
+def test_a_server_that_fails_is_left_to_the_rules(database_url: str) -> None:
+    with chat_server(lambda _: "", [status(401)] * 9) as double, chosen(database_url, double) as retriever:
+        context = retriever.context(FACTUAL, route="chat")
+    assert context.results.route is not None
+    assert context.results.route.by == "rules"
+    assert any("rules did" in warning for warning in context.warnings)
+    assert KEY not in str(context.warnings)
+
+
+# --- the command line, and measuring ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_command_line(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none")
+    for command in (["search"], ["context"], ["ask"]):
+        assert "route: analytical, by rules: has 'why'" in shell(*command, "why rotate keys", "--route", "rules").stderr
+    [*_, summary] = shell.objects("search", "why rotate keys", "--route", "rules")
+    assert summary["route"] == {"kind": "analytical", "by": "rules", "reason": "has 'why'", "warning": None}
+    assert shell.objects("ask", "keys", "--route", "rules")[0]["route"]["kind"] == "exploratory"
+    assert shell.objects("context", "keys", "--route", "rules")[0]["search"]["route"]["kind"] == "exploratory"
+    assert "route must be" in shell("search", "keys", "--route", "best", code=2).stderr
+    assert "route must be" in shell("eval", "docs", "--route", "best", code=2).stderr
+    assert "--chat-model" in shell("search", "keys", "--route", "chat", code=2).stderr
+    with chat_server(lambda _: '{"kind": "factual", "reason": "\\u001b[2Jno"}') as double:
+        done = shell("search", "keys", "--route", "chat", "--chat-model", f"{double.url}/v1#small")
+    assert "route: factual, by the language model:" in done.stderr
+    assert "\x1b[2J" not in done.stderr
+
+
+async def test_routed_and_not_routed_are_compared(database_url: str) -> None:
+    queries = {"a": "who turns the dome?", "b": "why is the dome turned?", "c": "dome"}
+    async with PostgreSQLRetriever(database_url, HashEmbedder(32), "none", collection="measured") as retriever:
+        await retriever.add_documents(
+            [Document("The night watch turns the dome.", id="who"), Document("For the comet it is turned.", id="why")]
+        )
+        judged = {"a": {"who": 1}, "b": {"why": 1}, "c": {"who": 1}}
+        report = await evaluate(retriever, queries, judged, fusions=["completed"], route="rules")
+        assert (await evaluate(retriever, queries, judged, fusions=["completed"])).routes == {}
+    assert report.routes == {"analytical": 1, "exploratory": 1, "factual": 1}
+    assert set(report.systems) == {"vector", "keyword", "completed", "routed"}
+    routed = report.systems["routed"]
+    assert routed.mean("ndcg@10") is not None
+    assert routed.mean("recall@100") is None
+    assert routed.p is not None

@@ -1,0 +1,203 @@
+"""Curves of confidence: learned, compared with slow twins, stored as JSON, and applied."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.errors import ConfigurationError
+from semlex.evaluation.confidence import area, brier, calibration_error, cross_validated, fitted
+from semlex.retriever.curve_file import read_curve, write_curve
+from semlex.types.confidence import ConfidenceCurve, CurveFigures
+
+cosines = st.floats(-1, 1, width=32)
+pairs = st.lists(st.tuples(cosines, st.booleans()), min_size=1, max_size=60)
+FIGURES = CurveFigures(ece=0.01, ece_base=0.02, brier=0.1, brier_base=0.2, auc=0.9, auc_cosine=0.9)
+NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+
+
+def curve(slope: float = 10.0, intercept: float = -5.0, **others: Any) -> ConfidenceCurve:
+    values: dict[str, Any] = {
+        "identity_key": "tests/model@1",
+        "model": "tests/model",
+        "mode": "hybrid",
+        "depth": 10,
+        "queries": 30,
+        "pairs": 300,
+        "relevant": 40,
+        "learned_at": NOW,
+        "figures": FIGURES,
+    }
+    return ConfidenceCurve(slope=slope, intercept=intercept, **values | others)
+
+
+def columns(found: list[tuple[float, bool]]) -> tuple[Any, Any]:
+    return np.array([one for one, _ in found], dtype=np.float64), np.array([is_so for _, is_so in found], dtype=bool)
+
+
+@given(pairs, st.lists(cosines, min_size=2, max_size=20))
+def test_whatever_was_judged_a_greater_cosine_never_has_a_smaller_confidence(
+    found: list[tuple[float, bool]], asked: list[float]
+) -> None:
+    learned = curve(*fitted(*columns(found)))
+    probabilities = [learned.probability(cosine) for cosine in sorted(asked)]
+    assert probabilities == sorted(probabilities)
+    assert all(0 <= probability <= 1 for probability in probabilities)
+
+
+@given(st.floats(0, 1e6), st.floats(-1e6, 1e6), st.lists(st.floats(-1, 1), min_size=2, max_size=50))
+def test_rounding_keeps_the_order_of_neighbours(slope: float, intercept: float, asked: list[float]) -> None:
+    made = curve(slope, intercept)
+    near = sorted(asked + [float(np.nextafter(cosine, 2)) for cosine in asked])
+    probabilities = [made.probability(cosine) for cosine in near]
+    assert probabilities == sorted(probabilities)
+
+
+@given(pairs)
+def test_no_other_line_fits_better(found: list[tuple[float, bool]]) -> None:
+    """A step in any direction from where Newton's method has ended makes the likelihood no greater."""
+    values, relevant = columns(found)
+    slope, intercept = fitted(values, relevant)
+    n, m = int(relevant.sum()), int((~relevant).sum())
+    targets = np.where(relevant, (n + 1) / (n + 2), 1 / (m + 2))
+
+    def loss(slope: float, intercept: float) -> float:
+        logits = slope * values + intercept
+        return float(np.sum(np.logaddexp(0, logits) - targets * logits))
+
+    best, middle = loss(slope, intercept), float(values.mean())
+    for turn in (0.0, *((-0.01, 0.01) if slope else (0.01,))):
+        for shift in (-0.01, 0.0, 0.01):
+            # Turned about the middle of the cosines: a slope of 0 was chosen among those that do not fall.
+            assert best <= loss(slope + turn, intercept - turn * middle + shift) + 1e-6
+
+
+@pytest.mark.parametrize("is_relevant", [True, False])
+def test_only_one_kind_of_judgement(is_relevant: bool) -> None:
+    slope, intercept = fitted(np.linspace(0, 1, 98), np.full(98, is_relevant))
+    learned = curve(slope, intercept)
+    expected = 99 / 100 if is_relevant else 1 / 100
+    assert [learned.probability(cosine) for cosine in (0.0, 0.5, 1.0)] == pytest.approx([expected] * 3, abs=1e-6)
+
+
+def test_one_cosine_for_all_is_the_share_of_the_relevant() -> None:
+    slope, intercept = fitted(np.full(1000, 0.25), np.arange(1000) < 300)
+    assert slope == 0
+    assert curve(slope, intercept).probability(0.9) == pytest.approx(0.3, abs=0.002)
+
+
+def test_a_known_curve_is_found_again() -> None:
+    random = np.random.default_rng(7)
+    values = random.uniform(0, 1, 20_000)
+    relevant = random.random(20_000) < 1 / (1 + np.exp(-(8 * values - 5)))
+    assert fitted(values, relevant) == (pytest.approx(8, abs=0.4), pytest.approx(-5, abs=0.3))
+    figures = cross_validated(values, relevant, np.arange(20_000) // 10, 5)
+    assert figures.ece < 0.02
+    assert figures.brier < figures.brier_base
+    assert figures.auc == pytest.approx(figures.auc_cosine)
+
+
+def test_perfect_judgements_are_learned() -> None:
+    values = np.array([0.2, 0.8] * 500)
+    learned = curve(*fitted(values, values > 0.5))
+    assert learned.probability(0.2) < 0.01
+    assert learned.probability(0.8) > 0.99
+
+
+@given(pairs)
+def test_figures_are_those_of_slow_twins(found: list[tuple[float, bool]]) -> None:
+    values, relevant = columns(found)
+    probabilities = (values + 1) / 2
+    assert brier(probabilities, relevant) == pytest.approx(
+        sum((p - y) ** 2 for p, y in zip(probabilities, relevant, strict=True)) / len(found)
+    )
+    up = [cosine for cosine, is_so in found if is_so]
+    down = [cosine for cosine, is_so in found if not is_so]
+    if up and down:
+        won = sum((a > b) + (a == b) / 2 for a in up for b in down)
+        assert area(values, relevant) == pytest.approx(won / (len(up) * len(down)))
+    assert 0 <= calibration_error(probabilities, relevant) <= 1
+    assert calibration_error(np.full(len(found), 0.5), relevant) == pytest.approx(abs(relevant.mean() - 0.5))
+
+
+def test_bins_hold_equally_many() -> None:
+    """Twenty confidences in ten bins of two: every second one is relevant, so each bin is half right."""
+    confidences = np.arange(20) / 20
+    relevant = np.arange(20) % 2 == 1
+    expected = np.mean([abs(confidences[i : i + 2].mean() - 0.5) for i in range(0, 20, 2)])
+    assert calibration_error(confidences, relevant) == pytest.approx(expected)
+
+
+@given(
+    st.floats(0, 1e9),
+    st.floats(-1e9, 1e9),
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=20),
+    st.integers(1, 10**9),
+    st.none() | st.floats(0, 1),
+)
+def test_a_curve_comes_back_from_json(slope: float, intercept: float, name: str, count: int, auc: float | None) -> None:
+    figures = CurveFigures(ece=0.1, ece_base=0.2, brier=0.3, brier_base=0.4, auc=auc, auc_cosine=auc)
+    made = curve(slope, intercept, identity_key=name, model=name, pairs=count, figures=figures)
+    assert ConfidenceCurve.from_dict(json.loads(json.dumps(made.to_dict())), "it") == made
+
+
+@given(st.floats(0.01, 100), st.floats(-50, 50), st.floats(0.001, 0.999))
+def test_a_similarity_is_the_least_that_reaches_a_probability(
+    slope: float, intercept: float, probability: float
+) -> None:
+    made = curve(slope, intercept)
+    least = made.similarity(probability)
+    if least is None:
+        assert made.probability(1.0) < probability
+    else:
+        assert -1 <= least <= 1
+        assert made.probability(least) >= probability - 1e-9
+        if least > -1:
+            assert made.probability(least - 1e-3) < probability
+
+
+@pytest.mark.parametrize("probability", [0, 1, -0.5, 2])
+def test_a_probability_that_is_none_is_refused(probability: float) -> None:
+    with pytest.raises(ConfigurationError, match="between 0 and 1"):
+        curve().similarity(probability)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"format": 2}, "format that this semlex does not know"),
+        ({"method": "splines"}, "format that this semlex does not know"),
+        ({"format": "semlex dump"}, "is no calibration"),
+        ({"parameters": {"slope": -1, "intercept": 0}}, "slope is below 0"),
+        ({"parameters": {"slope": "much", "intercept": 0}}, r"damaged calibration \(ValueError\)"),
+        ({"parameters": {"slope": 1e999, "intercept": 0}}, "damaged"),
+        ({"parameters": {"slope": 1}}, r"damaged calibration \(KeyError\)"),
+        ({"learned_at": "yesterday"}, "damaged"),
+        ({"figures": {}}, "damaged"),
+        ({"figures": None}, "damaged"),
+        ({"depth": None}, "damaged"),
+    ],
+)
+def test_what_is_no_curve_is_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"it .*{told}"):
+        ConfidenceCurve.from_dict(curve().to_dict() | change, "it")
+
+
+def test_files(tmp_path: Any) -> None:
+    file = tmp_path / "curve.json"
+    write_curve(file, curve())
+    assert read_curve(file) == curve()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        write_curve(tmp_path / "none" / "curve.json", curve())
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_curve(tmp_path / "other.json")
+    for content in (b"", b"\xff\xfe", b"[]", b"{" * 100_000, file.read_bytes()[:-20]):
+        file.write_bytes(content)
+        with pytest.raises(ConfigurationError, match="is no calibration"):
+            read_curve(file)
