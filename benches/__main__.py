@@ -33,6 +33,7 @@ BENCHES = (
     "structure",
     "answers",
     "calibration",
+    "checkup",
 )
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 

@@ -16,6 +16,7 @@ PARTS = (
     "reads",
     "answers",
     "asking",
+    "checking",
     "explaining",
     "fields",
     "folders",
@@ -42,7 +43,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.retriever.loop_thread import LoopRunner
-from semlex.types.jobs import JobInfo
+from semlex.types.reports.jobs import JobInfo
 {imports}
 
 if TYPE_CHECKING:

@@ -73,20 +73,21 @@ from semlex.types.context import Context as Context
 from semlex.types.context import ContextSource as ContextSource
 from semlex.types.documents import Document as Document
 from semlex.types.documents import StoredChunk as StoredChunk
-from semlex.types.explanations import Explanation as Explanation
-from semlex.types.explanations import HitExplanation as HitExplanation
-from semlex.types.explanations import LegFigures as LegFigures
-from semlex.types.explanations import QueryTerm as QueryTerm
-from semlex.types.explanations import Reason as Reason
-from semlex.types.explanations import SearchExplanation as SearchExplanation
 from semlex.types.facets import Facet as Facet
 from semlex.types.facets import Facets as Facets
 from semlex.types.facets import FacetValue as FacetValue
-from semlex.types.field_summaries import FieldSummaries as FieldSummaries
-from semlex.types.field_summaries import FieldSummary as FieldSummary
 from semlex.types.knowledge import KnowledgeHit as KnowledgeHit
 from semlex.types.knowledge import KnowledgeResults as KnowledgeResults
 from semlex.types.queries import SearchQuery as SearchQuery
+from semlex.types.reports.checkups import Checkup as Checkup
+from semlex.types.reports.explanations import Explanation as Explanation
+from semlex.types.reports.explanations import HitExplanation as HitExplanation
+from semlex.types.reports.explanations import LegFigures as LegFigures
+from semlex.types.reports.explanations import QueryTerm as QueryTerm
+from semlex.types.reports.explanations import Reason as Reason
+from semlex.types.reports.explanations import SearchExplanation as SearchExplanation
+from semlex.types.reports.field_summaries import FieldSummaries as FieldSummaries
+from semlex.types.reports.field_summaries import FieldSummary as FieldSummary
 from semlex.types.results import DocumentHits as DocumentHits
 from semlex.types.results import LegReport as LegReport
 from semlex.types.results import SearchResult as SearchResult
@@ -100,6 +101,7 @@ __all__ = [
     "Bm25Options",
     "BulkIngestConfig",
     "ChatModel",
+    "Checkup",
     "ChunkMetadata",
     "Citation",
     "Client",

@@ -13,6 +13,7 @@ from semlex.cli.commands.background.jobs import jobs_app, submit
 from semlex.cli.commands.background.worker import worker
 from semlex.cli.commands.collections import collections, drop, migrate, status
 from semlex.cli.commands.config import config_app
+from semlex.cli.commands.diagnosis.checkup import checkup
 from semlex.cli.commands.doctor import doctor_app
 from semlex.cli.commands.evaluate import evaluation_app
 from semlex.cli.commands.fields import fields_app
@@ -61,6 +62,7 @@ app.command()(documents)
 app.command(cls=QuestionCommand)(search)
 app.command(cls=QuestionCommand)(why)
 app.command(cls=QuestionCommand)(ask)
+app.command()(checkup)
 app.command()(facets)
 app.command(cls=QuestionCommand)(context)
 app.command()(embed)

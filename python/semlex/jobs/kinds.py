@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from semlex.errors import ConfigurationError, ModelServesError
 from semlex.filters.fields import nearest
 from semlex.jobs.documents import documents_from_json, documents_to_json
-from semlex.types.jobs import MAX_ARGUMENT_BYTES
+from semlex.types.reports.jobs import MAX_ARGUMENT_BYTES
 from semlex.validation import (
     Errors,
     check_parameters,

@@ -14,7 +14,7 @@ from semlex.jobs.allowed_folders import AllowedFolders
 from semlex.jobs.allowed_models import Allowed, models_by_name
 from semlex.jobs.attempt import Attempt
 from semlex.store.jobs.leases import JobLeases
-from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS
+from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS
 from semlex.validation import (
     callable_errors,
     check_parameters,

@@ -35,7 +35,7 @@ from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.types.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
+from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
 from semlex.validation import (
     callable_errors,
     check_parameters,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.schema.collection import ListedCollection
-    from semlex.types.jobs import JobState
+    from semlex.types.reports.jobs import JobState
 
 ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000

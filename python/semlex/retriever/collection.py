@@ -15,6 +15,7 @@ from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.curve_file import read_curve
 from semlex.retriever.parts.asking import CollectionAsking
+from semlex.retriever.parts.checking import CollectionChecking
 from semlex.retriever.parts.embeddings import CollectionEmbeddings
 from semlex.retriever.parts.explaining import CollectionExplaining
 from semlex.retriever.parts.fields import CollectionFields
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 class Collection(
     CollectionAsking,
+    CollectionChecking,
     CollectionExplaining,
     CollectionFields,
     CollectionFolders,

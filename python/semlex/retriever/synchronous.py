@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.retriever.loop_thread import LoopRunner
-from semlex.types.jobs import JobInfo
+from semlex.types.reports.jobs import JobInfo
 from semlex.answering.options import DEFAULT_HITS
 from semlex.answering.options import DEFAULT_NEAR_DUPLICATES
 from semlex.answering.options import DEFAULT_NEIGHBOURS
@@ -27,10 +27,10 @@ from semlex.search.facets import DEFAULT_VALUES
 from semlex.store.write.copy import DEFAULT_BULK
 from semlex.types.answers import MIN_COVERAGE
 from semlex.types.answers import MIN_SIMILARITY
-from semlex.types.jobs import DEFAULT_ATTEMPTS
-from semlex.types.jobs import DEFAULT_KEEP_DAYS
-from semlex.types.jobs import DEFAULT_LEASE_SECONDS
 from semlex.types.queries import DEFAULT_TOP_K
+from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
+from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS
+from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,13 +89,14 @@ if TYPE_CHECKING:
     from semlex.types.answers import AnswerSentence
     from semlex.types.confidence import ConfidenceCurve
     from semlex.types.context import Context
-    from semlex.types.explanations import Explanation
     from semlex.types.facets import Facets
-    from semlex.types.field_summaries import FieldSummaries
-    from semlex.types.field_summaries import IndexedType
-    from semlex.types.jobs import JobState
     from semlex.types.knowledge import KnowledgeResults
     from semlex.types.queries import SearchQuery
+    from semlex.types.reports.checkups import Checkup
+    from semlex.types.reports.explanations import Explanation
+    from semlex.types.reports.field_summaries import FieldSummaries
+    from semlex.types.reports.field_summaries import IndexedType
+    from semlex.types.reports.jobs import JobState
     from semlex.types.results import SearchMode
     from semlex.types.results import SearchResults
     from semlex.types.routes import RouteBy
@@ -630,6 +631,36 @@ class SyncCollection:
             ConfigurationError: As for `answer`.
         """
         return self._runner.iterate(self._collection.answer_stream, question, tokens, context=context, top_k=top_k, filters=filters, mode=mode, rerank=rerank, min_coverage=min_coverage, min_similarity=min_similarity, route=route)
+
+    def checkup(
+        self,
+        sample: int | None = None,
+        *,
+        seed: int = 0,
+        mode: SearchMode | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        estimated: Callable[[float], None] | None = None,
+    ) -> Checkup:
+        """How well this collection can be searched, without judged questions: its own headings are asked.
+
+        Each heading of the sample (of Python code the first line of a docstring) is a question, which should find the
+        section below it. It is taken out of that section first, in memory: of the path above the chunks and of their
+        text. They are embedded and analysed anew so, and ranked among all other chunks as they are, in the order of
+        the default fusion, without a reranker. Nothing is written.
+
+        Args:
+            sample: Most headings, 1 to 100,000; None for 200 with a model that takes long to embed, else 2,000.
+            seed: Of the sample, 0 to 2,147,483,647; the same one asks the same headings.
+            mode: As for `search`.
+            progress: Called after every heading.
+            estimated: Called once, after the first headings, with the seconds that the others will take.
+
+        Raises:
+            ConfigurationError: An argument is refused, the collection is empty, it has no heading that could be asked,
+                or its keyword engine is none that tells its scores.
+            EmbeddingsMissingError: As for `search`.
+        """
+        return self._runner.run(self._collection.checkup, sample, seed=seed, mode=mode, progress=progress, estimated=estimated)
 
     def why(
         self,

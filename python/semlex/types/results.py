@@ -14,7 +14,7 @@ from semlex.validation import number_errors, whole_number_errors
 if TYPE_CHECKING:
     from langchain_core.documents import Document as LangChainDocument
 
-    from semlex.types.explanations import SearchExplanation
+    from semlex.types.reports.explanations import SearchExplanation
     from semlex.types.routes import Route
 
 SearchMode = Literal["vector", "keyword", "hybrid"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, get_args
 
-from semlex.types.explanations import WhyCode
+from semlex.types.reports.explanations import WhyCode
 from tests.support.folders import ROOT
 
 if TYPE_CHECKING:

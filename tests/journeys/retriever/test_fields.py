@@ -23,7 +23,7 @@ from tests.support.filter_trees import documents
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from semlex.types.field_summaries import FieldSummaries
+    from semlex.types.reports.field_summaries import FieldSummaries
     from tests.support.shell import Shell
 
 OWN_NAMES = [f"@{name}" for name in OWN]

@@ -65,6 +65,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "rechunk": lambda _: {"dry_run": True},
     "reindex_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},
+    "checkup": lambda _: {"sample": 1},
     "why": lambda _: {"document": "good", "question": "good"},
     "facets": lambda _: {"fields": ["good"], "query": "good"},
     "context": lambda _: {"question": "good"},

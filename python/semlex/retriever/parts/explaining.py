@@ -11,8 +11,8 @@ from semlex.search.explain.why import explain
 from semlex.search.request import Request
 from semlex.store.query.explain.named_documents import Records, read_known_sources, without_line
 from semlex.types.documents import MAX_ID_BYTES
-from semlex.types.explanations import Explanation
 from semlex.types.queries import DEFAULT_TOP_K
+from semlex.types.reports.explanations import Explanation
 from semlex.validation import check_rows
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
     from semlex.types.facets import Facets
-    from semlex.types.field_summaries import FieldSummaries, IndexedType
+    from semlex.types.reports.field_summaries import FieldSummaries, IndexedType
     from semlex.types.results import SearchMode
 
 # With fewer values of the type than this share, the index is built and the caller told.

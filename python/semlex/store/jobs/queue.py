@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.types.jobs import JobInfo
+    from semlex.types.reports.jobs import JobInfo
 
     # A queue has a method called `list`.
     Jobs = list[JobInfo]

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.types.jobs import JobError, JobInfo, JobProgress
+from semlex.types.reports.jobs import JobError, JobInfo, JobProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

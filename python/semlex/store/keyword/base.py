@@ -70,6 +70,23 @@ class TermScores:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedText:
+    """A chunk as it would be with another text.
+
+    Attributes:
+        key: Its key.
+        language: Its own, or None for the collection's.
+        before: What is analysed of it: its context and its text.
+        after: What would be.
+    """
+
+    key: Key
+    language: str | None
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rebuilt:
     """What a rebuild did.
 
@@ -256,6 +273,13 @@ class KeywordEngine:
     ) -> list[TermScores] | None:
         """The words of a query with what each adds to the scores of chunks; None where the engine does not tell."""
         del snapshot, names, query, keys
+        return None
+
+    async def changed_scores(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """The scores of chunks, and of some with other texts; None where the engine does not tell."""
+        del snapshot, names, query, keys, changed
         return None
 
     async def broken_conditions(

@@ -13,7 +13,7 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.options import INT, SECONDS, seconds, whole_number
 from semlex.cli.terminal import inform, one_line
-from semlex.types.jobs import DEFAULT_LEASE_SECONDS
+from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
     from semlex.settings.load import Settings

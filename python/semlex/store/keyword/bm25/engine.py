@@ -22,13 +22,16 @@ from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.query import AnalysedQuery
 from semlex.store.keyword.bm25.search import Bm25Leg
 from semlex.store.keyword.bm25.tables import create_tables
-from semlex.store.keyword.bm25.terms import broken_conditions, term_scores
+from semlex.store.keyword.bm25.terms import broken_conditions, changed_scores, term_scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from semlex import _core
-    from semlex.store.keyword.base import TermScores
+    from semlex.store.keyword.base import ChangedText, TermScores
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegPlan
@@ -67,6 +70,12 @@ class Bm25Engine(KeywordEngine):
     async def term_scores(self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]) -> list[TermScores]:
         """The words of a query with what each adds to the scores of chunks."""
         return await term_scores(snapshot, names, self.index.cache, query, keys)
+
+    async def changed_scores(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The scores of chunks, and of some with other texts."""
+        return await changed_scores(snapshot, names, self.index.cache, query, keys, changed)
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True

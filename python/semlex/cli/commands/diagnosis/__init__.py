@@ -1,0 +1,1 @@
+"""The commands that say how well a collection can be searched."""

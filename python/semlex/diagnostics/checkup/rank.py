@@ -1,0 +1,232 @@
+"""Where a section stands in the answer to its own heading, were the heading not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex import _core
+from semlex.ingest.chunk_rows import embedded_text
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
+from semlex.search.planner import MIN_CANDIDATES
+from semlex.search.retrieval import Retrieval
+from semlex.search.score_completion import completed_scores, union_of
+from semlex.store.keyword.base import ChangedText
+from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.store.query.leg import key_order
+from semlex.store.query.score_calibration import Calibration, Spread
+from semlex.store.query.vector import register_vector_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from semlex.open_collection import OpenCollection
+    from semlex.search.state import SearchState
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.explain.sections import SectionChunk
+    from semlex.store.query.leg import Key, LegResult
+
+# Candidates of each leg, as a search for ten hits has them.
+DEPTH = MIN_CANDIDATES
+# Looked at, times that: the order of the words' leg moves a little when a word stands in fewer chunks.
+DEEPER = 3
+GRID = np.round(np.arange(21) * 0.05, 2)
+# Scores that differ by less are equal: the server's cosines are made in float32.
+RESOLUTION = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A section of which one heading is asked.
+
+    Attributes:
+        chunks: Those of the section.
+        contexts: Of each, without the heading.
+        texts: Of each, without the heading.
+        vectors: Of each, made anew: float32, shape (m, d); None without a vector leg.
+    """
+
+    chunks: Sequence[SectionChunk]
+    contexts: Sequence[str]
+    texts: Sequence[str]
+    vectors: NDArray[np.float32] | None = None
+
+    def embedded(self) -> list[str]:
+        """What is embedded of each chunk."""
+        return [embedded_text(context, text) for context, text in zip(self.contexts, self.texts, strict=True)]
+
+    def changed(self) -> list[ChangedText]:
+        """The chunks with their other texts."""
+        return [
+            ChangedText(chunk.key, chunk.language, f"{chunk.context}\n{chunk.text}", f"{context}\n{text}")
+            for chunk, context, text in zip(self.chunks, self.contexts, self.texts, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class LegScores:
+    """Scores of one leg.
+
+    Attributes:
+        others: Of n other chunks, float64, shape (n,); NaN for none.
+        own: Of the section's m chunks, float64, shape (m,); NaN for none.
+        found: Which of the others, then of the own, are among the leg's candidates: bool, shape (n + m,).
+    """
+
+    others: NDArray[np.float64]
+    own: NDArray[np.float64]
+    found: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a section stands.
+
+    Attributes:
+        rank: Of its best chunk, from 1; None where none is a candidate.
+        best: Number of that chunk among the section's, else of the one with the best words.
+        before: Keys of the other chunks that come before, the first ten, best first.
+        shares_word: Whether a chunk of it shares a word with the heading; None without a keyword leg.
+        by_weight: Its rank at each weight of `GRID`, 0 for none; None with one leg.
+        by_leg: Its rank by the keyword leg and by the vector leg alone, 0 for none; None with one leg.
+    """
+
+    rank: int | None
+    best: int
+    before: list[Key]
+    shares_word: bool | None
+    by_weight: list[int] | None = None
+    by_leg: tuple[int, int] | None = None
+
+
+async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchState, probe: Probe) -> Standing:
+    """Searches for a heading, and puts the section's chunks without it in their places.
+
+    Args:
+        snapshot: What is searched.
+        opened: The collection.
+        begun: The search, with the question's vector where there is a vector leg.
+        probe: The section.
+    """
+    register_vector_parameter(snapshot.connection)
+    inside, state = replace(opened, database=SnapshotReads(snapshot)), begun.copy()
+    found = await Retrieval(inside, reranks=False).find(state, DEEPER * DEPTH + len(probe.chunks))
+    results = {name: result for name, result in found.results.items() if result.error is None}
+    union = union_of(results)
+    scores = await completed_scores(snapshot, results, union) if len(results) > 1 else _alone(results)
+    mine = {chunk.key for chunk in probe.chunks}
+    stays = np.array([key not in mine for key in union.keys], dtype=np.bool_)
+    keys = [key for key in union.keys if key not in mine]
+    legs: dict[str, LegScores] = {}
+    if "keyword" in results:
+        told = await state.collection.keyword.changed_scores(
+            snapshot, state.collection.names, state.request.text or "", keys, probe.changed()
+        )
+        if told is not None:
+            others, own = (np.where(part > 0, part, np.nan) for part in told)
+            legs["keyword"] = _leg(others, own, keys, probe)
+    if "vector" in results and state.vector is not None and probe.vectors is not None:
+        storage = "" if state.collection.embedding is None else state.collection.embedding.storage
+        own = similarities(probe.vectors, state.vector, state.collection.distance.name, storage)
+        legs["vector"] = _leg(scores["vector"][stays], own, keys, probe)
+    spread = None
+    if len(legs) > 1 and state.vector is not None:
+        spread = await Calibration(opened.sample, state.collection, state.vector).spread(snapshot)
+    weight = getattr(opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
+    return standing(legs, keys, len(probe.chunks), spread, weight)
+
+
+def _alone(results: dict[str, LegResult]) -> dict[str, NDArray[np.float64]]:
+    """The scores of one leg, in the order of the keys."""
+    ((name, result),) = results.items()
+    order = sorted(range(len(result.keys)), key=lambda number: key_order(result.keys[number]))
+    return {name: result.scores[order]}
+
+
+def similarities(
+    vectors: NDArray[np.float32], query: NDArray[np.float32], distance: str, storage: str
+) -> NDArray[np.float64]:
+    """The vector leg's scores of vectors that are not stored, as if they were: float64, shape (m,)."""
+    rows = vectors.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
+    one = query.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
+    if distance == "l2":
+        return np.asarray(-np.linalg.norm(rows - one, axis=1))
+    product = np.asarray(rows @ one)
+    return product if distance == "inner_product" else product / (np.linalg.norm(rows, axis=1) * np.linalg.norm(one))
+
+
+def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[Key], probe: Probe) -> LegScores:
+    """A leg's scores, with the best of all of them as its candidates; ties by key, as a search breaks them."""
+    scores = np.concatenate([others, own])
+    every = [*keys, *(chunk.key for chunk in probe.chunks)]
+    order = sorted(
+        np.flatnonzero(~np.isnan(scores)).tolist(), key=lambda number: (-scores[number], *key_order(every[number]))
+    )
+    found = np.zeros(len(scores), dtype=np.bool_)
+    found[order[:DEPTH]] = True
+    return LegScores(others, own, found)
+
+
+def standing(
+    legs: dict[str, LegScores], keys: Sequence[Key], own: int, spread: Spread | None, weight: float
+) -> Standing:
+    """The place of the best of the own chunks.
+
+    Args:
+        legs: By name; at least one.
+        keys: Of the n other chunks.
+        own: Number of own chunks.
+        spread: What cosines are measured against, with both legs.
+        weight: Of the vector leg, with both.
+    """
+    found = np.any([leg.found for leg in legs.values()], axis=0)
+    columns = {name: np.concatenate([leg.others, leg.own]) for name, leg in legs.items()}
+    shares = None if "keyword" not in legs else bool((np.nan_to_num(legs["keyword"].own) > 0).any())
+    by_weight: list[int] | None = None
+    by_leg: tuple[int, int] | None = None
+    if len(legs) == 1 or spread is None:
+        (fused,) = columns.values()
+    else:
+        fused = fused_scores(columns, found, spread, weight)
+        by_weight = [_rank(fused_scores(columns, found, spread, float(one)), found, own) or 0 for one in GRID]
+        by_leg = _rank_in("keyword", columns, legs, own), _rank_in("vector", columns, legs, own)
+    rank = _rank(fused, found, own)
+    mine = np.where(found, fused, -np.inf)[len(keys) :]
+    best = int(mine.argmax()) if rank is not None else int(np.nan_to_num(next(iter(legs.values())).own).argmax())
+    order = np.argsort(-np.where(found, fused, -np.inf)[: len(keys)], kind="stable")[: 10 if rank is None else rank - 1]
+    before = [keys[number] for number in order.tolist() if found[number]]
+    return Standing(rank, best, before[:10], shares, by_weight, by_leg)
+
+
+def fused_scores(
+    columns: dict[str, NDArray[np.float64]], found: NDArray[np.bool_], spread: Spread, weight: float
+) -> NDArray[np.float64]:
+    """Completed fusion of the candidates: float64, shape (n + m,); those that are none count nothing."""
+    scores = np.full(len(found), -np.inf)
+    numbers = np.flatnonzero(found)
+    order, fused, _, _ = _core.completed_fusion(
+        columns["vector"][numbers],
+        columns["keyword"][numbers],
+        mean=spread.mean,
+        deviation=spread.deviation,
+        vector_weight=weight,
+    )
+    scores[numbers[order]] = fused
+    return scores
+
+
+def _rank_in(name: str, columns: dict[str, NDArray[np.float64]], legs: dict[str, LegScores], own: int) -> int:
+    """The rank by one leg alone, 0 for none."""
+    return _rank(columns[name], legs[name].found, own) or 0
+
+
+def _rank(scores: NDArray[np.float64], found: NDArray[np.bool_], own: int) -> int | None:
+    """One more than the other candidates that have a better score than every own one; None where none is found."""
+    listed = np.where(found & ~np.isnan(scores), scores, -np.inf)
+    border = len(scores) - own
+    best = listed[border:].max(initial=-np.inf)
+    return None if best == -np.inf else 1 + int((listed[:border] > best + RESOLUTION).sum())

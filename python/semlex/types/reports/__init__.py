@@ -1,0 +1,1 @@
+"""Public values: what was found out, and what was done."""

@@ -1,0 +1,198 @@
+"""How well a collection can be searched: the report of a checkup. No input or output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from semlex.types.documents import json_value
+
+CheckupCode = Literal["duplicate", "no_shared_word", "below_top_k", "beyond_vector_depth", "beyond_keyword_depth"]
+"""Why a heading does not find its section; those of `WhyCode` but ``duplicate``: the same text stands elsewhere."""
+
+
+MAX_SAMPLE = 100_000
+MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of the headings find their section.
+
+    Attributes:
+        found: So many do.
+        asked: Of so many.
+        share: 0 to 1; 0 where none was asked.
+        interval: 95 % interval of the share (Wilson), of headings drawn from the same documents.
+    """
+
+    found: int
+    asked: int
+    share: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Headings that were not asked.
+
+    Attributes:
+        repeated: Three or more sections have them.
+        wide: There are more than 12 chunks under them.
+        wordless: There is no word in them that could be asked.
+        without_docstring: Definitions of source code that have none.
+        empty: Nothing is left under them without the heading.
+        not_drawn: Could have been asked, and are not in the sample.
+    """
+
+    repeated: int = 0
+    wide: int = 0
+    wordless: int = 0
+    without_docstring: int = 0
+    empty: int = 0
+    not_drawn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AskedHeading:
+    """A heading that was asked.
+
+    Attributes:
+        heading: As it was asked.
+        path: The headings above and itself, outermost first.
+        chunk_id: Of the section's chunk that came farthest.
+        rank: Its place, from 1; None where it is no candidate.
+        code: Why it is not among the first hits; None where it is.
+        before: Names of the documents of the first hits that are not the section's, best first.
+    """
+
+    heading: str
+    path: tuple[str, ...]
+    chunk_id: str
+    rank: int | None
+    code: CheckupCode | None
+    before: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCheckup:
+    """A document whose headings were asked.
+
+    Attributes:
+        source: Name of its source; "" for what was added.
+        document: Its name; "" where it has none.
+        chunks: How many it has.
+        headings: Those that were asked.
+    """
+
+    source: str
+    document: str
+    chunks: int
+    headings: tuple[AskedHeading, ...]
+
+    @property
+    def missed(self) -> tuple[AskedHeading, ...]:
+        """The headings that do not find their section."""
+        return tuple(one for one in self.headings if one.code is not None)
+
+    @property
+    def is_never_found(self) -> bool:
+        """Whether no heading finds its section."""
+        return len(self.missed) == len(self.headings)
+
+
+@dataclass(frozen=True, slots=True)
+class Dominating:
+    """A document that is found far more often than its size lets expect, where another one was asked for.
+
+    Attributes:
+        source: Name of its source.
+        document: Its name.
+        hits: So many of the first hits of other documents' headings are its chunks.
+        share: Of all such hits, 0 to 1.
+        expected: Its share of all chunks, 0 to 1.
+    """
+
+    source: str
+    document: str
+    hits: int
+    share: float
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class WeightCheckup:
+    """What another weight of the vectors would change, by the same candidates.
+
+    Attributes:
+        default: The weight in use.
+        best: The one that finds the most.
+        curve: Weight -> share found.
+        words: Share found by words alone.
+        vectors: Share found by vectors alone.
+        gain: Share found more by headings that did not choose the weight (five parts, each by the others' choice).
+        interval: 95 % interval of the gain.
+        keep: Whether the advice is to change nothing: the interval reaches 0, or fewer than 30 headings were asked.
+    """
+
+    default: float
+    best: float
+    curve: dict[float, float]
+    words: float
+    vectors: float
+    gain: float
+    interval: tuple[float, float]
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """How well a collection can be searched, by its own headings.
+
+    Attributes:
+        collection: Its name.
+        mode: ``hybrid``, ``keyword`` or ``vector``: what was searched by.
+        model: Of the vectors, or None.
+        top: So many first hits count.
+        headings: How many there are.
+        chunks: How many chunks there are.
+        left_out: Headings that were not asked, and why.
+        result: How many find their section.
+        with_duplicates: The same, where a chunk with the same text counts as found.
+        ranks: Share found among the first 1, 3, 5 and 10.
+        reasons: Code -> how many headings do not find their section for that reason.
+        documents: Those of which a heading was asked: first those of which none finds its section.
+        dominating: Documents that outrank the rest.
+        weight: What another weight would change; None unless both words and vectors were searched.
+        embedded: Chunks that were embedded anew.
+        seconds: It took.
+        seed: Of the sample.
+        notes: What a reader of the figures must know.
+    """
+
+    collection: str
+    mode: str
+    model: str | None
+    top: int
+    headings: int
+    chunks: int
+    left_out: LeftOut
+    result: Share
+    with_duplicates: Share
+    ranks: dict[int, float]
+    reasons: dict[CheckupCode, int]
+    documents: tuple[DocumentCheckup, ...]
+    dominating: tuple[Dominating, ...]
+    weight: WeightCheckup | None
+    embedded: int
+    seconds: float
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        values: dict[str, Any] = json_value(self)
+        weight: dict[str, Any] | None = values["weight"]
+        if weight is not None:
+            weight["curve"] = {f"{at:.2f}": share for at, share in weight["curve"].items()}
+        return values | {"ranks": {str(depth): share for depth, share in values["ranks"].items()}}

@@ -1,0 +1,187 @@
+"""``semlex checkup``, and the page that it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+from semlex.cli.checkup_output import REASONS, print_checkup
+from semlex.cli.checkup_page import checkup_page
+from semlex.types.reports.checkups import (
+    AskedHeading,
+    Checkup,
+    CheckupCode,
+    DocumentCheckup,
+    Dominating,
+    LeftOut,
+    Share,
+    WeightCheckup,
+)
+from tests.support.folders import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+
+def test_a_report(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
+    told = shell("checkup", "-c", "handbook", "--html", "report.html")
+    assert "of the headings find their section in the first 3 hits\n" in told.stdout
+    assert "searched by words alone" in told.stdout
+    assert "nothing was written" in told.stderr
+    assert told.stderr.endswith("written: report.html\n")
+    page = (shell.folder / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    (values,) = shell.objects("checkup", "-c", "handbook", "--mode", "keyword", "--sample", "2", "--seed", "7")
+    assert (values["mode"], values["result"]["asked"], values["seed"]) == ("keyword", 2, 7)
+    assert [path.name for path in shell.folder.iterdir() if "report" in path.name] == ["report.html"]
+
+
+def test_wrong_input(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    for wrong in (
+        ["--sample", "0"],
+        ["--sample", "many"],
+        ["--seed", "-1"],
+        ["--mode", "both"],
+        ["--html", "nowhere/report.html"],
+        ["--html", "docs"],
+        ["more"],
+    ):
+        assert shell("checkup", "-c", "handbook", *wrong, code=2).stdout == ""
+    shell("checkup", "-c", "nobody", code=6)
+
+
+@pytest.mark.slow
+def test_it_ends_at_once(shell: Shell) -> None:
+    """Ctrl-C while headings are asked; nothing is left beside the page's place."""
+    folder = shell.folder / "many"
+    folder.mkdir()
+    for number in range(60):
+        parts = [f"## Part {number} of {part}\n\n" + f"word{number} section{part} " * 20 for part in range(60)]
+        (folder / f"{number:03}.md").write_text("\n\n".join(parts), encoding="utf-8")
+    shell("index", "many", "-c", "c", "--model", "none", "--min-tokens", "0")
+    command = [sys.executable, "-m", "semlex", "checkup", "-c", "c", "--sample", "100000", "--html", "page.html"]
+    with subprocess.Popen(
+        command, env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "this takes about" in process.stderr.readline()
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (130, "")
+        assert "Traceback" not in err
+    assert [path for path in shell.folder.iterdir() if "page.html" in path.name] == []
+
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e&\"'\n" + "endless " * 200
+
+
+def hostile() -> Checkup:
+    """A report in which every text is one."""
+    missed = [AskedHeading(HOSTILE, (HOSTILE,), HOSTILE, 9, code, (HOSTILE, "")) for code in get_args(CheckupCode)]
+    found = AskedHeading(HOSTILE, (HOSTILE,), HOSTILE, 1, None, ())
+    nowhere = AskedHeading(HOSTILE, (HOSTILE,), HOSTILE, None, "no_shared_word", ())
+    share = Share(1, 7, 1 / 7, (0.1, 0.3))
+    curve = {round(0.05 * number, 2): 0.5 for number in range(21)}
+    return Checkup(
+        collection="c", mode="hybrid", model=HOSTILE, top=3, headings=7, chunks=7, left_out=LeftOut(1, 2, 3, 4, 5, 6),
+        result=share, with_duplicates=share, ranks={1: 0.1, 3: 0.2}, reasons=dict.fromkeys(get_args(CheckupCode), 1),
+        documents=(
+            DocumentCheckup(HOSTILE, HOSTILE, 3, (*missed, nowhere)),
+            DocumentCheckup("", "", 3, (missed[0], found)),
+        ),
+        dominating=(Dominating(HOSTILE, HOSTILE, 5, 0.5, 0.1),),
+        weight=WeightCheckup(0.3, 0.5, curve, 0.4, 0.3, 0.1, (0.01, 0.2), keep=False),
+        embedded=7, seconds=1.0, seed=0, notes=(HOSTILE,),
+    )  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """The elements of a page, each closed, with the addresses in it."""
+
+    EMPTY = frozenset({"meta", "br"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.addresses: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.addresses += [name for name, _ in attrs if name in {"src", "href"} or name.startswith("on")]
+        if tag not in self.EMPTY and not (
+            self.open and self.open[-1] == "svg" and tag in {"line", "circle", "polyline"}
+        ):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_nothing_of_a_document_reaches_the_page_as_markup() -> None:
+    page = checkup_page(hostile())
+    tags = Tags(page)
+    assert tags.open == []
+    assert tags.seen.isdisjoint({"script", "img", "iframe", "link", "object", "a"})
+    assert tags.addresses == []
+    assert "<script>alert(1)" in tags.text  # as text
+    assert not {*"\x1b\u202e\0"} & {*page}
+    assert "http" not in page.replace("http-equiv", "")
+    assert len(page) < 30_000
+    for part in ("prefers-color-scheme: dark", "@media print", "Content-Security-Policy", "default-src 'none'"):
+        assert part in page
+
+
+def test_nothing_of_a_document_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_checkup(hostile())
+    out, err = capsys.readouterr()
+    assert not {*"\x1b\u202e"} & {*out, *err}
+    assert max(map(len, out.splitlines())) < 600
+    assert "weights={'vector': 0.5}" in out
+
+
+def test_json_has_all_of_it() -> None:
+    values = json.loads(json.dumps(hostile().to_dict()))
+    assert len(values["documents"][0]["headings"]) == len(get_args(CheckupCode)) + 1
+    assert values["ranks"] == {"1": 0.1, "3": 0.2}
+    assert values["weight"]["curve"]["0.05"] == 0.5
+
+
+def test_every_code_is_told() -> None:
+    page = (ROOT / "docs" / "checkup.md").read_text(encoding="utf-8")
+    assert set(REASONS) == set(get_args(CheckupCode))
+    assert all(f"| `{code}` |" in page for code in REASONS)
+
+
+def test_a_file_that_cannot_be_written(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
+    long = "n" * 300 + ".html"
+    assert "could be written" in shell("checkup", "-c", "handbook", "--html", str(tmp_path / long), code=2).stderr
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    told = shell("checkup", "-c", "handbook", "--html", str(tmp_path / "report.html"), code=2)
+    assert "cannot be written: No space left on device" in told.stderr
+    assert list(tmp_path.glob("*.html*")) == []
