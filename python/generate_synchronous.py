@@ -17,6 +17,7 @@ PARTS = (
     "answers",
     "asking",
     "checking",
+    "queries",
     "explaining",
     "fields",
     "folders",

@@ -40,6 +40,8 @@ Values:
     FieldSummary, FieldSummaries: A field of the metadata, and all of a collection.
     ChunkMetadata: A chunk with its metadata, as a file of JSON holds it.
     VectorDocument: Such a chunk with its vector.
+    QueryLogSummary, LoggedQuery: What the query log holds; a question that was asked.
+    Diagnosis, Finding: What is wrong with a database, and one thing of it with what helps.
 
 Models that embed:
     StaticEmbedder, Qwen3EmbeddingEncoder, SentenceTransformersEmbedder, OpenAIEmbedder, GeminiEmbedder
@@ -71,6 +73,7 @@ Options:
     Bm25Options: Constants of the keyword engine.
     HnswIndex, IvfflatIndex, NoIndex: Which vector index there is.
     BulkIngestConfig: How documents are written.
+    QueryLogOptions: What is kept of questions.
 
 Errors:
     SemlexError: Every error of semlex; `semlex.errors` has them all.
@@ -104,6 +107,7 @@ _MODULES = {
     "ContextSource": "semlex.types.context",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "DeleteReport": "semlex.ingest.progress",
+    "Diagnosis": "semlex.types.reports.findings",
     "Document": "semlex.types.documents",
     "DocumentHits": "semlex.types.results",
     "DocumentInfo": "semlex.ingest.document_states",
@@ -122,6 +126,7 @@ _MODULES = {
     "FieldSummary": "semlex.types.reports.field_summaries",
     "FileBytes": "semlex.ingest.loaders.base",
     "FilterTree": "semlex.filters.tree",
+    "Finding": "semlex.types.reports.findings",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HitExplanation": "semlex.types.reports.explanations",
     "HnswIndex": "semlex.store.indexes.options",
@@ -140,6 +145,7 @@ _MODULES = {
     "LoadError": "semlex.ingest.loaders.base",
     "LoadOptions": "semlex.ingest.loaders.base",
     "LoadReport": "semlex.ingest.bulk.load",
+    "LoggedQuery": "semlex.types.reports.query_log",
     "MovedDocument": "semlex.ingest.sync.report",
     "NoIndex": "semlex.store.indexes.options",
     "OpenAIChatModel": "semlex.chat.openai",
@@ -147,6 +153,8 @@ _MODULES = {
     "PostgreSQLRetriever": "semlex.retriever.postgres",
     "preview_chunks": "semlex.ingest.preview",
     "Progress": "semlex.ingest.progress",
+    "QueryLogOptions": "semlex.types.reports.query_log",
+    "QueryLogSummary": "semlex.types.reports.query_log",
     "QueryTerm": "semlex.types.reports.explanations",
     "Qwen3EmbeddingEncoder": "semlex.embedding.qwen3",
     "Qwen3Reranker": "semlex.reranking.qwen3",

@@ -88,6 +88,11 @@ from semlex.types.reports.explanations import Reason as Reason
 from semlex.types.reports.explanations import SearchExplanation as SearchExplanation
 from semlex.types.reports.field_summaries import FieldSummaries as FieldSummaries
 from semlex.types.reports.field_summaries import FieldSummary as FieldSummary
+from semlex.types.reports.findings import Diagnosis as Diagnosis
+from semlex.types.reports.findings import Finding as Finding
+from semlex.types.reports.query_log import LoggedQuery as LoggedQuery
+from semlex.types.reports.query_log import QueryLogOptions as QueryLogOptions
+from semlex.types.reports.query_log import QueryLogSummary as QueryLogSummary
 from semlex.types.results import DocumentHits as DocumentHits
 from semlex.types.results import LegReport as LegReport
 from semlex.types.results import SearchResult as SearchResult
@@ -113,6 +118,7 @@ __all__ = [
     "ContextSource",
     "CrossEncoderReranker",
     "DeleteReport",
+    "Diagnosis",
     "Document",
     "DocumentHits",
     "DocumentInfo",
@@ -131,6 +137,7 @@ __all__ = [
     "FieldSummary",
     "FileBytes",
     "FilterTree",
+    "Finding",
     "GeminiEmbedder",
     "HitExplanation",
     "HnswIndex",
@@ -149,12 +156,15 @@ __all__ = [
     "LoadReport",
     "LoadedDocument",
     "Loader",
+    "LoggedQuery",
     "MovedDocument",
     "NoIndex",
     "OpenAIChatModel",
     "OpenAIEmbedder",
     "PostgreSQLRetriever",
     "Progress",
+    "QueryLogOptions",
+    "QueryLogSummary",
     "QueryTerm",
     "Qwen3EmbeddingEncoder",
     "Qwen3Reranker",

@@ -358,3 +358,20 @@ async def test_searches_are_exact_while_the_primary_writes(
     warnings = [one.getMessage() for one in caplog.records if one.name == "semlex" and one.levelno >= logging.WARNING]
     assert warnings == []
     await compare(pair, "following")
+
+
+async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None:
+    async with retriever_of(pair.primary, "asked") as primary:
+        await primary.add_documents(many(30))
+        await pair.catch_up()
+        async with retriever_of(pair.standby, "asked", query_log="text") as standby:
+            assert await standby.search("cat")
+            status = await standby.status()
+            assert status.query_log is not None
+            assert (status.query_log.waiting, status.query_log.problem) == (0, "the server takes no writes")
+        async with Client(pair.standby, HashEmbedder(16), use_reranking=False) as client:
+            found = await client.diagnose("asked")
+        assert found.is_well
+        assert found.collections == ("asked",)
+        assert "dead rows" in {skipped.check for skipped in found.not_checked}
+        assert (await primary.queries()).logged == 0

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
+from semlex import Client
 from semlex.errors import SearchTimeoutError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.write.copy import BulkIngestConfig
@@ -358,3 +359,19 @@ async def test_writers_and_searchers_share_few_connections(database_url: str, si
         async with retriever_of(pooler.address) as retriever, retriever_of(database_url) as direct:
             for query in ("constant", "yellow fruit", "key rotation"):
                 assert told(await retriever.search(query, 100)) == told(await direct.search(query, 100))
+
+
+async def test_the_doctor_sees_the_pooler_and_the_log_passes_it(database_url: str) -> None:
+    async with pooled(database_url) as pooler:
+        async with retriever_of(pooler.address, query_log="text") as retriever:
+            await retriever.add_documents(many(20))
+            await asyncio.gather(*(retriever.search(f"cat {number}") for number in range(10)))
+        async with Client(pooler.address, HashEmbedder(16), use_reranking=False) as client:
+            found = await client.diagnose()
+        assert found.is_well
+        (finding,) = [one for one in found.findings if one.code == "pooler"]
+        assert "lends each transaction another session" in finding.what
+    async with retriever_of(database_url) as retriever:
+        assert (await retriever.queries()).logged == 10
+    async with Client(database_url, HashEmbedder(16), use_reranking=False) as client:
+        assert "pooler" not in {one.code for one in (await client.diagnose()).findings}

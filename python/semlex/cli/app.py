@@ -26,6 +26,7 @@ from semlex.cli.commands.sync import documents, sync
 from semlex.cli.commands.whole_collection.create_index import create_index
 from semlex.cli.commands.whole_collection.embeddings import embeddings, reembed
 from semlex.cli.commands.whole_collection.maintenance import delete, optimize, rechunk, reindex
+from semlex.cli.commands.whole_collection.queries import queries
 from semlex.cli.commands.whole_collection.transfer import dump, import_rows, restore
 from semlex.cli.commands.why import why
 from semlex.cli.exit_codes import EXIT_CODES, exit_code
@@ -63,6 +64,7 @@ app.command(cls=QuestionCommand)(search)
 app.command(cls=QuestionCommand)(why)
 app.command(cls=QuestionCommand)(ask)
 app.command()(checkup)
+app.command()(queries)
 app.command()(facets)
 app.command(cls=QuestionCommand)(context)
 app.command()(embed)

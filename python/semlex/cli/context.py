@@ -112,15 +112,19 @@ class Context:
             retriever.initialize()
         return retriever
 
-    def client(self, settings: Settings | None = None) -> SyncClient:
-        """The server of the settings, without a model."""
+    def client(self, settings: Settings | None = None, *, with_models: bool = False) -> SyncClient:
+        """The server of the settings, without a model unless they are wanted."""
         from semlex.retriever.synchronous import SyncClient
 
         chosen = settings or self.settings()
+        models: dict[str, Any] = {"embedding_model": "none", "use_reranking": False}
+        if with_models:
+            options = chosen.retriever_options
+            names = ("embedding_model", "reranker_model", "use_reranking", "models", "device", "dimensions", "defaults")
+            models = {name: options[name] for name in names if name in options}
         return SyncClient(
             chosen.url,
-            "none",
-            use_reranking=False,
+            **models,
             schema=chosen.schema_name,
             data_folder=None if chosen.url else chosen.server_folder,
             keep_alive=chosen.keep_alive,

@@ -39,6 +39,14 @@ class HelpGroup(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
 
+class WorkingGroup(HelpGroup):
+    """A group that does something by itself, without a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Arguments as they are."""
+        return super(HelpGroup, self).parse_args(ctx, args)
+
+
 class MainGroup(HelpGroup):
     """The commands of semlex; ``--verbose`` and ``--quiet`` may precede or follow a command."""
 

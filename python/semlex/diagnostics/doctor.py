@@ -6,6 +6,7 @@ import asyncio
 import platform
 import time
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from semlex.store.query.collection_checks import find_problems
 
 if TYPE_CHECKING:
     from semlex.diagnostics.tuning import Advice
+    from semlex.embedding.base import Embedder, EmbedderIdentity
     from semlex.models.files import ModelFolder
     from semlex.models.local.device import Placement
     from semlex.models.local.transformer import RuntimeReport
@@ -60,6 +62,8 @@ class ModelExamination:
         tokenizer_engine: What encodes its texts, or None.
         runtime: How it runs and what failed before (device, precision, form of the forward pass, token budget);
             None for models that do not run in torch, or do not run.
+        identity: What its vectors depend on, or None.
+        max_tokens: How many tokens of a text it reads, or None where it does not say.
         seconds: Time from opening it to its first answer, or None.
         problem: Why it does not work, with the remedy, or None.
     """
@@ -72,6 +76,8 @@ class ModelExamination:
     tokenizer: str | None = None
     tokenizer_engine: str | None = None
     runtime: RuntimeReport | None = None
+    identity: EmbedderIdentity | None = None
+    max_tokens: int | None = None
     seconds: float | None = None
     problem: str | None = None
 
@@ -149,7 +155,7 @@ def examine_server(url: str) -> ServerExamination:
             if extension is not None:
                 engines[name] = extension.problem or f"{extension.installed} in schema {extension.schema}"
         pgvector = None if info.pgvector is None else ".".join(map(str, info.pgvector))
-        problems = await find_problems(connection, info)
+        problems = [finding.sentence for finding in await find_problems(connection, info)]
         settings = await examine_settings(connection)
         return ServerExamination(describe(url), info.postgres, pgvector, info.read_only, engines, problems, settings)
 
@@ -161,7 +167,11 @@ def examine_server(url: str) -> ServerExamination:
 
 
 def examine_models(
-    model: str | None = None, reranker: str | None = None, *, device: str | None = None
+    model: str | None = None,
+    reranker: str | None = None,
+    *,
+    device: str | None = None,
+    dimensions: int | None = None,
 ) -> ModelsExamination:
     """Looks at the packages and devices of this machine, and tries the models that are named.
 
@@ -172,13 +182,17 @@ def examine_models(
         model: Embedding model, as for `semlex.embedding.registry.choose_embedder`; None for no model.
         reranker: Reranker, as for `semlex.reranking.registry.choose_reranker`; None for no reranker.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+        dimensions: Length of the embedding model's vectors, or None.
 
     Returns:
         What was found; what does not work is part of it and raises nothing.
     """
     packages = {package: _version(package) for package in PACKAGES}
     devices, placement, reason = _devices(device)
-    named = [(model, "embedding", _try_embedder), (reranker, "reranking", _try_reranker)]
+    named = [
+        (model, "embedding", partial(_try_embedder, dimensions=dimensions)),
+        (reranker, "reranking", _try_reranker),
+    ]
     return ModelsExamination(
         python=platform.python_version(),
         packages=packages,
@@ -192,6 +206,16 @@ def examine_models(
         defaults={name: _location(name) for name in (DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL)},
         models=tuple(_examine(name, role, device, attempt) for name, role, attempt in named if name is not None),
     )
+
+
+def examine_embedder(embedder: Embedder) -> ModelExamination:
+    """Asks a model that a program brings for what it is; it embeds nothing."""
+    try:
+        identity = embedder.identity
+    except SemlexError as error:
+        return ModelExamination(type(embedder).__name__, "embedding", problem=str(error))
+    most = getattr(embedder, "max_tokens", None)
+    return ModelExamination(identity.model, "embedding", identity=identity, max_tokens=most)
 
 
 def _version(package: str) -> str | None:
@@ -246,13 +270,18 @@ def _tokenizer(folder: ModelFolder) -> dict[str, str]:
     return {"tokenizer": tokenizer.counter_name, "tokenizer_engine": getattr(tokenizer, "engine", "tokenizers")}
 
 
-def _try_embedder(name: str, device: str | None) -> dict[str, Any]:
-    choice = choose_embedder(name, device=device)
+def _try_embedder(name: str, device: str | None, dimensions: int | None = None) -> dict[str, Any]:
+    choice = choose_embedder(name, device=device, dimensions=dimensions)
     if choice.model is None:
         return {"choice": choice.reason}
     try:
         choice.model.embed_query(QUESTION)
-        return {"choice": choice.reason, "runtime": getattr(choice.model, "report", None)}
+        return {
+            "choice": choice.reason,
+            "runtime": getattr(choice.model, "report", None),
+            "identity": choice.model.identity,
+            "max_tokens": getattr(choice.model, "max_tokens", None),
+        }
     finally:
         choice.model.close()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.chunk_settings import ChunkSettings
+    from semlex.types.reports.query_log import QueryLogFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class CollectionStatus:
         index_problem: What is damaged, with the remedy, or None.
         keyword_cache: The cache of the index in this process.
         query_cache: The cache of query vectors in this process.
+        query_log: What has become of the questions that this process was asked; None where they are not logged.
         last_run: The newest run over files, or None.
         calibration: What the cosines of the vectors in use mean, as `ConfidenceCurve.to_dict` gives it, or None.
     """
@@ -135,6 +137,7 @@ class CollectionStatus:
     index_problem: str | None = None
     query_cache: CacheFigures
     keyword_cache: KeywordCache | None = None
+    query_log: QueryLogFigures | None = None
     last_run: LogEntry | None
     calibration: dict[str, Any] | None = None
 
@@ -178,6 +181,7 @@ async def collection_status(
     query_cache: QueryEmbeddingCache,
     *,
     data_folder: Path | None = None,
+    query_log: QueryLogFigures | None = None,
     exact: bool = False,
 ) -> CollectionStatus:
     """Reads the figures of a collection.
@@ -187,6 +191,7 @@ async def collection_status(
         collection: As opened.
         query_cache: Of the retriever.
         data_folder: Folder of the embedded server, or None.
+        query_log: Of the retriever, or None.
         exact: Whether large tables are counted; see `semlex.store.query.statistics`.
     """
 
@@ -229,6 +234,7 @@ async def collection_status(
         vector_indexes=(await database.read("look at the indexes", look)).stored,
         **figures,
         query_cache=query_cache.figures,
+        query_log=query_log,
         keyword_cache=None if index is None else KeywordCache(**index.cache_figures()),
         last_run=None if run is None else LogEntry(**run),
         calibration=embedding.calibration if embedding else None,

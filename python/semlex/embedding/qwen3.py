@@ -138,6 +138,11 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         return self._identity.dimensions
 
     @property
+    def max_tokens(self) -> int:
+        """How many tokens of a text are read; its end token is one more."""
+        return self._max_length - 1
+
+    @property
     def documents_cut(self) -> int:
         """How many documents so far were longer than ``max_length``, so that their ends were not embedded."""
         return self._cut[False].count

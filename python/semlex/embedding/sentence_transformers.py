@@ -136,6 +136,13 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         return self._wanted or self._length
 
     @property
+    def max_tokens(self) -> int | None:
+        """How many tokens of a text are read, beside those that are added; None where the model does not say."""
+        model = self._load()
+        most, added = model.max_seq_length, getattr(model.tokenizer, "num_special_tokens_to_add", int)()
+        return most - added if isinstance(most, int) else None
+
+    @property
     def documents_cut(self) -> int:
         """How many documents so far were longer than the model reads, so that their ends were not embedded."""
         return self._cut[False].count

@@ -12,6 +12,7 @@ from semlex.evaluation.metrics import measure_named
 from semlex.evaluation.runs import judged_unit, ranked_scores, searchable
 from semlex.evaluation.significance import randomisation_p
 from semlex.ingest.progress import Progress
+from semlex.retriever.query_log import without_query_log
 from semlex.search.fusion import FusionMethod
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import check_range
@@ -155,7 +156,8 @@ async def evaluate(
         for name, options in ways.items():
             hits: list[SearchResult] = []
             for depth in (k,) if name in ONCE or deep == k else (k, deep):
-                answer = await retriever.search(text, depth, **options)
+                with without_query_log():
+                    answer = await retriever.search(text, depth, **options)
                 found.update(f"{name}: {warning}" for warning in answer.warnings)
                 if answer.route is not None:
                     routes[answer.route.kind] += 1

@@ -18,6 +18,7 @@ from semlex.evaluation.metrics import discounts, ideal_gains
 from semlex.evaluation.runs import judged_id, judged_unit, searchable
 from semlex.evaluation.significance import bootstrap_interval, randomisation_p
 from semlex.ingest.progress import Progress
+from semlex.retriever.query_log import without_query_log
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
 
 if TYPE_CHECKING:
@@ -176,20 +177,22 @@ async def search_parts(
 ) -> Parts:
     """One query's candidates with the two parts of their fused scores."""
     if fusion == "linear":
-        legs = [await retriever.search(text, candidates, mode=mode, rerank=False) for mode in LEGS]
+        with without_query_log():
+            legs = [await retriever.search(text, candidates, mode=mode, rerank=False) for mode in LEGS]
         judged = {hit.id: judged_id(hit, unit) for leg in legs for hit in leg}
         parts = linear_parts([_leg_scores(leg) for leg in legs])
         warnings = [warning for leg in legs for warning in leg.warnings]
         return replace(parts, ids=[judged[chunk] for chunk in parts.ids], warnings=warnings)
-    hits = await retriever.search(
-        text,
-        candidates,
-        mode="hybrid",
-        fusion=fusion,
-        candidates=candidates,
-        weights={"vector": DEFAULT_VECTOR_WEIGHT},  # any that leaves something of both parts
-        rerank=False,
-    )
+    with without_query_log():
+        hits = await retriever.search(
+            text,
+            candidates,
+            mode="hybrid",
+            fusion=fusion,
+            candidates=candidates,
+            weights={"vector": DEFAULT_VECTOR_WEIGHT},  # any that leaves something of both parts
+            rerank=False,
+        )
     ids = [judged_id(hit, unit) for hit in hits]
     by_leg = [[hit.keyword_rank for hit in hits], [hit.vector_rank for hit in hits]]
     ranks = np.array(by_leg, dtype=np.float64)  # None becomes NaN

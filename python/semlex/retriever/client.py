@@ -59,7 +59,9 @@ if TYPE_CHECKING:
     from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.schema.collection import ListedCollection
+    from semlex.types.reports.findings import Diagnosis
     from semlex.types.reports.jobs import JobState
+    from semlex.types.reports.query_log import QueryLogMode, QueryLogOptions
 
 ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000
@@ -89,6 +91,7 @@ class Client:
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+        query_log: As for `PostgreSQLRetriever`.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
     """
 
@@ -112,6 +115,7 @@ class Client:
         max_connections: int = 8,
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
+        query_log: QueryLogMode | QueryLogOptions = "off",
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
         check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
@@ -130,7 +134,11 @@ class Client:
             **model_defaults(defaults),
         )
         self._resources = Resources(
-            server, chosen, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes
+            server,
+            chosen,
+            cached_queries=cached_queries,
+            keyword_cache_bytes=keyword_cache_bytes,
+            query_log=query_log,
         )
         self._collections: dict[tuple[object, ...], Collection] = {}
 
@@ -352,29 +360,29 @@ class Client:
         Raises:
             ConfigurationError: A value is refused, or a folder is not there.
         """
-        from semlex.jobs.worker import Worker, WorkerOptions  # noqa: PLC0415 - most programs only search
+        from semlex.jobs.worker import WorkerOptions  # noqa: PLC0415 - most programs only search
+        from semlex.retriever.working import work_in  # noqa: PLC0415
 
         options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, tell)
-        resources = await self._resources.ready()
+        return await work_in(await self._resources.ready(), self._defaults, options)
 
-        async def opened(name: str) -> Collection:
-            # Opened anew for every job: somebody may have dropped it and made another.
-            wanted = WantedOptions.of(ANY_OPTIONS, self._defaults)
-            return await Collection(resources, name, wanted, create=False).open()
+    async def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
+        """What is wrong with models, server and collections, each with what helps. Nothing is written.
 
-        worker = Worker(resources.database, resources.server.schema, opened, options)
-        await (await self._queue()).ensure_table()
-        working = asyncio.ensure_future(worker.run())
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            worker.stop()
-            try:
-                await asyncio.shield(working)
-            except asyncio.CancelledError:  # once more: batches are not waited for
-                worker.abandon()
-                await working
-            raise
+        The models that this client was made with are tried. A large table is looked at in samples, each check in a
+        short transaction of its own; the answer says what was sampled, and what could not be checked.
+
+        Args:
+            collection: The only collection whose rows are looked at; None for all of the schema.
+            tell: Told what is looked at, before it is.
+
+        Raises:
+            CollectionNotFoundError: There is no such collection.
+        """
+        from semlex.retriever.diagnosing import diagnosis_of  # noqa: PLC0415 - most programs only search
+
+        check_parameters(text_parameter("collection", collection), callable_errors("tell", tell))
+        return await diagnosis_of(await self._resources.ready(), collection, tell)
 
     async def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""

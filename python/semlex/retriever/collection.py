@@ -20,6 +20,7 @@ from semlex.retriever.parts.embeddings import CollectionEmbeddings
 from semlex.retriever.parts.explaining import CollectionExplaining
 from semlex.retriever.parts.fields import CollectionFields
 from semlex.retriever.parts.folders import CollectionFolders, checked_load_options
+from semlex.retriever.parts.queries import CollectionQueries
 from semlex.retriever.parts.submission import CollectionJobs
 from semlex.retriever.parts.tables import CollectionTables
 from semlex.retriever.parts.upkeep import CollectionUpkeep
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 class Collection(
     CollectionAsking,
+    CollectionQueries,
     CollectionChecking,
     CollectionExplaining,
     CollectionFields,

@@ -77,7 +77,7 @@ class ModelOptions:
             return {}
         model, dimensions = self.default_model, self.default_dimensions
         found: dict[str, tuple[Any, Any]] = {}
-        if self.embedding_model is None and model not in (None, KEYWORDS_ONLY) and not _same_name(model, stored.model):
+        if self.embedding_model is None and model not in (None, KEYWORDS_ONLY) and not same_name(model, stored.model):
             found["embedding_model"] = (model, stored.model)
         if self.dimensions is None and dimensions not in (None, stored.dimensions):
             found["dimensions"] = (dimensions, stored.dimensions)
@@ -199,13 +199,7 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embe
     """
     name = stored.model
     dimensions = stored.dimensions if options.dimensions is None else options.dimensions
-    listed: list[str] = []
-    if leads_to(name) is not None:
-        listed = [*options.models, *named_models()]
-        if not any(_same_name(entry, name) for entry in listed):
-            raise _not_allowed(name)
-    elif name not in {STATIC, WHEEL_MODEL}:
-        _check_cached(name)
+    listed = _check_usable(name, options)
     # The environment has one key and does not say for which of several hosts it is: then none of them gets it.
     known = [*listed, options.default_model or ""]
     hosts = {host_of(entry) or entry for entry in known if leads_to(entry) == "server"}
@@ -219,7 +213,33 @@ def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embe
     )
 
 
-def _same_name(listed: str, stored: str) -> bool:
+def _check_usable(name: str, options: ModelOptions) -> list[str]:
+    """Refuses a name of the database that is not followed, or not here; the names on the user's list for one that is.
+
+    Nothing is opened.
+    """
+    if leads_to(name) is not None:
+        listed = [*options.models, *named_models()]
+        if not any(same_name(entry, name) for entry in listed):
+            raise _not_allowed(name)
+        return listed
+    if name not in {STATIC, WHEEL_MODEL}:
+        _check_cached(name)
+    return []
+
+
+def stored_problem(stored: EmbeddingVersion, options: ModelOptions) -> str | None:
+    """Why the model that a collection names cannot be used here, as far as that is known without opening it."""
+    if stored.model == GIVEN:
+        return None
+    try:
+        _check_usable(stored.model, options)
+    except (ModelError, MissingExtraError) as error:
+        return str(error)
+    return None
+
+
+def same_name(listed: str, stored: str) -> bool:
     """Whether a name of the user's is the stored one; a folder is stored by its absolute path."""
     listed, stored = bare_name(listed), bare_name(stored)
     if listed == stored or {listed, stored} <= {STATIC, WHEEL_MODEL}:

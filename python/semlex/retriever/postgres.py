@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import ListedCollection
+    from semlex.types.reports.query_log import QueryLogMode, QueryLogOptions
 
 
 class PostgreSQLRetriever(Collection, DocumentRetriever):
@@ -87,6 +88,8 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         calibration: File of a calibration that gives hits their `SearchResult.confidence`, in place of the one that is
             stored; refused where it was learned with another model.
+        query_log: What is kept of the questions that are asked: ``off`` (the default), ``hash``, ``text``, or
+            `QueryLogOptions`. It is written after the answer, and read with `Collection.queries`.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
         calibration: str | PathLike[str] | None = None,
+        query_log: QueryLogMode | QueryLogOptions = "off",
     ) -> None:
         check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
         server = ServerOptions(db_url, schema, pool, connection, data_folder, keep_alive, max_connections, timeout)
@@ -152,7 +156,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             min_tokens,
         )
         super().__init__(
-            Resources(server, chosen, cached_queries=cached_queries),
+            Resources(server, chosen, cached_queries=cached_queries, query_log=query_log),
             collection,
             WantedOptions.of(options, defaults),
             create=create,

@@ -17,8 +17,10 @@ from semlex.models.executor import ModelExecutor
 from semlex.models.local.forked import torch_process
 from semlex.parameters import MAX_CACHE_BYTES
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
+from semlex.retriever.query_log import QueryLog
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.types.reports.query_log import QueryLogOptions
 from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from semlex.parameters import Bm25Options, ServerOptions
     from semlex.store.keyword.base import KeywordIndex
     from semlex.store.schema.collection import EmbeddingVersion
+    from semlex.types.reports.query_log import QueryLogMode
 
 ModelKey = tuple[str, str, int] | None
 
@@ -46,6 +49,7 @@ class Resources:
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
             much as each has of its own.
+        query_log: What is kept of questions.
 
     Raises:
         ConfigurationError: An option cannot be used.
@@ -58,6 +62,7 @@ class Resources:
         *,
         cached_queries: int = DEFAULT_QUERIES,
         keyword_cache_bytes: int | None = None,
+        query_log: QueryLogMode | QueryLogOptions = "off",
     ) -> None:
         ways = (server.db_url, server.pool, server.connection, server.data_folder)
         if sum(given is not None for given in ways) > 1:
@@ -84,6 +89,7 @@ class Resources:
         self.server = server
         self.models = models
         self.query_cache = QueryEmbeddingCache(cached_queries)
+        self.query_log = QueryLog(QueryLogOptions.of(query_log))
         self._keyword_cache_bytes = keyword_cache_bytes
         self._keyword_indexes: weakref.WeakSet[KeywordIndex] = weakref.WeakSet()
         # Grows whenever everything is opened anew: what a collection had opened before is of no use then.
@@ -152,6 +158,7 @@ class Resources:
                 closing.push_async_callback(asyncio.to_thread, embedded.close)
             if database is not None:
                 closing.push_async_callback(database.close)
+                closing.push_async_callback(self.query_log.flush)
             # A model may first finish the batch that it computes.
             owned = None if chosen is None or chosen.model is self.models.chat_model else chosen.model
             for model in (*models, reranker, owned):
@@ -288,6 +295,7 @@ class Resources:
         return self._reranker
 
     def _after_fork(self) -> None:
+        self.query_log.forget()
         drop(self._open_models, self._reranker, self._chat_model, self._database, self._embedded, self._executor)
         self._was_open |= self._is_open
         reranker = None if self._reranker is None else self._reranker.reranker

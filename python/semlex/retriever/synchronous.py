@@ -21,6 +21,7 @@ from semlex.parameters import DEFAULT_CACHE_BYTES
 from semlex.retriever.client import ANY_OPTIONS
 from semlex.retriever.client import Client
 from semlex.retriever.knowledge_base import KnowledgeBase
+from semlex.retriever.parts.queries import DEFAULT_LISTED
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search.facets import DEFAULT_CANDIDATES
 from semlex.search.facets import DEFAULT_VALUES
@@ -96,7 +97,11 @@ if TYPE_CHECKING:
     from semlex.types.reports.explanations import Explanation
     from semlex.types.reports.field_summaries import FieldSummaries
     from semlex.types.reports.field_summaries import IndexedType
+    from semlex.types.reports.findings import Diagnosis
     from semlex.types.reports.jobs import JobState
+    from semlex.types.reports.query_log import QueryLogMode
+    from semlex.types.reports.query_log import QueryLogOptions
+    from semlex.types.reports.query_log import QueryLogSummary
     from semlex.types.results import SearchMode
     from semlex.types.results import SearchResults
     from semlex.types.routes import RouteBy
@@ -661,6 +666,28 @@ class SyncCollection:
             EmbeddingsMissingError: As for `search`.
         """
         return self._runner.run(self._collection.checkup, sample, seed=seed, mode=mode, progress=progress, estimated=estimated)
+
+    def queries(
+        self,
+        *,
+        limit: int = DEFAULT_LISTED,
+    ) -> QueryLogSummary:
+        """What the query log holds: the most frequent questions, and those that found nothing.
+
+        Questions of this process that are not written yet are not in it.
+
+        Args:
+            limit: Most questions of each list, 1 to 10,000.
+        """
+        return self._runner.run(self._collection.queries, limit=limit)
+
+    def clear_queries(self) -> int:
+        """Deletes all logged questions; returns how many.
+
+        Raises:
+            PrivilegeError: This role may not delete.
+        """
+        return self._runner.run(self._collection.clear_queries)
 
     def why(
         self,
@@ -1316,6 +1343,7 @@ class SyncClient:
         max_connections: Size of the pool.
         timeout: Seconds to wait for the server or for a free connection.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
+        query_log: As for `PostgreSQLRetriever`.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
     """
 
@@ -1338,9 +1366,10 @@ class SyncClient:
         max_connections: int = 8,
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
+        query_log: QueryLogMode | QueryLogOptions = "off",
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
-        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
+        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes)
         self._runner = LoopRunner(self._client)
 
     @property
@@ -1509,6 +1538,26 @@ class SyncClient:
         """
         return self._runner.run(self._client.work, concurrency=concurrency, allow=allow, models=models, drain=drain, limit=limit, lease=lease, keep_days=keep_days, tell=tell)
 
+    def diagnose(
+        self,
+        collection: str | None = None,
+        *,
+        tell: Callable[[str], None] | None = None,
+    ) -> Diagnosis:
+        """What is wrong with models, server and collections, each with what helps. Nothing is written.
+
+        The models that this client was made with are tried. A large table is looked at in samples, each check in a
+        short transaction of its own; the answer says what was sampled, and what could not be checked.
+
+        Args:
+            collection: The only collection whose rows are looked at; None for all of the schema.
+            tell: Told what is looked at, before it is.
+
+        Raises:
+            CollectionNotFoundError: There is no such collection.
+        """
+        return self._runner.run(self._client.diagnose, collection, tell=tell)
+
     def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""
         return self._runner.run(self._client.health_check)
@@ -1585,6 +1634,8 @@ class SyncRetriever(SyncCollection):
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         calibration: File of a calibration that gives hits their `SearchResult.confidence`, in place of the one that is
             stored; refused where it was learned with another model.
+        query_log: What is kept of the questions that are asked: ``off`` (the default), ``hash``, ``text``, or
+            `QueryLogOptions`. It is written after the answer, and read with `Collection.queries`.
     """
 
     def __init__(
@@ -1621,8 +1672,9 @@ class SyncRetriever(SyncCollection):
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
         calibration: str | PathLike[str] | None = None,
+        query_log: QueryLogMode | QueryLogOptions = "off",
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, calibration=calibration)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, calibration=calibration, query_log=query_log)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property
@@ -1892,7 +1944,8 @@ def connect_sync(
     max_connections: int = 8,
     timeout: float = 10.0,
     cached_queries: int = DEFAULT_QUERIES,
+    query_log: QueryLogMode | QueryLogOptions = "off",
     keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
 ) -> SyncClient:
     """A `SyncClient`, to be opened with ``with``; the arguments are its own."""
-    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes)
+    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes)

@@ -19,6 +19,7 @@ from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
 from semlex.settings import files
 from semlex.settings.files import FOLDER_FILE, OWN_FILE_VARIABLE, model_names
+from semlex.types.reports.query_log import QueryLogMode, keeps_questions, query_log_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +65,7 @@ class Settings:
         chunk_tokens: Most tokens of a chunk.
         overlap_tokens: Most tokens that neighbouring chunks share.
         min_tokens: Sections with fewer tokens are joined with the next one.
+        query_log: What is kept of questions: ``off``, ``hash`` or ``text``.
         origins: Where each setting comes from, by its name.
     """
 
@@ -88,6 +90,7 @@ class Settings:
     chunk_tokens: int = 500
     overlap_tokens: int = 50
     min_tokens: int = 32
+    query_log: QueryLogMode = "off"
     origins: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -116,7 +119,7 @@ class Settings:
         for setting in SETTINGS:
             if setting.of_collection and setting.name in self.origins:
                 (said if self.origins[setting.name] == ARGUMENT else defaults)[setting.name] = self.value(setting)
-        models = ("models", "reranker_model", "use_reranking", "chat_model", "device", "calibration")
+        models = ("models", "reranker_model", "use_reranking", "chat_model", "device", "calibration", "query_log")
         return (
             {name: getattr(self, name) for name in models}
             | said
@@ -388,5 +391,6 @@ SETTINGS = (
     Setting("chunk_tokens", _whole, "most tokens of a chunk, in new collections", of_collection=True),
     Setting("overlap_tokens", _whole, "most tokens that neighbours share, in new collections", of_collection=True),
     Setting("min_tokens", _whole, "smaller sections are joined with the next, in new collections", of_collection=True),
+    Setting("query_log", query_log_mode, "what is kept of questions: off, hash or text", leads_away=keeps_questions),
 )
 _NAMED = {setting.name: setting for setting in SETTINGS}

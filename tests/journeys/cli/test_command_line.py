@@ -67,7 +67,7 @@ def test_codes_as_a_script_sees_them(program: Shell, shell: Shell) -> None:
     program("search", "key", "-c", "missing", code=6)
 
 
-@pytest.mark.parametrize("arguments", [(), ("models",), ("doctor",), ("eval",)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(), ("models",), ("eval",)], ids=" ".join)
 def test_nothing_asked_is_a_question_for_help(shell: Shell, arguments: tuple[str, ...]) -> None:
     done = shell(*arguments)
     assert "Usage: semlex" in done.stdout

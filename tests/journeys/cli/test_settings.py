@@ -85,7 +85,7 @@ def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples: dict[str, object] = {"models": ["a/b"], "vector_storage": "halfvec", "use_reranking": False}
-    samples |= {"stop_words": False, "dimensions": 8, "keep_alive": 5.5}
+    samples |= {"query_log": "text", "stop_words": False, "dimensions": 8, "keep_alive": 5.5}
     samples |= {"chunk_tokens": 100, "overlap_tokens": 7, "min_tokens": 9}
     for setting in SETTINGS:
         sample = samples.get(setting.name, "x")

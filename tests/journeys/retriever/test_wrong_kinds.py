@@ -71,6 +71,8 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "context": lambda _: {"question": "good"},
     "answer": lambda _: {"question": "good"},
     "search_many": lambda _: {"queries": ["good"]},
+    "queries": lambda _: {},
+    "clear_queries": lambda _: {},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},
     "count": lambda _: {},
@@ -130,6 +132,7 @@ CLASSES = (
     "HnswIndex",
     "IvfflatIndex",
     "Bm25Options",
+    "QueryLogOptions",
 )
 GOOD_FIELDS: dict[str, dict[str, Any]] = {
     "SearchQuery": {"query_text": "good"},

@@ -1,4 +1,4 @@
-"""The commands that say what works here: ``semlex doctor models`` and ``semlex doctor server``."""
+"""``semlex doctor``: everything that is wrong; ``semlex doctor models`` and ``semlex doctor server``: what there is."""
 
 from __future__ import annotations
 
@@ -7,15 +7,66 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from semlex.cli.context import Context, with_context
-from semlex.cli.exit_codes import MODEL
-from semlex.cli.options import HelpGroup
-from semlex.cli.terminal import output
+from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.exit_codes import DATABASE, MODEL
+from semlex.cli.options import WorkingGroup
+from semlex.cli.terminal import counted, is_verbose, messages, one_line, output
+from semlex.errors import ConfigurationError
+from semlex.types.reports.findings import SEVERITIES
 
 if TYPE_CHECKING:
     from semlex.diagnostics.doctor import ModelExamination, ModelsExamination, ServerExamination
+    from semlex.types.reports.findings import Diagnosis
 
-doctor_app = typer.Typer(help="What works on this machine, and what does not.", cls=HelpGroup)
+doctor_app = typer.Typer(cls=WorkingGroup, invoke_without_command=True)
+STYLES = {"error": "red", "warning": "yellow", "hint": "dim"}
+
+
+@doctor_app.callback()
+@with_context("collection", *SERVER, "embedding_model", "device", "dimensions", "reranker_model")
+def doctor(context: Context, command: typer.Context) -> None:
+    """Show what is wrong with models, server and collections, and what helps.
+
+    Nothing is written and nothing is downloaded. Large tables are looked at in samples. The exit code is 0 when there
+    are hints at most, 3 for errors and warnings of the server and of collections, 4 for those of models alone.
+    """
+    if command.invoked_subcommand is not None:
+        if context != Context():
+            raise ConfigurationError(f"options of semlex doctor {command.invoked_subcommand} stand behind its name")
+        return
+    settings = context.settings()
+    collection = settings.collection if settings.is_set("collection") else None
+    with context.client(settings, with_models=True) as client, messages.status("") as status:
+        diagnosis = client.diagnose(collection, tell=None if context.as_json else status.update)
+    context.emit(diagnosis.to_dict(), lambda: _print_diagnosis(diagnosis))
+    if not diagnosis.is_well:
+        serious = [finding for finding in diagnosis.findings if finding.severity != "hint"]
+        raise typer.Exit(MODEL if all(finding.code.startswith("model") for finding in serious) else DATABASE)
+
+
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
+    settings = [finding.where.removeprefix("setting ") for finding in diagnosis.findings if finding.code == "setting"]
+    for finding in diagnosis.findings:
+        if finding.code == "setting":
+            continue
+        label = f"[{STYLES[finding.severity]}]{finding.severity}[/]"
+        output.print(f"{label} {escape(one_line(f'{finding.where} {finding.what}'))}")
+        output.print(f"    {escape(one_line(finding.remedy))}" + ("" if finding.command is None else ":"))
+        if finding.command is not None:
+            output.print(f"        {escape(one_line(finding.command))}")
+    if settings:
+        output.print(f"[dim]hint[/] {counted(len(settings), 'setting')} worth changing: {escape(', '.join(settings))}")
+        output.print("    what is advised, and why:\n        semlex doctor server")
+    for skipped in diagnosis.not_checked:
+        output.print(f"not checked: {escape(one_line(f'{skipped.check} of {skipped.where}: {skipped.reason}'))}")
+    if is_verbose():
+        for looked in diagnosis.looked_at:
+            output.print(
+                f"[dim]looked at: {escape(one_line(f'{looked.check} of {looked.where}: {looked.what}'))}[/dim]"
+            )
+    numbers = [(severity, sum(one.severity == severity for one in diagnosis.findings)) for severity in SEVERITIES]
+    told = ", ".join(counted(number, severity) for severity, number in numbers if number) or "nothing wrong was found"
+    output.print(f"{counted(len(diagnosis.collections), 'collection')} of schema {escape(diagnosis.schema)}: {told}")
 
 
 @doctor_app.command("models")

@@ -21,7 +21,7 @@ from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -52,6 +52,11 @@ class CollectionReads(ABC):
 
     names: Names
     _resources: Resources
+
+    @property
+    @abstractmethod
+    def _opened(self) -> OpenCollection:
+        """The open collection, once a call has opened it."""
 
     @abstractmethod
     async def _ready(self) -> Indexer:
@@ -178,6 +183,7 @@ class CollectionReads(ABC):
             found = await explained_search(opened, reranker, request)
         else:
             found = await SearchPipeline(opened, reranker).run(request)
+        self._log([request], [found])
         await opened.note_use()
         found.take_route(routed)
         if found or fallback is None or request.text is None:
@@ -282,8 +288,13 @@ class CollectionReads(ABC):
         reranker = await self._reranker(rerank)
         check_rows_wanted(requests, reranks=reranker is not None)
         found = await SearchPipeline(opened, reranker).run_many(requests)
+        self._log(requests, found)
         await opened.note_use()
         return found
+
+    def _log(self, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
+        """Notes questions for the query log, where there is one; it is written later."""
+        self._resources.query_log.note(self._resources.database, self._opened.info, requests, found)
 
     async def _reranker(self, wanted: bool | None) -> Reranker | None:
         """What reranks a search that wants it so.

@@ -163,10 +163,12 @@ async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> 
     vector = wanted_vector_index(collection, found)
     if not (vector is not None and vector.is_missing(found)) and not await missing_others(connection, collection):
         return False
-    cursor = await connection.execute(
-        sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded").format(
-            collection.names.chunk, sql.Literal(INDEX_FROM_ROWS)
-        )
-    )
+    return await has_rows(connection, collection.names.chunk, INDEX_FROM_ROWS)
+
+
+async def has_rows(connection: Connection, table: sql.Identifier, rows: int) -> bool:
+    """Whether a table has at least so many rows; no more are counted."""
+    statement = sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded")
+    cursor = await connection.execute(statement.format(table, sql.Literal(rows)))
     row = await cursor.fetchone()
-    return row is not None and row[0] >= INDEX_FROM_ROWS
+    return row is not None and row[0] >= rows

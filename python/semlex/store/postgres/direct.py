@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -48,6 +48,28 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
         yield connection
     finally:
         await connection.close()
+
+
+Pooling = Literal["none", "session", "transaction"]
+"""No pooler; one that lends a session for as long as it looks; one that has lent several to one connection."""
+POOLING_LOOKS = 5
+
+
+async def look_for_pooler(connection: Connection) -> Pooling:
+    """What stands between this connection and the server.
+
+    A pooler in transaction mode that has one idle session may lend the same one every time.
+
+    Args:
+        connection: Idle, and in no transaction: every statement is one of its own.
+    """
+    served = set()
+    for _ in range(POOLING_LOOKS):
+        cursor = await connection.execute("SELECT pg_catalog.pg_backend_pid()")
+        served |= {pid for (pid,) in await cursor.fetchall()}
+    if len(served) > 1:
+        return "transaction"
+    return "none" if served == {connection.info.backend_pid} else "session"
 
 
 async def is_pooled(connection: Connection) -> bool:

@@ -80,6 +80,13 @@ async def read_server_info(connection: Connection) -> ServerInfo:
     return ServerInfo(postgres, pgvector, schema, read_only)
 
 
+async def is_standby(connection: Connection) -> bool:
+    """Whether the server repeats what another one writes."""
+    cursor = await connection.execute("SELECT pg_catalog.pg_is_in_recovery()")
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSetting:
     """A setting of the server.

@@ -11,22 +11,26 @@ from psycopg import sql
 
 from semlex.store.indexes.field_indexes import is_of_field
 from semlex.store.postgres.server_info import SAFE_PGVECTOR
-from semlex.store.query.statistics import is_orphaned
+from semlex.store.query.health.rows import orphaned_vectors
 from semlex.store.schema import migrations
 from semlex.store.schema.names import Names
+from semlex.types.reports.findings import Finding, of_collection
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.server_info import ServerInfo
+    from semlex.store.schema.collection import CollectionInfo
 
 REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
 # What a schema has beside them, once it is migrated.
 SHARED_TABLES = ("job",)
 MAX_SHOWN_NAME = 200  # characters of a model's name
 TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone", "query_log")
+# Of this engine alone.
+BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone")
 
 
-async def find_problems(connection: Connection, server: ServerInfo) -> list[str]:
+async def find_problems(connection: Connection, server: ServerInfo) -> list[Finding]:
     """Looks at the server and at every schema that holds collections.
 
     Args:
@@ -34,15 +38,30 @@ async def find_problems(connection: Connection, server: ServerInfo) -> list[str]
         server: What the server is.
 
     Returns:
-        One sentence a problem, with its remedy; none when all is well.
+        None when all is well.
     """
     problems = []
     if server.pgvector is None:
-        problems.append("pgvector is not installed in this database; its owner runs: CREATE EXTENSION vector;")
+        problems.append(
+            Finding(
+                "pgvector_missing",
+                "error",
+                "pgvector",
+                "is not installed in this database",
+                "its owner runs",
+                "CREATE EXTENSION vector;",
+            )
+        )
     elif server.pgvector < SAFE_PGVECTOR:
         problems.append(
-            f"pgvector {'.'.join(map(str, server.pgvector))} has known index defects; update its package on the server "
-            "to 0.8.4 or newer, then: ALTER EXTENSION vector UPDATE;"
+            Finding(
+                "pgvector_old",
+                "warning",
+                f"pgvector {'.'.join(map(str, server.pgvector))}",
+                "has known index defects",
+                "update its package on the server to 0.8.4 or newer, then",
+                "ALTER EXTENSION vector UPDATE;",
+            )
         )
     cursor = await connection.execute(
         "SELECT n.nspname FROM pg_catalog.pg_namespace AS n "
@@ -55,18 +74,34 @@ async def find_problems(connection: Connection, server: ServerInfo) -> list[str]
             async with connection.transaction():
                 problems += await _in_schema(connection, schema)
         except psycopg.errors.InsufficientPrivilege:
-            problems.append(f"schema {schema} cannot be looked at: this role may not read all of its tables")
+            name = sql.Identifier(schema).as_string(connection)
+            problems.append(
+                Finding(
+                    "privilege_read",
+                    "error",
+                    f"schema {schema}",
+                    "cannot be looked at: this role may not read all of its tables",
+                    "where it should, the owner of the tables runs",
+                    f"GRANT USAGE ON SCHEMA {name} TO {_role(connection)}; "
+                    f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {_role(connection)};",
+                )
+            )
     return problems
 
 
-async def _in_schema(connection: Connection, schema: str) -> list[str]:
+def _role(connection: Connection) -> str:
+    return sql.Identifier(connection.info.user).as_string(connection)
+
+
+async def _in_schema(connection: Connection, schema: str) -> list[Finding]:
     cursor = await connection.execute(
         sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(sql.Identifier(schema, "registry_version"))
     )
     row = await cursor.fetchone()
     newest = len(migrations.REGISTRY)
     if row is not None and row[0] > newest:
-        return [f"schema {schema} was made by a newer semlex (registry {row[0]}, known are {newest}); update semlex"]
+        what = f"was made by a newer semlex (registry {row[0]}, known are {newest})"
+        return [Finding("schema_newer", "error", f"schema {schema}", what, "update semlex")]
     cursor = await connection.execute(
         sql.SQL(
             "SELECT c.name, c.schema_version, to_jsonb(c) -> 'building_generation' <> 'null', "
@@ -74,8 +109,8 @@ async def _in_schema(connection: Connection, schema: str) -> list[str]:
             # As JSON, because older registries lack what later migrations add.
             "(SELECT e.model FROM {versions} AS e, to_jsonb(e) AS stored WHERE e.name = c.name "
             "AND (stored ->> 'building')::bool "
-            "AND coalesce((stored ->> 'run_until')::timestamptz < now(), true) LIMIT 1) "
-            "FROM {registry} AS c ORDER BY c.name"
+            "AND coalesce((stored ->> 'run_until')::timestamptz < now(), true) LIMIT 1), "
+            "to_jsonb(c) ->> 'keyword_engine' FROM {registry} AS c ORDER BY c.name"
         ).format(versions=sql.Identifier(schema, "embedding_version"), registry=sql.Identifier(schema, "collection"))
     )
     collections = [_Registered(*row) for row in await cursor.fetchall()]
@@ -90,13 +125,29 @@ async def _in_schema(connection: Connection, schema: str) -> list[str]:
         known |= {f"{found.name}_{table}" for table in TABLES}
         known |= {f"{found.name}_embedding_{version}" for version in found.embeddings}
         problems += await _in_collection(connection, Names(schema, found.name), found, present)
-    problems += [_unknown(schema, table) for table in present if table not in known]
+    problems += [_unknown(connection, schema, table) for table in present if table not in known]
     return problems + await _invalid_indexes(connection, schema)
 
 
-def _unknown(schema: str, table: str) -> str:
+def _unknown(connection: Connection, schema: str, table: str) -> Finding:
+    name = sql.Identifier(schema, table).as_string(connection)
     shown = f"{schema}.{table}" if re.fullmatch(r"[a-z_][a-z0-9_]*", table) else repr(table)
-    return f"table {shown} belongs to no collection; if you do not know it either: DROP TABLE {shown};"
+    return Finding(
+        "table_unknown",
+        "hint",
+        f"table {shown}",
+        "belongs to no collection",
+        "if you do not know it either",
+        f"DROP TABLE {name};",
+    )
+
+
+def tables_of(collection: CollectionInfo) -> list[str]:
+    """Names of all tables that a collection stands on, those of the registry included."""
+    name = collection.names.collection
+    tables = TABLES if collection.keyword.index is not None else [one for one in TABLES if one not in OF_KEYWORD_INDEX]
+    versions = [f"{name}_embedding_{one.version}" for one in collection.versions.standing]
+    return [*REGISTRY_TABLES, *(f"{name}_{table}" for table in tables), *versions]
 
 
 class _Registered(NamedTuple):
@@ -107,58 +158,77 @@ class _Registered(NamedTuple):
     building: bool
     embeddings: list[int]
     unfinished_model: str | None
+    engine: str | None
 
 
 async def _in_collection(
     connection: Connection, names: Names, registered: _Registered, present: list[str]
-) -> list[str]:
-    name, newest = f"collection {names.collection} of schema {names.schema}", len(migrations.COLLECTION)
-    version = registered.version
+) -> list[Finding]:
+    name, newest = of_collection(names.schema, names.collection), len(migrations.COLLECTION)
+    version, option = registered.version, f"--collection {names.collection}"
     if version > newest:
-        return [f"{name} was made by a newer semlex (version {version}, known are {newest}); update semlex"]
+        what = f"was made by a newer semlex (version {version}, known are {newest})"
+        return [Finding("collection_newer", "error", name, what, "update semlex")]
     if version < newest:
-        return [f"{name} has version {version} of {newest}; it is migrated when it is opened next"]
-    problems = []
-    wanted = [f"{names.collection}_{table}" for table in TABLES[:4]]
+        what, remedy = f"has version {version} of {newest}", "it is migrated when it is opened next, or by"
+        return [Finding("collection_old", "hint", name, what, remedy, "semlex migrate")]
+    tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
+    wanted = [f"{names.collection}_{table}" for table in tables]
     wanted += [f"{names.collection}_embedding_{number}" for number in registered.embeddings]
     missing = [table for table in wanted if table not in present]
     if missing:
-        return [f"{name} lacks the table {', '.join(missing)}; restore it from a backup, or drop the collection"]
+        what, remedy = f"lacks the table {', '.join(missing)}", "restore it from a backup, or drop the collection"
+        return [Finding("table_missing", "error", name, what, remedy)]
+    problems = []
     if registered.building:
         problems.append(
-            f"a rebuild of the keyword index of {name} goes on, or was ended before it was done; then finish it with: "
-            f"semlex reindex --keyword --collection {names.collection}"
+            Finding(
+                "keyword_rebuild_left",
+                "warning",
+                name,
+                "has a rebuild of its keyword index that goes on, or was ended before it was done",
+                "where none goes on, finish it",
+                f"semlex reindex --keyword {option}",
+            )
         )
     if registered.unfinished_model is not None:
         model = registered.unfinished_model
         shown = model if model.isprintable() and len(model) <= MAX_SHOWN_NAME else "MODEL"
         problems.append(
-            f"a change of {name} to another embedding model was ended before it was done; go on with: semlex reembed "
-            f"--collection {names.collection} --model {shlex.quote(shown)}, or drop what it has made: semlex "
-            f"embeddings --collection {names.collection} --drop {registered.embeddings[-1]}"
+            Finding(
+                "reembed_left",
+                "warning",
+                name,
+                "has a change to another embedding model that was ended before it was done",
+                f"drop what it has made (semlex embeddings {option} --drop {registered.embeddings[-1]}), or go on",
+                f"semlex reembed {option} --model {shlex.quote(shown)}",
+            )
         )
     for version in registered.embeddings:
-        vectors = names.embedding(version)
-        orphaned = is_orphaned(names.chunk)
-        cursor = await connection.execute(sql.SQL("SELECT count(*) FROM {} AS e WHERE {}").format(vectors, orphaned))
-        row = await cursor.fetchone()
-        if row is not None and row[0]:
-            delete = sql.SQL("DELETE FROM {} AS e WHERE {};").format(vectors, orphaned).as_string(connection)
-            problems.append(f"{name} has {row[0]:,} vectors whose chunk is gone, which only take room: {delete}")
+        problems += await orphaned_vectors(connection, names, version)
     return problems
 
 
-async def _invalid_indexes(connection: Connection, schema: str) -> list[str]:
-    """Indexes that a build has left unfinished."""
+async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]:
+    """Indexes that a build has left unfinished; not those that are being built, as far as this role sees builds."""
     cursor = await connection.execute(
         "SELECT c.relname FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
         "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
-        "WHERE n.nspname = %s AND NOT i.indisvalid ORDER BY c.relname",
+        "WHERE n.nspname = %s AND NOT (i.indisvalid AND i.indisready) AND NOT EXISTS ("
+        "SELECT FROM pg_catalog.pg_stat_progress_create_index AS p WHERE p.index_relid = i.indexrelid) "
+        "ORDER BY c.relname",
         [schema],
     )
     return [
-        f"index {schema}.{name} was not built to its end; DROP INDEX {schema}.{name}; "
-        + ("semlex fields add" if is_of_field(name) else "the next load")
-        + " makes it anew"
+        Finding(
+            "index_invalid",
+            "warning",
+            f"index {schema}.{name}",
+            "was not built to its end",
+            "where nobody is building it now, drop it; "
+            + ("semlex fields add" if is_of_field(name) else "the next load, or semlex create-index,")
+            + " makes it anew",
+            f"DROP INDEX {sql.Identifier(schema, name).as_string(connection)};",
+        )
         for (name,) in await cursor.fetchall()
     ]

@@ -198,6 +198,21 @@ async def sample_chunks(
     return [(context, text) for _, context, text in kept], binary_vectors(kept, embedding)
 
 
+async def sample_vectors(connection: Connection, collection: CollectionInfo, rows: int) -> NDArray[np.float32]:
+    """At most so many vectors of the sample, spread evenly: float32, shape (n, d).
+
+    Args:
+        connection: In a transaction.
+        collection: With vectors.
+        rows: Most vectors.
+    """
+    embedding = collection.embedding
+    if embedding is None:
+        raise ConfigurationError("the collection holds no vectors")
+    vectors, _ = await _draw(connection, collection, embedding)
+    return vectors[:: max(1, -(-len(vectors) // rows))]
+
+
 def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
     """A vector (``e.embedding``) as SQL, in the server's own binary form as bytes.
 

@@ -1,0 +1,89 @@
+"""Checks of the way to the server: what this role may do, settings, a pooler between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semlex.diagnostics.check import Check
+from semlex.store.query.collection_checks import tables_of
+from semlex.store.query.health.privileges import READING, WRITING, grant, table_privileges
+from semlex.types.reports.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.diagnostics.check import Subject
+    from semlex.diagnostics.tuning import Advice
+    from semlex.store.postgres.direct import Pooling
+
+
+async def check_privileges(subject: Subject) -> None:
+    """What this role may not do."""
+    connection, names = subject.connection, subject.collection.names
+    found = await table_privileges(connection, names.schema, tables_of(subject.collection))
+    for privileges, code, severity, what in (
+        (READING, "privilege_read", "error", "cannot be searched by this role"),
+        (WRITING, "privilege_write", "hint", "can be searched by this role, but not written"),
+    ):
+        lacking = [one.table for one in found if set(one.missing) & set(privileges)]
+        missing = [name for name in privileges if any(name in one.missing for one in found)]
+        if not lacking or (code == "privilege_write" and subject.collection.server.read_only):
+            continue
+        subject.findings.append(
+            Finding(
+                code,
+                "error" if severity == "error" else "hint",
+                subject.where,
+                f"{what}: it lacks {', '.join(missing)} on {_listed(lacking)}",
+                "where it should, the owner of the tables runs",
+                grant(connection, names.schema, missing, lacking),
+            )
+        )
+        return
+    owners = sorted({one.owner for one in found if not one.is_owner})
+    if owners and not subject.collection.server.read_only:
+        subject.find(
+            "privilege_migrate",
+            "hint",
+            "can be written by this role, but not migrated, and no index of it built or dropped: its tables belong to "
+            + ", ".join(owners),
+            "after an update of semlex, that role runs",
+            "semlex migrate",
+        )
+
+
+def _listed(tables: list[str]) -> str:
+    few = 3
+    more = f" and {len(tables) - few} more tables" if len(tables) > few else ""
+    return ", ".join(tables[:few]) + more
+
+
+def findings_of_settings(settings: list[Advice]) -> Iterator[Finding]:
+    """Settings of the server that are worth changing."""
+    for advice in settings:
+        if advice.met is False:
+            yield Finding(
+                "setting",
+                "hint",
+                f"setting {advice.setting}",
+                f"is {advice.now}; advised is {advice.advised}",
+                advice.reason,
+                advice.statement,
+            )
+
+
+def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
+    """A pooler between here and the server."""
+    if pooling != "none":
+        how = ", which lends each transaction another session" if pooling == "transaction" else ""
+        yield Finding(
+            "pooler",
+            "hint",
+            f"server {server}",
+            f"is reached through a pooler{how}",
+            "all of semlex works so, but an index that is built concurrently holds up writers: give semlex "
+            "create-index --concurrently the address of the server itself",
+        )
+
+
+CHECKS = (Check("privileges", check_privileges),)

@@ -1,0 +1,187 @@
+"""Everything that `semlex doctor` looks at: this machine's models, the server, and its collections one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from semlex.diagnostics import (
+    checks_of_access,
+    checks_of_indexes,
+    checks_of_models,
+    checks_of_questions,
+    checks_of_rows,
+)
+from semlex.diagnostics.check import Subject
+from semlex.diagnostics.tuning import examine_settings
+from semlex.errors import (
+    CollectionNotFoundError,
+    ConnectionFailedError,
+    PrivilegeError,
+    SearchTimeoutError,
+    SemlexError,
+)
+from semlex.store.postgres.addresses import describe_connection
+from semlex.store.postgres.direct import look_for_pooler
+from semlex.store.postgres.server_info import read_server_info
+from semlex.store.postgres.settings import set_local
+from semlex.store.query.collection_checks import find_problems
+from semlex.store.schema import migrations
+from semlex.store.schema.names import Names
+from semlex.store.schema.presence import no_such_collection
+from semlex.store.schema.registry import find, list_collections
+from semlex.types.reports.findings import Diagnosis, Finding, Looked, NotChecked, by_severity, of_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.diagnostics.check import Check, ModelFacts
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+
+# Of each statement of a check.
+CHECK_SECONDS = 15
+CHECKS: tuple[Check, ...] = (
+    *checks_of_access.CHECKS,
+    *checks_of_models.CHECKS,
+    *checks_of_indexes.CHECKS,
+    *checks_of_rows.CHECKS,
+    *checks_of_questions.CHECKS,
+)
+
+
+@dataclass(slots=True)
+class _Found:
+    findings: list[Finding] = field(default_factory=list)
+    not_checked: list[NotChecked] = field(default_factory=list)
+    looked_at: list[Looked] = field(default_factory=list)
+
+
+async def diagnose(
+    database: Database,
+    schema: str,
+    models: ModelFacts,
+    *,
+    collection: str | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Diagnosis:
+    """Looks at a server and at the collections of a schema. Nothing is written; every check is a short transaction.
+
+    Args:
+        database: An open database.
+        schema: Schema of the collections. The tables of other schemas are looked at, their rows are not.
+        models: Of this machine.
+        collection: The only collection whose rows are looked at, or None.
+        tell: Told what is looked at, before it is.
+
+    Raises:
+        CollectionNotFoundError: There is no such collection.
+        ConnectionFailedError: The server is gone.
+    """
+    tell = tell or (lambda _what: None)
+    found = _Found()
+    tell("the server")
+    server = await _look_at_server(database, found)
+    names = await _names(database, schema, collection, found)
+    looked = [name for name in names if await _look_at_collection(database, Names(schema, name), models, found, tell)]
+    return Diagnosis(
+        server, schema, tuple(looked), by_severity(found.findings), tuple(found.not_checked), tuple(found.looked_at)
+    )
+
+
+async def _look_at_server(database: Database, found: _Found) -> str:
+    async with database.connection() as connection:
+        server = describe_connection(connection)
+        pooling = await look_for_pooler(connection)
+
+    async def look(connection: Connection) -> list[Finding]:
+        await _limit(connection)
+        return await find_problems(connection, await read_server_info(connection))
+
+    async def look_at_settings(connection: Connection) -> list[Finding]:
+        await _limit(connection)
+        return list(checks_of_access.findings_of_settings(await examine_settings(connection)))
+
+    for check, work in (("tables", look), ("settings", look_at_settings)):
+        try:
+            found.findings += await database.read(f"look at the {check}", work)
+        except (PrivilegeError, SearchTimeoutError) as error:
+            found.not_checked.append(NotChecked(check, f"server {server}", _reason(error)))
+    found.findings += checks_of_access.findings_of_pooling(pooling, server)
+    return server
+
+
+async def _names(database: Database, schema: str, collection: str | None, found: _Found) -> list[str]:
+    try:
+        known = [listed.name for listed in await list_collections(database, schema)]
+    except PrivilegeError as error:
+        found.not_checked.append(NotChecked("collections", f"schema {schema}", _reason(error)))
+        return []
+    if collection is None:
+        return known
+    if collection not in known:
+        raise no_such_collection(collection, known)
+    return [collection]
+
+
+async def _look_at_collection(
+    database: Database, names: Names, models: ModelFacts, found: _Found, tell: Callable[[str], None]
+) -> bool:
+    """Whether there was something to look at."""
+    stored = None
+    try:
+        stored = await database.read("look for the collection", lambda connection: find(connection, names))
+    except ConnectionFailedError:
+        raise
+    except SemlexError as error:
+        found.not_checked.append(_all(names, _reason(error)))
+        return False
+    if stored is None:
+        return False  # dropped in the meantime
+    collection, version = stored
+    if version != len(migrations.COLLECTION):
+        found.not_checked.append(_all(names, "it is of another version; semlex migrate brings it to this one"))
+        return False
+    for check in CHECKS:
+        tell(f"{names.collection}: {check.name}")
+        await _run(database, check, Subject(collection, models, check.name), found)
+    return True
+
+
+async def _run(database: Database, check: Check, subject: Subject, found: _Found) -> None:
+    """Runs a check in a transaction of its own."""
+
+    async def work(connection: Connection) -> Subject:
+        await _limit(connection)
+        running = subject.begun(connection)  # this may be run once more
+        await check.work(running)
+        return running
+
+    try:
+        done = await database.read(f"look at the {check.name}", work)
+    except ConnectionFailedError:
+        raise
+    except SemlexError as error:
+        found.not_checked.append(NotChecked(check.name, subject.where, _reason(error)))
+    else:
+        found.findings += done.findings
+        found.not_checked += done.not_checked
+        found.looked_at += done.looked_at
+
+
+def _all(names: Names, reason: str) -> NotChecked:
+    return NotChecked("all checks of rows", of_collection(names.schema, names.collection), reason)
+
+
+def _reason(error: SemlexError) -> str:
+    if isinstance(error, PrivilegeError):
+        return "this role may not read what it needs"
+    if isinstance(error, SearchTimeoutError):
+        return f"the server took more than {CHECK_SECONDS} s, or less where statement_timeout says so"
+    if isinstance(error, CollectionNotFoundError):
+        return "a table of it is not there, or was dropped in the meantime"
+    return str(error)
+
+
+async def _limit(connection: Connection) -> None:
+    await set_local(connection, statement_timeout=f"{CHECK_SECONDS}s", lock_timeout="2s")

@@ -1,0 +1,44 @@
+"""The questions that a collection was asked, where they are logged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semlex.retriever.parts.reads import CollectionReads
+from semlex.store.query_log.rows import PRUNED_ROWS, clear_batch, summarise
+from semlex.validation import check_parameters, whole_number_errors
+
+if TYPE_CHECKING:
+    from semlex.types.reports.query_log import QueryLogSummary
+
+DEFAULT_LISTED = 20
+MAX_LISTED = 10_000
+
+
+class CollectionQueries(CollectionReads):
+    """The query log; `Collection` is one."""
+
+    async def queries(self, *, limit: int = DEFAULT_LISTED) -> QueryLogSummary:
+        """What the query log holds: the most frequent questions, and those that found nothing.
+
+        Questions of this process that are not written yet are not in it.
+
+        Args:
+            limit: Most questions of each list, 1 to 10,000.
+        """
+        check_parameters(whole_number_errors("limit", limit, 1, MAX_LISTED))
+        return await self._read("read the query log", lambda c, info: summarise(c, info.names, limit))
+
+    async def clear_queries(self) -> int:
+        """Deletes all logged questions; returns how many.
+
+        Raises:
+            PrivilegeError: This role may not delete.
+        """
+        database, names = (await self._ready()).database, self.names
+        cleared = 0
+        while deleted := await database.write("clear the query log", lambda c: clear_batch(c, names)):
+            cleared += deleted
+            if deleted < PRUNED_ROWS:
+                break
+        return cleared

@@ -1,0 +1,233 @@
+"""The questions of a client on their way into the logs of its collections: never in the way of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from semlex.errors import CollectionNotFoundError, PrivilegeError, ReadOnlyError, SemlexError, StoreError
+from semlex.store.query_log.rows import PRUNED_ROWS, Question, hash_of, write_questions
+from semlex.types.documents import utc_now
+from semlex.types.reports.query_log import QueryLogFigures
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Iterator, Sequence
+
+    from semlex.search.request import Request
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.types.reports.query_log import QueryLogOptions
+    from semlex.types.results import SearchResults
+
+logger = logging.getLogger("semlex")
+
+# Questions that wait in memory, of all collections of a client; more are dropped and counted.
+MAX_WAITING = 1_000
+# Questions are written together, so long after the first of them was asked.
+PAUSE_SECONDS = 1.0
+# Closing waits no longer for the last ones.
+CLOSE_SECONDS = 5.0
+# Between two attempts while another process writes into the same log.
+TURN_SECONDS, TURNS = 0.05, 40
+
+_is_logged: ContextVar[bool] = ContextVar("semlex_query_log", default=True)
+
+
+@contextmanager
+def without_query_log() -> Iterator[None]:
+    """Searches inside are nobody's questions: those of measurements, for example."""
+    token = _is_logged.set(False)
+    try:
+        yield
+    finally:
+        _is_logged.reset(token)
+
+
+@dataclass(slots=True)
+class _Log:
+    """What is known of the log of one collection.
+
+    Attributes:
+        logged: As `QueryLogFigures`; so are the others.
+        dropped: As `QueryLogFigures`.
+        lost: As `QueryLogFigures`.
+        problem: As `QueryLogFigures`.
+        is_off: Whether nothing is tried any more: this role may not write, or the collection is gone.
+        is_told: Whether a warning has been given.
+    """
+
+    logged: int = 0
+    dropped: int = 0
+    lost: int = 0
+    problem: str | None = None
+    is_off: bool = False
+    is_told: bool = False
+
+
+class QueryLog:
+    """Notes questions in memory, and writes them from a task of its own.
+
+    A search never waits for it and never fails by it. What does not fit into the memory is dropped, what cannot be
+    written is lost; both are counted, and the first time it is said in a warning.
+
+    Args:
+        options: What is kept.
+    """
+
+    def __init__(self, options: QueryLogOptions) -> None:
+        self.options = options
+        self._waiting: deque[tuple[CollectionInfo, Question]] = deque()
+        self._logs: dict[uuid.UUID, _Log] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._database: Database | None = None
+        self._hurry = asyncio.Event()
+
+    def note(
+        self, database: Database, info: CollectionInfo, requests: Sequence[Request], found: Sequence[SearchResults]
+    ) -> None:
+        """Notes what was asked, and how many hits it had; a question by a vector alone has no text to note.
+
+        Args:
+            database: Of the client: questions are written through it.
+            info: The collection that was asked.
+            requests: The questions.
+            found: The answer of each.
+        """
+        if self.options.keep == "off" or not _is_logged.get():
+            return
+        log = self._logs.setdefault(info.collection_id, _Log())
+        if log.is_off:
+            return
+        if info.server.read_only:
+            self._switch_off(info, log, "the server takes no writes")
+            return
+        if database.joins_transaction:
+            self._switch_off(info, log, "the connection is the caller's, whose transaction it would join")
+            return
+        now = utc_now()
+        for request, results in zip(requests, found, strict=True):
+            if request.text is None:
+                continue
+            if len(self._waiting) >= MAX_WAITING:
+                log.dropped += 1
+                self._say(info, log, f"more than {MAX_WAITING:,} questions were waiting; the others are dropped")
+                continue
+            text = request.text if self.options.keep == "text" else None
+            filtered = not request.condition.is_empty
+            now += timedelta(microseconds=1)  # in the order in which they were asked
+            question = Question(now, hash_of(info, request.text), text, results.mode, filtered, len(results))
+            self._waiting.append((info, question))
+        self._database = database
+        self._running()
+
+    def _running(self) -> asyncio.Task[None] | None:
+        """The task that writes, started where something waits; None where nothing does."""
+        loop, task = asyncio.get_running_loop(), self._task
+        if task is not None and (task.done() or task.get_loop() is not loop):
+            task = None  # ended with its loop, perhaps
+        if task is None and self._waiting and self._database is not None:
+            self._hurry = asyncio.Event()
+            # Nothing of the search is inherited: neither what cancels it nor what guards its writes.
+            task = loop.create_task(self._drain(self._database), context=Context())
+        self._task = task
+        return task
+
+    def figures(self, info: CollectionInfo) -> QueryLogFigures | None:
+        """What has become of the questions that a collection was asked here; None where they are not logged."""
+        if self.options.keep == "off":
+            return None
+        log = self._logs.get(info.collection_id, _Log())
+        waiting = sum(one.collection_id == info.collection_id for one, _ in self._waiting)
+        return QueryLogFigures(self.options.keep, log.logged, waiting, log.dropped, log.lost, log.problem)
+
+    async def flush(self) -> None:
+        """Writes what waits, as far as that takes no more than some seconds; what is left then is lost."""
+        task, self._task = self._running(), None
+        if task is None:
+            return
+        self._hurry.set()
+        done, _ = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
+        if not done:
+            task.cancel()
+            await asyncio.wait({task}, timeout=CLOSE_SECONDS)
+        while self._waiting:
+            info, _ = self._waiting.popleft()
+            self._lose(info, 1, f"closing did not wait longer than {CLOSE_SECONDS:g} s")
+
+    def forget(self) -> None:
+        """In a forked child: what waits is its parent's."""
+        self._waiting.clear()
+        self._task = self._database = None
+
+    async def _drain(self, database: Database) -> None:
+        while self._waiting:
+            try:
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass
+            await self._write(database)
+
+    async def _write(self, database: Database) -> None:
+        """Writes what waits now, collection by collection."""
+        by_collection: dict[uuid.UUID, tuple[CollectionInfo, list[Question]]] = {}
+        for _ in range(len(self._waiting)):
+            info, question = self._waiting.popleft()
+            by_collection.setdefault(info.collection_id, (info, []))[1].append(question)
+        for info, questions in by_collection.values():
+            log = self._logs.setdefault(info.collection_id, _Log())
+            try:
+                await self._write_one(database, info, questions)
+            except (PrivilegeError, ReadOnlyError, CollectionNotFoundError) as error:
+                log.lost += len(questions)
+                self._switch_off(info, log, str(error))
+            except asyncio.CancelledError:
+                self._waiting.extend((info, question) for question in questions)  # `flush` counts them
+                raise
+            except SemlexError as error:
+                self._lose(info, len(questions), str(error))
+            except Exception as error:  # noqa: BLE001 (no search and no closing fails by its log)
+                self._lose(info, len(questions), f"{type(error).__name__}, which is a defect of semlex")
+            else:
+                log.logged += len(questions)
+                log.problem = None
+
+    async def _write_one(self, database: Database, info: CollectionInfo, questions: Sequence[Question]) -> None:
+        options, left = self.options, questions
+        oldest = utc_now() - timedelta(days=options.max_days)
+
+        async def work(connection: Connection) -> int | None:
+            return await write_questions(connection, info, left, max_rows=options.max_rows, oldest=oldest)
+
+        for _ in range(TURNS):
+            deleted = await database.write("log questions", work)
+            if deleted is None:
+                await asyncio.sleep(TURN_SECONDS)
+                continue
+            left = ()
+            if deleted < PRUNED_ROWS:
+                return
+        if left:
+            raise StoreError("other processes write into the log all the time")
+
+    def _lose(self, info: CollectionInfo, count: int, why: str) -> None:
+        log = self._logs.setdefault(info.collection_id, _Log())
+        log.lost += count
+        self._say(info, log, why)
+
+    def _switch_off(self, info: CollectionInfo, log: _Log, why: str) -> None:
+        log.is_off = True
+        self._say(info, log, why)
+
+    @staticmethod
+    def _say(info: CollectionInfo, log: _Log, why: str) -> None:
+        level, log.is_told, log.problem = logging.INFO if log.is_told else logging.WARNING, True, why
+        logger.log(level, "questions to collection %r are not logged: %s", info.names.collection, why)

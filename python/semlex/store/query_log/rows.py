@@ -1,0 +1,177 @@
+"""The table of questions: written and kept short, summed up, emptied."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex.store.postgres.settings import cursor_with_times, set_local
+from semlex.types.reports.query_log import LoggedQuery, QueryLogSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import CollectionIdentity, Names
+
+HASH_BYTES = 16
+# Most rows that one transaction deletes of each kind: too many, too old.
+PRUNED_ROWS = 1_000
+# Nobody waits long for a table that somebody else holds, and no search waits for its log.
+LOCK_TIMEOUT = "500ms"
+STATEMENT_TIMEOUT = "10s"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that was asked.
+
+    Attributes:
+        asked_at: When, by the clock of the process that was asked.
+        query_hash: Of its text; see `hash_of`.
+        query: Its text, or None.
+        mode: The legs that answered.
+        filtered: Whether there was a filter.
+        hits: How many hits it had.
+        query_id: Its key, so that writing it twice stores it once.
+    """
+
+    asked_at: datetime
+    query_hash: bytes
+    query: str | None
+    mode: str
+    filtered: bool
+    hits: int
+    query_id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+
+def hash_of(collection: CollectionIdentity, text: str) -> bytes:
+    """The hash of a question: the same for the same words in any case, another one in every collection."""
+    words = " ".join(unicodedata.normalize("NFC", text).casefold().split())
+    return hashlib.blake2b(
+        words.encode("utf-8"), digest_size=HASH_BYTES, key=collection.collection_id.bytes, person=b"semlex-query"
+    ).digest()
+
+
+def _lock(collection: CollectionIdentity) -> int:
+    """Key of the advisory lock of whoever writes the log of a collection."""
+    return int.from_bytes(collection.collection_id.bytes[2:10], signed=True)
+
+
+async def write_questions(
+    connection: Connection,
+    collection: CollectionIdentity,
+    questions: Sequence[Question],
+    *,
+    max_rows: int,
+    oldest: datetime,
+) -> int | None:
+    """Writes questions, and deletes what is too much or too old, at most 1,000 rows of each.
+
+    One process at a time does so for a collection: what each deletes goes by what the others have written.
+
+    Args:
+        connection: In a transaction that writes.
+        collection: As opened.
+        questions: What was asked; those that are stored already are left as they are.
+        max_rows: How many stay.
+        oldest: Only what was asked since then stays.
+
+    Returns:
+        How many rows were deleted; None where another process is at it, and nothing was done.
+    """
+    await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=STATEMENT_TIMEOUT)
+    cursor = await connection.execute("SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)])
+    if await cursor.fetchone() != (True,):
+        return None
+    table = collection.names.query_log
+    if questions:
+        columns: list[list[Any]] = [
+            [getattr(question, name) for question in questions]
+            for name in ("query_id", "asked_at", "query_hash", "query", "mode", "filtered", "hits")
+        ]
+        await connection.execute(
+            sql.SQL(
+                "INSERT INTO {} (query_id, asked_at, query_hash, query, mode, filtered, hits) "
+                "SELECT * FROM unnest(%s::uuid[], %s::timestamptz[], %s::bytea[], %s::text[], %s::text[], %s::bool[], "
+                "%s::int[]) ON CONFLICT (query_id) DO NOTHING"
+            ).format(table),
+            columns,
+        )
+    # The keys first: a DELETE with an order and a limit in it is not understood by every distributed Postgres.
+    cursor = await connection.execute(
+        sql.SQL(
+            "(SELECT query_id FROM {0} ORDER BY asked_at DESC, query_id DESC OFFSET %(rows)s LIMIT %(most)s) "
+            "UNION (SELECT query_id FROM {0} WHERE asked_at < %(oldest)s ORDER BY asked_at LIMIT %(most)s)"
+        ).format(table),
+        {"rows": max_rows, "most": PRUNED_ROWS, "oldest": oldest},
+    )
+    surplus = [query_id for (query_id,) in await cursor.fetchall()]
+    if surplus:
+        await connection.execute(sql.SQL("DELETE FROM {} WHERE query_id = ANY(%s)").format(table), [surplus])
+    return len(surplus)
+
+
+async def summarise(connection: Connection, names: Names, limit: int) -> QueryLogSummary:
+    """What the log holds.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        names: Of the collection.
+        limit: Most questions of each list.
+    """
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
+        sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0), min(asked_at), max(asked_at) FROM {}").format(
+            names.query_log
+        )
+    )
+    row = await cursor.fetchone()
+    logged, without_hits, oldest, newest = row or (0, 0, None, None)
+    most_asked = await _grouped(connection, names, limit, sql.SQL("asked"), sql.SQL("true"))
+    nothing_found = await _grouped(connection, names, limit, sql.SQL("nothing"), sql.SQL("q.nothing > 0"))
+    return QueryLogSummary(logged, without_hits, oldest, newest, most_asked, nothing_found)
+
+
+async def _grouped(
+    connection: Connection, names: Names, limit: int, order: sql.SQL, condition: sql.SQL
+) -> tuple[LoggedQuery, ...]:
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT q.text, encode(q.query_hash, 'hex'), q.asked, q.nothing, q.last FROM ("
+            "SELECT query_hash, count(*) AS asked, count(*) FILTER (WHERE hits = 0) AS nothing, max(asked_at) AS last, "
+            "(array_agg(query ORDER BY asked_at DESC, query_id) FILTER (WHERE query IS NOT NULL))[1] AS text "
+            "FROM {} GROUP BY query_hash) AS q WHERE {} ORDER BY q.{} DESC, q.last DESC, q.query_hash LIMIT {}"
+        ).format(names.query_log, condition, order, sql.Literal(limit))
+    )
+    return tuple(LoggedQuery(*row) for row in await cursor.fetchall())
+
+
+async def count_since(connection: Connection, names: Names, since: datetime) -> tuple[int, int]:
+    """How many questions were asked since then, and how many of them found nothing."""
+    cursor = await connection.execute(
+        sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0) FROM {} WHERE asked_at >= %s").format(
+            names.query_log
+        ),
+        [since],
+    )
+    row = await cursor.fetchone()
+    return row or (0, 0)
+
+
+async def clear_batch(connection: Connection, names: Names) -> int:
+    """Deletes at most 1,000 questions; returns how many."""
+    cursor = await connection.execute(
+        sql.SQL("SELECT query_id FROM {} ORDER BY asked_at LIMIT {}").format(names.query_log, sql.Literal(PRUNED_ROWS))
+    )
+    keys = [query_id for (query_id,) in await cursor.fetchall()]
+    if keys:
+        await connection.execute(sql.SQL("DELETE FROM {} WHERE query_id = ANY(%s)").format(names.query_log), [keys])
+    return len(keys)

@@ -1,0 +1,1 @@
+"""A database that is broken on purpose, and what the doctor says."""

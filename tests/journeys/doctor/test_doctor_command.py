@@ -1,0 +1,69 @@
+"""`semlex doctor` on the command line: short and ordered, exit codes, JSON, wrong input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.shell import Shell
+
+
+def execute(shell: Shell, statement: str) -> None:
+    with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(statement)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_command(shell: Shell) -> None:
+    assert "0 collections of schema semlex" in shell("doctor").stdout
+    shell("index", "docs", "-c", "handbook", "--model", "static")
+    well = shell("doctor")
+    assert well.stdout.splitlines()[-1].startswith("1 collection of schema semlex: ")
+    assert "warning" not in well.stdout
+    assert "not checked" not in well.stdout
+    execute(shell, "DELETE FROM semlex.handbook_embedding_1")
+    execute(shell, "UPDATE semlex.collection SET analyzer_version = 0")
+    said = shell("doctor", code=3).stdout
+    firsts = [line.split()[0] for line in said.splitlines() if not line.startswith(" ")]
+    assert firsts[:2] == ["error", "warning"]
+    assert "        semlex embed --collection handbook\n" in said
+    assert "hint" in firsts  # settings of a server that is not tuned, on one line
+    assert said.count("setting ") == 0
+    (found,) = shell.objects("doctor", "-c", "handbook", code=3)
+    assert set(found) == {"server", "schema", "collections", "findings", "not_checked", "looked_at", "is_well"}
+    assert set(found["findings"][0]) == {"code", "severity", "where", "what", "remedy", "command"}
+    assert (found["is_well"], found["collections"]) == (False, ["handbook"])
+    for command in ("embed", "reindex --keyword"):
+        assert f"semlex {command} --collection handbook" in said
+    # What it says helps.
+    shell("reindex", "--keyword", "--collection", "handbook")
+    shell("embed", "--collection", "handbook")
+    shell("doctor")
+
+
+@pytest.mark.slow
+def test_models(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "static")
+    shell("doctor", "--model", "static")
+    assert (
+        "embedding model no/such/model does not work here" in shell("doctor", "--model", "no/such/model", code=4).stdout
+    )
+    # One that is only a default gives way to that of the collection, as it does for a search.
+    shell.environment["SEMLEX_EMBEDDING_MODEL"] = "no/such/model"
+    said = shell("doctor", code=4).stdout
+    assert "model_differs" not in said
+    assert "1 error" in said
+
+
+@pytest.mark.slow
+def test_wrong_input(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    assert "handbook" in shell("doctor", "-c", "missing", code=6).stderr
+    assert "stand behind its name" in shell("doctor", "--json", "server", code=2).stderr
+    shell("doctor", "server", "--json")
+    shell("doctor", "nonsense", code=2)
+    shell.environment["DATABASE_URL"] = "host=/nowhere dbname=x"
+    assert "nowhere" in shell("doctor", code=3).stderr

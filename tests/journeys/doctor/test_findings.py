@@ -1,0 +1,440 @@
+"""Every finding, constructed: a collection is broken on purpose, and a whole one has none."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from semlex import IvfflatIndex, _core
+from semlex.diagnostics import checks_of_indexes, checks_of_rows
+from semlex.errors import CollectionNotFoundError
+from semlex.retriever.synchronous import SyncClient, SyncRetriever
+from semlex.store.indexes import wanted
+from semlex.store.query.health import rows
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from semlex.types.reports.findings import SEVERITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from semlex.types.reports.findings import Diagnosis, Finding
+
+
+def opened(url: str, embedder: Any = None, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, embedder or HashEmbedder(8), use_reranking=False, **{"collection": "c"} | options)
+
+
+def filled(url: str, count: int = 50) -> None:
+    with opened(url) as retriever:
+        retriever.add_documents([Document(f"text number{number}", id=f"d{number}") for number in range(count)])
+
+
+def execute(url: str, *statements: str | sql.Composed) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def diagnosis(url: str, embedder: Any = None, **options: Any) -> Diagnosis:
+    with SyncClient(url, embedder or HashEmbedder(8), use_reranking=False) as client:
+        return client.diagnose(**options)
+
+
+def findings(url: str, embedder: Any = None) -> list[Finding]:
+    """What is wrong but for the server's settings, which are those of a server for tests."""
+    return [finding for finding in diagnosis(url, embedder).findings if finding.code != "setting"]
+
+
+def only(url: str, embedder: Any = None) -> Finding:
+    (finding,) = findings(url, embedder)
+    return finding
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "one.md").write_text("# One\n\nA lion sleeps in the grass.\n", encoding="utf-8")
+    (folder / "two.md").write_text("# Two\n\nA banana is yellow.\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def indexed(database_url: str, docs: Path) -> str:
+    with opened(database_url) as retriever:
+        retriever.index(docs)
+        retriever.add_texts(["an added text"])
+    return database_url
+
+
+def test_a_whole_collection_has_none(indexed: str) -> None:
+    found = diagnosis(indexed)
+    assert [finding for finding in found.findings if finding.code != "setting"] == []
+    assert found.is_well
+    assert (found.schema, found.collections) == ("semlex", ("c",))
+    # What a model that is not one reads at most is not known.
+    assert [skipped.check for skipped in found.not_checked] == ["chunks that the model cuts"]
+
+
+def test_a_server_without_collections_has_none(database_url: str) -> None:
+    found = diagnosis(database_url)
+    assert (found.collections, found.is_well, found.not_checked) == ((), True, ())
+
+
+def test_without_pgvector(empty_database_url: str) -> None:
+    finding = only(empty_database_url)
+    assert (finding.code, finding.severity, finding.command) == (
+        "pgvector_missing",
+        "error",
+        "CREATE EXTENSION vector;",
+    )
+    execute(empty_database_url, str(finding.command))
+    assert findings(empty_database_url) == []
+
+
+# Code, severity and what breaks it.
+BROKEN = [
+    (
+        "index_invalid",
+        "warning",
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.c_document_pkey'::regclass",
+    ),
+    ("vectors_orphaned", "warning", "DELETE FROM semlex.c_chunk WHERE chunk_text LIKE '%added%'"),
+    ("vectors_missing", "warning", "DELETE FROM semlex.c_embedding_1"),
+    ("chunks_orphaned", "warning", "DELETE FROM semlex.c_document WHERE uri = 'one.md'"),
+    ("documents_orphaned", "warning", "DELETE FROM semlex.c_source"),
+    ("analyzer_version", "error", "UPDATE semlex.collection SET analyzer_version = 0"),
+    ("keyword_index_damaged", "error", "DELETE FROM semlex.c_posting"),
+    ("keyword_rebuild_left", "warning", "UPDATE semlex.collection SET building_generation = 2"),
+    ("table_missing", "error", "DROP TABLE semlex.c_query_log"),
+    ("table_missing", "error", "DROP TABLE semlex.c_posting"),
+    ("table_unknown", "hint", "CREATE TABLE semlex.forgotten (n int)"),
+    ("collection_newer", "error", "UPDATE semlex.collection SET schema_version = 99"),
+    ("collection_old", "hint", "UPDATE semlex.collection SET schema_version = 1"),
+    ("schema_newer", "error", "INSERT INTO semlex.registry_version VALUES (99, now())"),
+]
+
+
+@pytest.mark.parametrize(("code", "severity", "statement"), BROKEN)
+def test_what_is_broken_is_found(indexed: str, code: str, severity: str, statement: str) -> None:
+    execute(indexed, statement)
+    found = diagnosis(indexed)
+    told = {finding.code: finding for finding in found.findings}
+    assert told[code].severity == severity
+    assert all((told[code].where, told[code].what, told[code].remedy))
+    assert found.is_well == (severity == "hint")
+    severities = [finding.severity for finding in found.findings]
+    assert severities == sorted(severities, key=SEVERITIES.index)
+    # Nothing is skipped silently: where a collection cannot be opened, that is told.
+    if code in ("collection_newer", "collection_old", "schema_newer"):
+        assert [skipped.check for skipped in found.not_checked] == ["all checks of rows"]
+
+
+COLUMNS = (
+    "document_id, chunk_no, chunk_type, source_document, chapter_title, section_title, subsection_title, "
+    "summary, context, chunk_text, content_hash, metadata, created_at, updated_at"
+)
+WRITTEN_WITHOUT = sql.SQL(
+    "INSERT INTO semlex.c_chunk (chunk_id, {0}) SELECT 'x', {0} FROM semlex.c_chunk LIMIT 1"
+).format(sql.SQL(COLUMNS))
+
+
+def test_a_chunk_that_was_written_without_semlex(indexed: str) -> None:
+    execute(indexed, WRITTEN_WITHOUT)
+    assert {finding.code for finding in findings(indexed)} == {"chunks_not_indexed", "vectors_missing"}
+    with opened(indexed) as retriever:
+        retriever.reindex_keyword()
+        retriever.embed_missing()
+    assert findings(indexed) == []
+
+
+@pytest.mark.parametrize("table", ["vectors_orphaned", "index_invalid", "table_unknown"])
+def test_commands_in_sql_help(indexed: str, table: str) -> None:
+    execute(indexed, *[statement for code, _, statement in BROKEN if code == table and "_pkey" not in statement])
+    if table == "index_invalid":
+        index = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.c_source_key'::regclass"
+        execute(indexed, index)
+    finding = only(indexed)
+    assert (finding.code, finding.command is None) == (table, False)
+    execute(indexed, str(finding.command))
+    assert table not in {finding.code for finding in findings(indexed)}
+
+
+def test_a_change_of_the_model_that_was_left(indexed: str) -> None:
+    execute(
+        indexed,
+        "INSERT INTO semlex.embedding_version "
+        "(version, building, name, identity_key, model, revision, dimensions, storage, created_at) "
+        "SELECT 2, true, name, 'k', 'tests/other', revision, dimensions, storage, created_at "
+        "FROM semlex.embedding_version",
+        "CREATE TABLE semlex.c_embedding_2 (LIKE semlex.c_embedding_1 INCLUDING ALL)",
+    )
+    finding = only(indexed)
+    assert finding.code == "reembed_left"
+    assert finding.command == "semlex reembed --collection c --model tests/other"
+    # One that a process is at.
+    execute(indexed, "UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour' WHERE version = 2")
+    assert findings(indexed) == []
+
+
+def test_another_model_is_configured(indexed: str) -> None:
+    finding = only(indexed, HashEmbedder(16))
+    assert (finding.code, finding.severity) == ("model_differs", "error")
+    assert "semlex.testing/hash@1/8/" in finding.what
+    execute(indexed, "UPDATE semlex.embedding_version SET model = 'elsewhere/other', identity_key = 'k'")
+    assert only(indexed).code == "model_differs"
+
+
+def test_a_name_of_the_database_is_not_followed(indexed: str) -> None:
+    """Neither a server nor a folder that a row names is asked; the finding names what stands in the way."""
+    for name in ("http://127.0.0.1:9/v1#model", "/no/such/folder", "nobody/has-this-model"):
+        with psycopg.connect(indexed) as connection:
+            connection.execute("UPDATE semlex.embedding_version SET model = %s", [name])
+        with SyncClient(indexed, use_reranking=False) as client:
+            (finding,) = [one for one in client.diagnose().findings if one.code != "setting"]
+        assert (finding.code, finding.severity) == ("model_missing", "warning")
+        assert name in finding.what
+        with SyncClient(indexed, "none", use_reranking=False) as client:
+            assert client.diagnose().is_well
+
+
+def test_chunks_that_the_model_cuts(indexed: str) -> None:
+    class ShortEmbedder(HashEmbedder):
+        max_tokens = 20
+
+    assert findings(indexed, ShortEmbedder(8)) == []
+    execute(indexed, "UPDATE semlex.c_chunk SET token_count = 21 WHERE chunk_text LIKE '%lion%'")
+    finding = only(indexed, ShortEmbedder(8))
+    assert (finding.code, "1 chunk with more tokens" in finding.what) == ("chunks_cut", True)
+
+
+def test_documents_without_text(database_url: str, docs: Path) -> None:
+    (docs / "empty.md").write_text("", encoding="utf-8")
+    with opened(database_url) as retriever:
+        retriever.index(docs)
+    finding = only(database_url)
+    assert (finding.code, finding.severity) == ("documents_empty", "hint")
+    assert "1 document without text" in finding.what
+
+
+def test_near_duplicates(database_url: str) -> None:
+    text = "this chunk says the very same thing as the others do in the same words as number"
+    with opened(database_url) as retriever:
+        retriever.add_texts([f"{text} {number}" for number in range(20)])
+    finding = only(database_url)
+    assert (finding.code, finding.severity) == ("near_duplicates", "hint")
+    assert "19 near-duplicates among 20 chunks" in finding.what
+
+
+def test_tombstones(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks_of_indexes, "MIN_TOMBSTONES", 1)
+    filled(database_url)
+    assert findings(database_url) == []
+    with opened(database_url) as retriever:
+        retriever.delete([f"d{number}" for number in range(20)])
+    finding = only(database_url)
+    assert (finding.code, finding.severity) == ("tombstones", "hint")
+    assert "20 tombstones among the 50 chunks" in finding.what
+    with opened(database_url) as retriever:
+        retriever.optimize()
+    assert findings(database_url) == []
+
+
+def test_dead_rows(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks_of_rows, "MIN_DEAD_ROWS", 10)
+    filled(database_url)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE semlex.c_chunk SET (autovacuum_enabled = off)")
+        for _ in range(3):
+            connection.execute("UPDATE semlex.c_chunk SET token_count = 1")
+        connection.execute("SELECT pg_stat_force_next_flush()")
+    found = {finding.code: finding for finding in findings(database_url)}
+    assert "dead rows beside" in found["dead_rows"].what
+    execute(database_url, "VACUUM (ANALYZE) semlex.c_chunk")
+    assert findings(database_url) == []
+
+
+def test_missing_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(database_url, 30)
+    monkeypatch.setattr(checks_of_indexes, "INDEX_FROM_ROWS", 20)
+    found = findings(database_url)
+    assert [(one.code, one.command) for one in found] == [
+        ("vector_index_missing", "semlex create-index --collection c"),
+        ("index_missing", "semlex create-index --collection c"),
+    ]
+    with opened(database_url) as retriever:
+        retriever.create_index()
+    assert findings(database_url) == []
+
+
+def test_an_index_that_was_asked_for_and_dropped(database_url: str) -> None:
+    """It is missing whatever the number of rows."""
+    filled(database_url)
+    with opened(database_url) as retriever:
+        (name,) = [one for one in retriever.create_index(IvfflatIndex(lists=2)) if "ivfflat" in one]
+    assert "vector_index_missing" not in {one.code for one in findings(database_url)}
+    execute(database_url, f"DROP INDEX semlex.c_{name}")
+    assert only(database_url).code == "vector_index_missing"
+    assert wanted.INDEX_FROM_ROWS > 50
+
+
+def test_recall_is_measured(database_url: str) -> None:
+    """An index that looks into one of many lists misses most; one that looks into all of them misses nothing."""
+    filled(database_url, 600)
+    with opened(database_url) as retriever:
+        retriever.create_index(IvfflatIndex(lists=60, probes=60))
+    execute(database_url, "ANALYZE semlex.c_embedding_1")
+    first, again = (diagnosis(database_url) for _ in range(2))
+    (looked,) = [one for one in first.looked_at if one.check == "recall of the vector index"]
+    assert "probes 60: 1.00 of the nearest 10 are found, measured on" in looked.what
+    assert first.looked_at == again.looked_at
+    assert first.is_well
+    with opened(database_url) as retriever:
+        retriever.create_index(IvfflatIndex(lists=60, probes=1))
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("ALTER ROLE CURRENT_USER SET enable_seqscan = off")  # a planner that is sure of its index
+    try:
+        found = diagnosis(database_url)
+    finally:
+        execute(database_url, "ALTER ROLE CURRENT_USER RESET enable_seqscan")
+    (finding,) = [one for one in found.findings if one.code == "recall_low"]
+    assert "probes 1" in finding.what
+    assert finding.severity == "warning"
+
+
+def test_recall_without_time_is_told(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(database_url, 30)
+    with opened(database_url) as retriever:
+        retriever.create_index(IvfflatIndex(lists=2))
+    monkeypatch.setattr(checks_of_indexes, "RECALL_SECONDS", 0.0)
+    assert "recall of the vector index" in {skipped.check for skipped in diagnosis(database_url).not_checked}
+
+
+def test_large_tables_are_sampled(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share of the rows is looked at, which is said, and what is wrong with all of them is found."""
+    filled(database_url, 2_000)
+    execute(database_url, "DELETE FROM semlex.c_embedding_1", "ANALYZE semlex.c_chunk")
+    monkeypatch.setattr(rows, "MAX_ROWS", 100)
+    found = diagnosis(database_url)
+    (finding,) = [one for one in found.findings if one.code == "vectors_missing"]
+    assert "sampled chunks without a vector" in finding.what
+    (looked,) = [one for one in found.looked_at if one.check == "chunks without a vector"]
+    assert looked.what.endswith("chunks of about 2,000")
+    assert 0 < int(looked.what.split()[0]) <= 100
+
+
+def test_questions_without_hits(indexed: str) -> None:
+    def ask(count: int, hits: int) -> None:
+        with psycopg.connect(indexed, autocommit=True) as connection:
+            for _ in range(count):
+                connection.execute(
+                    "INSERT INTO semlex.c_query_log VALUES (%s, now(), '\\x00', NULL, 'hybrid', false, %s)",
+                    [uuid.uuid4(), hits],
+                )
+
+    ask(8, 1)
+    ask(1, 0)
+    assert findings(indexed) == []
+    ask(2, 0)
+    finding = only(indexed)
+    assert (finding.code, finding.severity) == ("queries_without_hits", "hint")
+    assert "11 questions in 30 days, of which 3 found nothing" in finding.what
+
+
+# --- roles, standbys, time ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def role(indexed: str) -> Any:
+    name = f"semlex_doctor_{uuid.uuid4().hex[:8]}"
+    execute(indexed, f"CREATE ROLE {name} LOGIN")
+    yield name
+    execute(indexed, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+READ = "GRANT USAGE ON SCHEMA semlex TO {0}; GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {0}"
+REVOKE = "REVOKE SELECT ON semlex.c_source FROM {0}"
+WRITE = "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex TO {0}"
+
+
+def test_what_a_role_may_not_do(indexed: str, role: str) -> None:
+    url = f"{indexed} user={role}"
+    finding = only(url)
+    assert (finding.code, finding.severity) == ("privilege_read", "error")
+    assert [skipped.check for skipped in diagnosis(url).not_checked] == ["collections"]
+    execute(indexed, str(finding.command))  # the command helps
+    finding = only(url)
+    assert (finding.code, finding.severity) == ("privilege_write", "hint")
+    execute(indexed, str(finding.command))
+    finding = only(url)
+    assert (finding.code, finding.severity) == ("privilege_migrate", "hint")
+    execute(indexed, f"GRANT {_owner(indexed)} TO {role}")
+    assert findings(url) == []
+
+
+def _owner(url: str) -> str:
+    with psycopg.connect(url) as connection:
+        return connection.info.user
+
+
+def test_a_table_that_may_not_be_read(indexed: str, role: str) -> None:
+    execute(indexed, READ.format(role), WRITE.format(role), REVOKE.format(role))
+    found = diagnosis(f"{indexed} user={role}")
+    (finding,) = [one for one in found.findings if one.code == "privilege_read"]
+    assert "c_source" in finding.what
+    assert ("orphaned rows", "this role may not read what it needs") in {
+        (skipped.check, skipped.reason) for skipped in found.not_checked
+    }
+
+
+def test_a_read_only_connection(indexed: str) -> None:
+    found = diagnosis(f"{indexed} options='-c default_transaction_read_only=on'")
+    assert found.is_well
+
+
+def test_what_takes_too_long_is_told(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that the server cancels is one that was not made; the others go on."""
+    with psycopg.connect(indexed) as locking:
+        locking.execute("LOCK TABLE semlex.c_source IN ACCESS EXCLUSIVE MODE")
+        found = diagnosis(indexed)
+    assert found.not_checked[0].check == "orphaned rows"
+    assert "lock" in found.not_checked[0].reason
+    assert {"chunks that the model cuts"} < {skipped.check for skipped in found.not_checked}
+
+
+def test_one_collection_of_several(indexed: str) -> None:
+    with opened(indexed, collection="other") as retriever:
+        retriever.add_texts(["a text"])
+    assert diagnosis(indexed).collections == ("c", "other")
+    told: list[str] = []
+    found = diagnosis(indexed, collection="other", tell=told.append)
+    assert found.collections == ("other",)
+    assert told[:2] == ["the models that are configured here", "the server"]
+    assert {line.split(":")[0] for line in told[2:]} == {"other"}
+    with pytest.raises(CollectionNotFoundError, match="nothere"):
+        diagnosis(indexed, collection="nothere")
+
+
+def test_nothing_is_written(indexed: str) -> None:
+    def written() -> list[Any]:
+        with psycopg.connect(indexed, autocommit=True) as connection:
+            return connection.execute(
+                "SELECT c.oid::regclass::text, pg_relation_size(c.oid), c.reltuples, c.xmin::text FROM pg_class AS c "
+                "JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = 'semlex' ORDER BY 1"
+            ).fetchall()
+
+    before = written()
+    diagnosis(indexed)
+    assert written() == before
+
+
+def test_the_analyzer_that_is_compared_is_that_of_today() -> None:
+    assert _core.ANALYZER_VERSION > 0
+    checks: list[Callable[..., Any]] = [check.work for check in checks_of_indexes.CHECKS]
+    assert checks_of_indexes.check_keyword_index in checks

@@ -1,0 +1,412 @@
+"""The query log: what is asked is what is counted, nothing else, never in the way, and never more than its bound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semlex import QueryLogOptions
+from semlex.errors import ConfigurationError
+from semlex.evaluation.evaluate import evaluate
+from semlex.retriever import query_log
+from semlex.retriever.client import Client
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.synchronous import SyncClient, SyncRetriever
+from semlex.store.postgres.database import Database
+from semlex.store.query_log.rows import Question, hash_of, summarise, write_questions
+from semlex.testing import HashEmbedder
+from semlex.types.documents import Document
+from semlex.types.queries import SearchQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.store.schema.collection import CollectionInfo
+    from tests.support.shell import Shell
+
+LOG = "SELECT query, mode, filtered, hits FROM semlex.c_query_log ORDER BY asked_at, query_id"
+HASHES = "SELECT query_hash FROM semlex.c_query_log UNION SELECT query_hash FROM semlex.d_query_log"
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def retriever_of(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
+    chosen = {"collection": "c", "query_log": "text"} | options
+    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, **chosen)
+
+
+def rows(url: str, statement: str = LOG) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(statement).fetchall()  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def filled_url(database_url: str) -> str:
+    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="c") as retriever:
+        retriever.add_documents([Document("a lion sleeps", {"a": 1}, id="l"), Document("a banana", id="b")])
+    return database_url
+
+
+async def test_every_public_path_is_logged_once(filled_url: str) -> None:
+    async with retriever_of(filled_url) as retriever:
+        vector = HashEmbedder(8).embed_query("lion")
+        await retriever.search("  lion ", 1)
+        await retriever.search(SearchQuery("banana", filters={"a": 1}), mode="keyword")
+        await retriever.search("zebra", mode="keyword", explain=True)
+        await retriever.search(vector=vector)  # without words there is no question
+        page = await retriever.search("a", 1, max_results=2)
+        await retriever.search_page(str(page.next_cursor))
+        await retriever.search_many(["lion one", "lion two"], 2)
+        await retriever.context("lion context")
+        await retriever.answer("lion answer?")
+        await retriever.facets(["a"], query="lion facets")
+        await retriever.why("l", "lion why")
+        await retriever.status()
+        judged = await evaluate(retriever, {"q": "lion judged"}, {"q": {"l": 1}}, k=1)
+        assert judged.queries == ["q"]
+        figures = (await retriever.status()).query_log
+        assert figures is not None
+        assert (figures.logged + figures.waiting, figures.dropped, figures.lost, figures.problem) == (8, 0, 0, None)
+    assert rows(filled_url) == [
+        ("lion", "hybrid", False, 1),
+        ("banana", "keyword", True, 0),
+        ("zebra", "keyword", False, 0),
+        ("a", "hybrid", False, 1),
+        ("lion one", "hybrid", False, 2),
+        ("lion two", "hybrid", False, 2),
+        ("lion context", "hybrid", False, 2),
+        ("lion answer?", "hybrid", False, 2),
+    ]
+
+
+@pytest.mark.parametrize("keep", ["off", "hash", "text"])
+async def test_what_is_kept(filled_url: str, keep: Any) -> None:
+    async with retriever_of(filled_url, query_log=keep) as retriever:
+        await retriever.search("Lion  sleeps")
+        await retriever.search("lion SLEEPS ")
+        assert ((await retriever.status()).query_log is None) == (keep == "off")
+    async with retriever_of(filled_url) as retriever:
+        found = await retriever.queries()
+    assert (found.logged, found.without_hits) == ((0, 0) if keep == "off" else (2, 0))
+    if keep == "off":
+        assert (found.most_asked, found.oldest) == ((), None)
+        return
+    (one,) = found.most_asked
+    assert one.query == ("lion SLEEPS" if keep == "text" else None)
+    assert (one.asked, one.without_hits, one.last_asked_at) == (2, 0, found.newest)
+
+
+async def test_by_default_nothing_is_kept(filled_url: str) -> None:
+    async with PostgreSQLRetriever(filled_url, HashEmbedder(8), use_reranking=False, collection="c") as retriever:
+        await retriever.search("lion")
+    assert rows(filled_url) == []
+
+
+async def test_no_filter_value_and_no_text_of_a_document_is_kept(filled_url: str) -> None:
+    async with retriever_of(filled_url) as retriever:
+        await retriever.search("lion", filters={"secret": "value-of-a-filter"})
+    everything = str(rows(filled_url, "SELECT to_jsonb(q) FROM semlex.c_query_log AS q"))
+    assert "lion" in everything
+    assert "value-of-a-filter" not in everything
+    assert "sleeps" not in everything
+
+
+async def test_hashes_differ_from_collection_to_collection(filled_url: str) -> None:
+    async with Client(filled_url, HashEmbedder(8), use_reranking=False, query_log="hash") as client:
+        one, two = client.collection("c"), client.collection("d")
+        await two.add_texts(["a lion"])
+        for collection in (one, two):
+            await collection.search("lion")
+    found = rows(filled_url, HASHES)
+    assert len(found) == 2
+    assert all(len(bytes(value)) == 16 for (value,) in found)
+
+
+@pytest.mark.parametrize("wrong", ["on", "Text", "", 1, None, True])
+def test_wrong_options(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="query_log"):
+        retriever_of("dbname=none", query_log=wrong)
+
+
+@pytest.mark.parametrize("options", [{"max_rows": 0}, {"max_days": 0}, {"max_rows": 10**9}, {"keep": "no"}])
+def test_wrong_bounds(options: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        QueryLogOptions(**options)
+
+
+# --- it is never in the way -----------------------------------------------------------------------------------------
+
+
+async def test_no_answer_waits_for_the_log(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody holds the table for as long as the searches take: they answer; what could not be written is told."""
+    with psycopg.connect(filled_url) as locking:
+        locking.execute("LOCK TABLE semlex.c_query_log IN ACCESS EXCLUSIVE MODE")
+        async with retriever_of(filled_url) as retriever:
+            for number in range(3):
+                assert await retriever.search(f"lion {number}")
+            await retriever._resources.query_log.flush()
+            figures = (await retriever.status()).query_log
+    assert figures is not None
+    assert (figures.logged, figures.lost) == (0, 3)
+    assert "lock" in str(figures.problem)
+    told = [one.message for one in caplog.records if "are not logged" in one.message]
+    assert len(told) == 1
+    assert "lion" not in told[0]
+    assert rows(filled_url) == []
+
+
+async def test_too_many_are_dropped_and_counted(filled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_log, "MAX_WAITING", 4)
+    async with retriever_of(filled_url) as retriever:
+        await retriever.search_many([f"lion {number}" for number in range(7)])
+        figures = (await retriever.status()).query_log
+        assert figures is not None
+        assert (figures.waiting, figures.dropped) == (4, 3)
+    assert [query for query, *_ in rows(filled_url)] == [f"lion {number}" for number in range(4)]
+
+
+async def test_who_may_not_write_is_told_once(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    role = f"semlex_reader_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(filled_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA semlex TO {role}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {role}")
+        try:
+            async with retriever_of(f"{filled_url} user={role}") as retriever:
+                for _ in range(2):
+                    assert await retriever.search("lion")
+                    await retriever._resources.query_log.flush()
+                figures = (await retriever.status()).query_log
+                assert (await retriever.queries()).logged == 0
+        finally:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
+    assert figures is not None
+    assert (figures.logged, figures.lost, figures.waiting) == (0, 1, 0)  # the second one was not tried
+    assert len([one for one in caplog.records if "are not logged" in one.message]) == 1
+
+
+async def test_never_where_nothing_can_be_written(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with retriever_of(f"{filled_url} options='-c default_transaction_read_only=on'") as retriever:
+        assert await retriever.search("lion")
+        figures = (await retriever.status()).query_log
+        assert figures is not None
+        assert (figures.waiting, figures.problem) == (0, "the server takes no writes")
+    async with (
+        await psycopg.AsyncConnection.connect(filled_url) as connection,
+        retriever_of(connection=connection) as retriever,
+    ):
+        assert await retriever.search("lion")
+        figures = (await retriever.status()).query_log
+        assert figures is not None
+        assert "the caller's" in str(figures.problem)
+    assert rows(filled_url) == []
+    assert len([one for one in caplog.records if "are not logged" in one.message]) == 2
+
+
+async def test_a_transaction_of_the_user_that_is_rolled_back(filled_url: str) -> None:
+    """A search inside a transaction is asked all the same; its log is written beside it."""
+    async with retriever_of(filled_url) as retriever, await psycopg.AsyncConnection.connect(filled_url) as connection:
+        await retriever.using(connection).search("lion")
+        await connection.rollback()
+    assert [query for query, *_ in rows(filled_url)] == ["lion"]
+
+
+async def test_a_collection_that_was_dropped(filled_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with retriever_of(filled_url) as retriever:
+        await retriever.search("lion")
+        with psycopg.connect(filled_url, autocommit=True) as connection:
+            connection.execute("DROP TABLE semlex.c_query_log")
+    assert len([one for one in caplog.records if "are not logged" in one.message]) == 1
+
+
+def test_a_second_run_of_an_event_loop(filled_url: str) -> None:
+    """What waits when its loop ends is written from the next one."""
+    retriever = retriever_of(filled_url)
+
+    async def ask() -> None:
+        await retriever.initialize()
+        await retriever.search("lion")
+
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(ask())
+        loop.run_until_complete(retriever.close())
+    finally:
+        loop.close()
+    assert [query for query, *_ in rows(filled_url)] == ["lion"]
+
+
+# --- the bound, and many at once ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def collection(module_url: str) -> CollectionInfo:
+    with SyncClient(module_url, "none", use_reranking=False) as client:
+        client.collection("c").add_texts(["a text"])
+        return client.collection("c").info
+
+
+@pytest.fixture(scope="module")
+def module_url(server_url: str) -> Iterator[str]:
+    """A database for all examples of a property."""
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(server_url, autocommit=True) as administration:
+        administration.execute(f"CREATE DATABASE {name} TEMPLATE semlex_test_template")
+        yield psycopg.conninfo.make_conninfo(server_url, dbname=name)
+        administration.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+asked = st.tuples(
+    st.integers(0, 60), st.sampled_from(["a", "A ", "b", " b", "c  d", "C D", "é", "e\u0301"]), st.integers(0, 2)
+)
+
+
+@given(batches=st.lists(st.lists(asked, max_size=6), max_size=5), bound=st.integers(1, 8), days=st.integers(1, 60))
+@settings(max_examples=25)
+def test_the_log_is_its_newest_rows(
+    module_url: str, collection: CollectionInfo, batches: list[list[tuple[int, str, int]]], bound: int, days: int
+) -> None:
+    """Against a list: after every batch the newest rows that are young enough, in the order of time, and no others."""
+    now = EPOCH + timedelta(days=60)
+    oldest = now - timedelta(days=days)
+
+    async def work() -> None:
+        kept: list[Question] = []
+        async with Database(module_url, max_size=1) as database:
+            await database.write("empty", lambda c: c.execute("TRUNCATE semlex.c_query_log"))
+            for batch in batches:
+                questions = [
+                    Question(EPOCH + timedelta(days=day), hash_of(collection, text), text, "hybrid", False, hits)
+                    for day, text, hits in batch
+                ]
+                for _ in range(2):  # twice the same is once
+                    await database.write(
+                        "log",
+                        lambda c, q=questions: write_questions(c, collection, q, max_rows=bound, oldest=oldest),
+                    )
+                kept = sorted({*kept, *questions}, key=lambda one: (one.asked_at, one.query_id))[-bound:]
+                kept = [one for one in kept if one.asked_at >= oldest]
+            found = await database.read("sum up", lambda c: summarise(c, collection.names, 100))
+        assert (found.logged, found.without_hits) == (len(kept), sum(not one.hits for one in kept))
+        assert found.newest == (kept[-1].asked_at if kept else None)
+        counts = Counter(one.query_hash.hex() for one in kept)
+        assert {one.query_hash: one.asked for one in found.most_asked} == counts
+        assert [one.asked for one in found.most_asked] == sorted(counts.values(), reverse=True)
+        nothing = Counter(one.query_hash.hex() for one in kept if not one.hits)
+        assert {one.query_hash: one.without_hits for one in found.nothing_found} == nothing
+
+    asyncio.run(work())
+
+
+def test_case_spaces_and_composition_make_no_other_question(collection: CollectionInfo) -> None:
+    like = [{"a", "A ", " a"}, {"c  d", "C D", "c\td"}, {"é", "e\u0301", "É"}]
+    assert [len({hash_of(collection, text) for text in texts}) for texts in like] == [1, 1, 1]
+    assert len({hash_of(collection, min(texts)) for texts in like}) == 3
+
+
+async def test_many_searches_at_once_are_all_counted(filled_url: str) -> None:
+    async with retriever_of(filled_url) as one, retriever_of(filled_url) as two:
+        await asyncio.gather(*(retriever.search(f"lion {n}") for n in range(20) for retriever in (one, two)))
+    assert Counter(query for query, *_ in rows(filled_url)) == {f"lion {n}": 2 for n in range(20)}
+
+
+CLIENT = """
+import sys
+from semlex import QueryLogOptions, SyncRetriever
+from semlex.testing import HashEmbedder
+url, name, count, bound = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+log = QueryLogOptions("text", max_rows=bound)
+for part in range(3):
+    with SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection="c", query_log=log) as retriever:
+        for number in range(count):
+            retriever.search(f"{name} {part} {number}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", [10, 1_000])
+def test_processes_share_one_log(filled_url: str, bound: int) -> None:
+    """Whoever looks meanwhile never sees more rows than the bound; in the end all are there, or the newest."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", CLIENT, filled_url, name, "8", str(bound)]) for name in ("one", "two")
+    ]
+    seen = 0
+    with psycopg.connect(filled_url, autocommit=True) as connection:
+        while any(process.poll() is None for process in processes):
+            row = connection.execute("SELECT count(*) FROM semlex.c_query_log").fetchone()
+            assert row is not None
+            seen = max(seen, row[0])
+    assert [process.returncode for process in processes] == [0, 0]
+    assert seen <= bound
+    found = {query for query, *_ in rows(filled_url)}
+    everything = {f"{name} {part} {number}" for name in ("one", "two") for part in range(3) for number in range(8)}
+    assert len(found) == min(bound, len(everything))
+    assert found <= everything
+
+
+async def test_a_smaller_bound_deletes_in_batches(filled_url: str) -> None:
+    with psycopg.connect(filled_url) as connection:
+        connection.execute(
+            "INSERT INTO semlex.c_query_log SELECT gen_random_uuid(), now() - n * interval '1 second', '\\x00', NULL, "
+            "'hybrid', false, 1 FROM generate_series(1, 2500) AS n"
+        )
+    async with retriever_of(filled_url, query_log=QueryLogOptions("text", max_rows=5)) as retriever:
+        await retriever.search("lion")
+    found = rows(filled_url)
+    assert (len(found), found[-1][0]) == (5, "lion")
+    async with retriever_of(filled_url) as retriever:
+        assert await retriever.clear_queries() == 5
+        assert (await retriever.queries()).logged == 0
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_command(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none", "-c", "c")
+    assert "no questions" in shell("queries", "-c", "c").stderr
+    shell.environment["SEMLEX_QUERY_LOG"] = "text"
+    for question in ("banana", "Banana", "unicorn", "\x1b[31mred"):
+        shell("search", question, "-c", "c")
+    shell.environment["SEMLEX_QUERY_LOG"] = "hash"
+    shell("search", "griffin", "-c", "c")
+    (found,) = shell.objects("queries", "-c", "c")
+    assert (found["logged"], found["without_hits"]) == (5, 3)
+    assert (found["most_asked"][0]["query"], found["most_asked"][0]["asked"]) == ("Banana", 2)
+    assert {one["query"] for one in found["nothing_found"]} == {"unicorn", None, "\x1b[31mred"}
+    said = shell("queries", "-c", "c", "--limit", "1").stdout
+    assert said.startswith("5 questions since ")
+    assert "Nothing was found" in said
+    assert "\x1b" not in shell("queries", "-c", "c").stdout
+    assert "(hash " in shell("queries", "-c", "c").stdout
+    shell("queries", "--clear", "-c", "c", code=1)  # an answer other than yes
+    assert len(rows(shell.environment["DATABASE_URL"])) == 5
+    assert shell.objects("queries", "-c", "c", "--clear", "--yes") == [{"collection": "c", "cleared": 5}]
+    assert rows(shell.environment["DATABASE_URL"]) == []
+    shell("queries", "-c", "missing", code=6)
+    shell.environment["SEMLEX_QUERY_LOG"] = "all"
+    assert "must be off, hash or text" in shell("search", "banana", "-c", "c", code=2).stderr
+
+
+def test_a_folder_that_is_not_trusted_keeps_no_questions(shell: Shell) -> None:
+    (shell.folder / "semlex.toml").write_text('query_log = "text"\n', encoding="utf-8")
+    assert "not trusted" in shell("collections", code=2).stderr
+    (shell.folder / "semlex.toml").write_text('query_log = "off"\n', encoding="utf-8")
+    shell("collections")
+
+
+@pytest.fixture(autouse=True)
+def all_messages(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "semlex")
