@@ -34,6 +34,7 @@ BENCHES = (
     "answers",
     "calibration",
     "checkup",
+    "enrich",
 )
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 

@@ -20,6 +20,7 @@ PARTS = (
     "queries",
     "explaining",
     "fields",
+    "enriching",
     "folders",
     "tables",
     "embeddings",

@@ -51,15 +51,17 @@ Models that rerank:
     TermOverlapReranker, Qwen3Reranker, CrossEncoderReranker, LLMReranker, CohereReranker, TEIReranker
     Reranker: For one of your own.
 
-Models that write answers:
+Models that write answers, and lines about chunks:
     OpenAIChatModel: Behind a server.
     ChatModel: For one of your own.
+    Enrichment: How one is asked for a line about each chunk.
 
 Long work:
     Job, SyncJob: Work that is left to a worker: `Collection.submit`, `Client.jobs`, `Client.work`.
     Progress: What a callback gets while it goes on.
     IndexReport, DeleteReport, LoadReport, TransferReport: What was done.
     ReembedReport, EmbeddingFigures: What a change of the embedding model did; one set of vectors of a collection.
+    EnrichmentReport, EnrichmentEstimate: What became of lines about chunks, and what they would cost.
     SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
     Documents, DocumentInfo: The documents that were read from files, with the states of these; one of them.
     DocumentName, MovedDocument: Which document; one whose file has another name now.
@@ -67,6 +69,7 @@ Long work:
 Files in:
     preview_chunks: What files become, before anything is written.
     register_loader, Loader, FileBytes, LoadOptions, LoadedDocument, Record, LoadError: For a format of your own.
+    MetadataExtraction: A function of your own that reads metadata out of texts.
 
 Options:
     CollectionOptions: What is decided when a collection is made.
@@ -117,6 +120,9 @@ _MODULES = {
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
     "EmbeddingFigures": "semlex.maintenance.report",
+    "Enrichment": "semlex.ingest.enrichment.options",
+    "EnrichmentEstimate": "semlex.types.reports.enrichment",
+    "EnrichmentReport": "semlex.types.reports.enrichment",
     "Explanation": "semlex.types.reports.explanations",
     "F": "semlex.filters.tree",
     "Facet": "semlex.types.facets",
@@ -146,6 +152,7 @@ _MODULES = {
     "LoadOptions": "semlex.ingest.loaders.base",
     "LoadReport": "semlex.ingest.bulk.load",
     "LoggedQuery": "semlex.types.reports.query_log",
+    "MetadataExtraction": "semlex.ingest.loaders.extraction",
     "MovedDocument": "semlex.ingest.sync.report",
     "NoIndex": "semlex.store.indexes.options",
     "OpenAIChatModel": "semlex.chat.openai",

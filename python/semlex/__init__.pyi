@@ -17,12 +17,14 @@ from semlex.filters.tree import FilterTree as FilterTree
 from semlex.ingest.bulk.load import LoadReport as LoadReport
 from semlex.ingest.document_states import DocumentInfo as DocumentInfo
 from semlex.ingest.document_states import Documents as Documents
+from semlex.ingest.enrichment.options import Enrichment as Enrichment
 from semlex.ingest.loaders.base import FileBytes as FileBytes
 from semlex.ingest.loaders.base import LoadedDocument as LoadedDocument
 from semlex.ingest.loaders.base import Loader as Loader
 from semlex.ingest.loaders.base import LoadError as LoadError
 from semlex.ingest.loaders.base import LoadOptions as LoadOptions
 from semlex.ingest.loaders.base import Record as Record
+from semlex.ingest.loaders.extraction import MetadataExtraction as MetadataExtraction
 from semlex.ingest.loaders.registry import register_loader as register_loader
 from semlex.ingest.preview import preview_chunks as preview_chunks
 from semlex.ingest.progress import DeleteReport as DeleteReport
@@ -80,6 +82,8 @@ from semlex.types.knowledge import KnowledgeHit as KnowledgeHit
 from semlex.types.knowledge import KnowledgeResults as KnowledgeResults
 from semlex.types.queries import SearchQuery as SearchQuery
 from semlex.types.reports.checkups import Checkup as Checkup
+from semlex.types.reports.enrichment import EnrichmentEstimate as EnrichmentEstimate
+from semlex.types.reports.enrichment import EnrichmentReport as EnrichmentReport
 from semlex.types.reports.explanations import Explanation as Explanation
 from semlex.types.reports.explanations import HitExplanation as HitExplanation
 from semlex.types.reports.explanations import LegFigures as LegFigures
@@ -128,6 +132,9 @@ __all__ = [
     "Embedder",
     "EmbedderIdentity",
     "EmbeddingFigures",
+    "Enrichment",
+    "EnrichmentEstimate",
+    "EnrichmentReport",
     "Explanation",
     "F",
     "Facet",
@@ -157,6 +164,7 @@ __all__ = [
     "LoadedDocument",
     "Loader",
     "LoggedQuery",
+    "MetadataExtraction",
     "MovedDocument",
     "NoIndex",
     "OpenAIChatModel",

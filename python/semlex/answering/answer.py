@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from semlex.answering.citations import Evidence
 from semlex.answering.extract import extracted
+from semlex.answering.parted_sentences import parted
 from semlex.answering.prompts import SCHEMA, messages_for
 from semlex.answering.written_answer import UnusableAnswerError, WrittenAnswer
 from semlex.chat.base import Completion
@@ -153,7 +155,7 @@ def _written(model: ChatModel, question: str, context: Context) -> Generator[Ans
             if isinstance(piece, Completion):
                 last = piece
                 break
-            for made in reader.add(piece):
+            for made in chain.from_iterable(map(parted, reader.add(piece))):
                 yield AnswerSentence(made.text, tuple(evidence.citation(*quote) for quote in made.quotes))
     finally:
         close: Callable[[], None] | None = getattr(pieces, "close", None)

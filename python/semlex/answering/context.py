@@ -8,7 +8,8 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from semlex.answering.packing import packed
-from semlex.answering.prompt_text import block, context_text, drawn_mark, head
+from semlex.answering.prompt_text import block, context_text, head
+from semlex.chat.untrusted import drawn_mark
 from semlex.errors import ConfigurationError
 from semlex.search.postprocess.diversity import diversified
 from semlex.search.postprocess.passages import joined
@@ -216,6 +217,7 @@ class Assembly:
             passage.char_end,
             tuple(hits),
             tuple(dict.fromkeys(_place(like) for hit in hits for like in self._same.get(hit.id, ()))),
+            first.introduction,
         )
 
 

@@ -10,6 +10,9 @@ from semlex.types.answers import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+# The name that stands for no language model.
+NO_CHAT_MODEL = "none"
+
 
 class Message(TypedDict):
     """A part of a conversation."""

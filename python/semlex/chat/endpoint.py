@@ -45,7 +45,9 @@ class ChatEndpoint:
     def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
         """As `semlex.chat.base.ChatModel.complete`."""
         body: dict[str, Any] = {"model": self._model, "messages": list(messages)}
-        answer = self._asked(lambda settings: self._server.post(PATH, body | settings), _settings(schema))
+        answer = self._asked(
+            lambda settings: self._server.post(PATH, body | settings, Limits().max_bytes), _settings(schema)
+        )
         return self._completion(answer)
 
     def stream(

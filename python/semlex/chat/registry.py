@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from semlex.chat.base import NO_CHAT_MODEL
 from semlex.chat.openai import OpenAIChatModel
 from semlex.errors import ConfigurationError
 from semlex.models.model_names import ACCOUNTS, ModelChoice, model_and_address, ollama_address
 
 if TYPE_CHECKING:
     from semlex.chat.base import ChatModel
-
-NO_CHAT_MODEL = "none"
 
 
 def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[ChatModel]:

@@ -25,6 +25,7 @@ from semlex.cli.commands.sources import sources_app
 from semlex.cli.commands.sync import documents, sync
 from semlex.cli.commands.whole_collection.create_index import create_index
 from semlex.cli.commands.whole_collection.embeddings import embeddings, reembed
+from semlex.cli.commands.whole_collection.enrich import enrich
 from semlex.cli.commands.whole_collection.maintenance import delete, optimize, rechunk, reindex
 from semlex.cli.commands.whole_collection.queries import queries
 from semlex.cli.commands.whole_collection.transfer import dump, import_rows, restore
@@ -68,6 +69,7 @@ app.command()(queries)
 app.command()(facets)
 app.command(cls=QuestionCommand)(context)
 app.command()(embed)
+app.command()(enrich)
 app.command("import")(import_rows)
 app.command()(dump)
 app.command()(restore)

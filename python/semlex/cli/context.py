@@ -19,6 +19,7 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     DataDir,
     Device,
     Dimensions,
+    Enrich,
     KeepAlive,
     Keyword,
     Language,
@@ -62,6 +63,7 @@ class Context:
     keyword: Keyword = None
     reranker_model: Reranker = None
     chat_model: Chat = None
+    enrichment_model: Enrich = None
     as_json: AsJson = False
 
     def settings(self, **arguments: Any) -> Settings:

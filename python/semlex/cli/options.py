@@ -268,6 +268,13 @@ RouteOption = Annotated[
         "--route", metavar="rules|chat", help="Let the kind of the question set depth, reranker and grouping."
     ),
 ]
+Enrich = Annotated[
+    str | None,
+    typer.Option(
+        "--enrich", help="Language model behind a server that writes a line about each chunk, or none; see the docs."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Filter = Annotated[
     list[str] | None,
     typer.Option(
@@ -277,6 +284,23 @@ Filter = Annotated[
 Boost = Annotated[
     list[str] | None,
     typer.Option("--boost", help="A factor on the score of what passes a filter: '0.5 year < 2000'; repeatable."),
+]
+Parents = Annotated[
+    bool, typer.Option("--parents", help="With each hit the chunk that it names as its parent: the one above it.")
+]
+Sections = Annotated[
+    float | None,
+    typer.Option(
+        "--sections", metavar="SHARE", help="A section comes whole where so many of its chunks are hits; 0: never."
+    ),
+]
+NearDuplicates = Annotated[
+    float | None,
+    typer.Option(
+        "--near-duplicates",
+        metavar="SHARE",
+        help="A hit is left out where so much of it stands in a better one; 0: never.",
+    ),
 ]
 CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
 ChunkTokens = Annotated[

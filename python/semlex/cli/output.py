@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.ingest.progress import IndexReport
+    from semlex.types.reports.enrichment import EnrichmentReport
     from semlex.types.results import SearchResult, SearchResults
 
 EXCERPT_LINES = 12
@@ -204,6 +205,21 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
     print_notes(report)
 
 
+def print_lines(report: EnrichmentReport) -> None:
+    """Prints what became of lines about chunks."""
+    usage = report.usage
+    if usage.prompt_tokens is not None and usage.completion_tokens is not None:
+        told = f"; {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
+    else:
+        told = ""
+    chunks = counted(report.chunks, "chunk")
+    inform(f"lines about {report.written:,} of {chunks}, by {escape(one_line(report.model))}{told}")
+    if lacking := report.failed + report.left:
+        not_asked = f", {report.left:,} of them not asked about any more" if report.left else ""
+        reason = one_line(report.first_failure or "")
+        print_note(f"{counted(lacking, 'chunk')} got no line{not_asked}: {reason}; semlex enrich asks again")
+
+
 def print_notes(report: IndexReport) -> None:
     """Prints what did not go as asked in a run over files, on stderr."""
     if report.skipped:
@@ -224,6 +240,11 @@ def print_notes(report: IndexReport) -> None:
             f"{counted(report.outdated, 'document')} {was} cut by an older version; a preview of cutting them again: "
             "semlex rechunk --dry-run"
         )
+    if report.enrichment is not None and report.enrichment.estimate is None:
+        print_lines(report.enrichment)
+    elif report.lines_kept:
+        chunks, keep = counted(report.lines_kept, "chunk"), "keeps" if report.lines_kept == 1 else "keep"
+        print_note(f"{chunks} {keep} the line that a language model wrote; what is new has none: semlex enrich")
     for warning in report.warnings:
         print_note(one_line(warning))
     for problem in report.problems[:SHOWN_PROBLEMS]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from semlex import _core
 from semlex.errors import DuplicateError
@@ -104,6 +105,10 @@ class DocumentRows:
 
     def __len__(self) -> int:
         return len(self.keyed)
+
+    def keys(self) -> list[Key]:
+        """(document_id, chunk_id) of every row."""
+        return [(UUID(bytes=document_id), chunk_id) for document_id, chunk_id, _ in self.keyed]
 
     def parts(self) -> Iterator[ChunkBatch]:
         """The rows in runs."""

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from semlex import _core
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_named, loader_of
-from semlex.types.documents import MAX_METADATA_BYTES, line_breaks
+from semlex.types.documents import MAX_METADATA_BYTES, Document, line_breaks
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Mapping, Sequence
 
     from semlex.ingest.chunking import Chunk, Chunker
     from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadOptions, Record
+    from semlex.ingest.loaders.extraction import MetadataExtraction
     from semlex.store.write.sources import KnownDocument
 
 MAX_TITLE_CHARACTERS = 500
@@ -51,12 +53,16 @@ class Reading:
         loaders: By suffix.
         options: Of the loaders.
         with_context: Whether titles and heading path are part of what is analysed and embedded.
+        extraction: Reads metadata out of texts, or None.
+        loop: Where that waits, if it does.
     """
 
     chunker: Chunker
     loaders: Mapping[str, Loader]
     options: LoadOptions
     with_context: bool = True
+    extraction: MetadataExtraction | None = None
+    loop: AbstractEventLoop | None = None
 
     def is_outdated(self, known: KnownDocument) -> bool:
         """Whether a document that was read before would be read or cut in another way today."""
@@ -108,8 +114,27 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
     """
     loader = loader_of(file, reading.loaders)
     loaded = load(file, loader, reading.options)
+    extraction = reading.extraction
+    if extraction is not None and extraction.per == "document":
+        metadata = extraction.merged(Document(loaded.text, dict(loaded.metadata), file.uri), reading.loop)
+        loaded = replace(loaded, metadata=metadata)
     title, chunks = _cut(loaded, reading.chunker)
+    if extraction is not None and extraction.per == "chunk":
+        chunks = _with_metadata(chunks, file.uri, extraction, reading.loop)
     return CutFile(loader, loaded, (title or "")[:MAX_TITLE_CHARACTERS], chunks)
+
+
+def _with_metadata(
+    chunks: Sequence[DocumentChunk], uri: str, extraction: MetadataExtraction, loop: AbstractEventLoop | None
+) -> list[DocumentChunk]:
+    """The chunks with what is read out of each."""
+    made, size = [], 0
+    for one in chunks:
+        metadata = extraction.merged(Document(one.chunk.text, dict(one.metadata), uri), loop)
+        size += _json_bytes(metadata)
+        _check_copies(size)
+        made.append(replace(one, metadata=metadata))
+    return made
 
 
 def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[DocumentChunk]]:

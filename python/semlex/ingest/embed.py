@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex import _core
-from semlex.errors import EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
+from semlex.errors import (
+    CollectionNotFoundError,
+    EmbeddingsMissingError,
+    FieldError,
+    ModelError,
+    ModelMismatchError,
+)
+from semlex.ingest.enrichment.kept_lines import keep_lines
+from semlex.store.schema.embedding_versions import check_stands
+from semlex.store.write.documents import embedded_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +27,11 @@ if TYPE_CHECKING:
     from semlex.embedding.base import Embedder
     from semlex.models.executor import ModelExecutor
     from semlex.parameters import StorageName
-    from semlex.store.schema.collection import EmbeddingVersion
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
+    from semlex.store.write.chunk_batch import ChunkBatch
 
 # Texts that the model gets at a time: many on a fast one, so that its batches are full; few on a slow one, so that
 # there is progress to be seen. A slice shall take about this many seconds.
@@ -70,6 +83,39 @@ class DocumentVectors:
             if done is not None:
                 done(start)
         return np.concatenate(parts)
+
+
+async def rows_to_embed(
+    database: Database, collection: CollectionInfo, rows: ChunkBatch, *, replaces: bool
+) -> list[int]:
+    """Numbers of the rows whose text has no vector yet; those that keep a line of a model have it then.
+
+    Args:
+        database: Of the collection.
+        collection: As opened.
+        rows: To be written.
+        replaces: Whether a row replaces one that is there.
+
+    Raises:
+        CollectionNotFoundError: The collection was dropped.
+        ModelMismatchError: The vectors of the open model were dropped.
+    """
+    keys = rows.keys()
+
+    async def look(connection: Connection) -> dict[Key, bytes]:
+        await keep_lines(connection, collection, rows)
+        return await embedded_hashes(connection, collection, keys)
+
+    try:
+        known = await database.read("look for embeddings", look)
+    except CollectionNotFoundError:  # a table is not there
+        await database.read("look at the embedding versions", lambda c: check_stands(c, collection))
+        raise
+    return [
+        number
+        for number, key in enumerate(keys)
+        if key not in known or (replaces and known[key] != rows.content_hash[number])
+    ]
 
 
 def _checked(embedder: Embedder, texts: Sequence[str], version: EmbeddingVersion) -> NDArray[np.float32]:

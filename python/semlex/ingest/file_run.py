@@ -22,6 +22,7 @@ from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
 from semlex.ingest.pipeline import FilePipeline
 from semlex.ingest.progress import IndexReport
+from semlex.store.query.chunks import indexed_document_id
 from semlex.store.write import documents
 from semlex.store.write.places import FileState, store_file_states
 from semlex.store.write.sources import read_sources
@@ -31,9 +32,11 @@ from semlex.types.documents import utc_now
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from semlex.ingest.files.roots import Place
     from semlex.ingest.indexer import Indexer
+    from semlex.ingest.loaders.extraction import MetadataExtraction
     from semlex.ingest.progress import Progress
     from semlex.parameters import WantedOptions
     from semlex.store.postgres.connection import Connection
@@ -50,19 +53,29 @@ class FileRun:
         indexer: Of the collection.
         wanted: How the caller wants files to be cut.
         progress: Called as the work goes on.
+        extraction: Reads metadata out of the files, or None.
     """
 
-    def __init__(self, indexer: Indexer, wanted: WantedOptions, progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self,
+        indexer: Indexer,
+        wanted: WantedOptions,
+        progress: Callable[[Progress], None] | None,
+        extraction: MetadataExtraction | None = None,
+    ) -> None:
         self._indexer = indexer
         self._database = indexer.database
         self._wanted = wanted
         self._progress = progress
+        self._extraction, self._loop = extraction, asyncio.get_running_loop()
         self._run_id = uuid.uuid4()
         self._started, self._begun = time.perf_counter(), utc_now()
         self.report = IndexReport()
         self._loaders = loaders()
         self._deleted = 0
         self._states: list[FileState] = []
+        # Keys of the documents of all files that were found.
+        self.documents: list[UUID] = []
         # Settings by which the files are cut, until they are stored.
         self._unstored: ChunkSettings | None = None
 
@@ -89,6 +102,7 @@ class FileRun:
         where = ", ".join(str(path) for path in paths)
         await self._log("index", where)
         sources = await open_sources(self._database, self._indexer.collection, places)
+        self._note_documents(found, sources)
         await self._write_all(found, sources, self._reading(chunker, options))
         await self._settle_unchanged()
         await self._count_vanished(places, sources, found)
@@ -137,7 +151,7 @@ class FileRun:
 
     def _reading(self, chunker: Chunker, options: LoadOptions) -> Reading:
         with_context = self._indexer.collection.settings.with_context
-        return Reading(chunker, self._loaders, options, with_context)
+        return Reading(chunker, self._loaders, options, with_context, self._extraction, self._loop)
 
     async def _plan(self, paths: Sequence[Path], source: str | None) -> tuple[list[Place], list[Path]]:
         known = await self._database.read("read the sources", lambda c: read_sources(c, self._indexer.collection))
@@ -232,6 +246,9 @@ class FileRun:
         self.report.seconds = time.perf_counter() - self._started
         await self._log(command, where, utc_now())
         return self.report
+
+    def _note_documents(self, found: Sequence[FoundFile], sources: OpenSources) -> None:
+        self.documents = [indexed_document_id(sources[str(file.root)][0].key, file.uri) for file in found]
 
     def _note_unread(self, file: prepare_file.UnchangedFile | prepare_file.SkippedFile | FileProblem) -> None:
         if isinstance(file, FileProblem):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.ingest.loaders.base import LoadError
 from semlex.types.chunks import TITLES, ChunkMetadata, VectorDocument, titles_in
 from semlex.types.documents import (
     MAX_CHUNK_BYTES,
@@ -24,6 +26,8 @@ from semlex.types.documents import (
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
+
+    from semlex.ingest.loaders.extraction import MetadataExtraction
 
     Given = Iterable[Document | ChunkMetadata]
 
@@ -155,6 +159,28 @@ class GivenDocuments:
         if embeddings is not None and self.vectors is not None:
             raise ConfigurationError("these documents bring their vectors: leave embeddings= out")
         return self.vectors if embeddings is None else embeddings
+
+    async def extracted(self, extraction: MetadataExtraction | None) -> GivenDocuments:
+        """The documents with what a function of the user's reads out of each.
+
+        Raises:
+            ConfigurationError: It fails for one, which the message names.
+        """
+        if extraction is None:
+            return self
+        loop = asyncio.get_running_loop()
+
+        def merged() -> list[dict[str, Any]]:
+            made = []
+            for row, (own_id, content, metadata) in enumerate(zip(self.ids, self.contents, self.metadata, strict=True)):
+                try:
+                    made.append(extraction.merged(Document(content, dict(metadata), own_id), loop))
+                except LoadError as error:
+                    shown = f" ({own_id[:SHOWN_ID_CHARACTERS]!a})" if own_id else ""
+                    raise ConfigurationError(f"row {row}{shown}: {error.message}") from error
+            return made
+
+        return replace(self, metadata=await asyncio.to_thread(merged))
 
     def checked(self, embeddings: NDArray[np.float32] | None, storage: str = "vector") -> GivenDocuments:
         """The documents, copied, each with an id, when no rule is broken.

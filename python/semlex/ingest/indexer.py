@@ -14,22 +14,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from semlex.errors import (
-    CollectionNotFoundError,
-    EmbeddingsMissingError,
-    ReadOnlyError,
-    StoreError,
-)
+from semlex.errors import EmbeddingsMissingError, ReadOnlyError, StoreError
 from semlex.ingest import prepare_file
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, unrepeated
-from semlex.ingest.embed import DocumentVectors
+from semlex.ingest.embed import DocumentVectors, rows_to_embed
+from semlex.ingest.enrichment.kept_lines import keep_lines
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
 from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, build_where_wanted
 from semlex.store.indexes.wanted import Looks
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunks import cut_contexts
-from semlex.store.schema.embedding_versions import check_stands
+from semlex.store.query.lines import stored_lines
 from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
@@ -297,20 +293,19 @@ class Indexer:
         rows.embeddings = vectors
 
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
-        """Numbers of the rows whose text has no vector yet."""
-        keys = rows.keys()
-        try:
-            known = await self.database.read(
-                "look for embeddings", lambda c: ingestion.embedded_hashes(c, self.collection, keys)
-            )
-        except CollectionNotFoundError:  # a table is not there
-            await self.database.read("look at the embedding versions", lambda c: check_stands(c, self.collection))
-            raise
-        return [
-            number
-            for number, key in enumerate(keys)
-            if key not in known or (on_duplicate == "update" and known[key] != rows.content_hash[number])
-        ]
+        """Numbers of the rows whose text has no vector yet; those that keep a line of a model have it then."""
+        return await rows_to_embed(self.database, self.collection, rows, replaces=on_duplicate == "update")
+
+    async def _has_lines(self, rows: DocumentRows) -> bool:
+        return bool(await self.database.read("look for lines", lambda c: stored_lines(c, self.collection, rows.keys())))
+
+    async def keep_lines(self, rows: ChunkBatch) -> int:
+        """Puts the stored lines of models into rows that did not change; returns how many have one."""
+        return await self.database.read("look for lines", lambda c: keep_lines(c, self.collection, rows))
+
+    async def embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts, as the collection holds them: float32, shape (n, d)."""
+        return await self._vectors.of(texts, self.collection.embedding)
 
     async def _cut_contexts(self, keys: list[Key]) -> dict[str, str]:
         return await self.database.read("look for chunks", lambda c: cut_contexts(c, self.collection, keys))
@@ -320,6 +315,9 @@ class Indexer:
     ) -> int:
         if len(rows) <= self.bulk.small_batch_rows and not within and await self._write_new(rows.whole()):
             return len(rows)
+        if mode == "merge" and isinstance(rows, DocumentRows) and await self._has_lines(rows):
+            rows = rows.whole()
+            await self.keep_lines(rows)
 
         async def work(connection: Connection, mode: WriteMode) -> int:
             return await write_chunks(

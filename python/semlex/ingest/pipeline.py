@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.ingest.progress import Progress
+from semlex.store.query.lines import has_line
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks
 
@@ -129,6 +130,8 @@ class FilePipeline:
             stages = ahead(stages, partial(self._compare, empty=empty))
             if not dry_run:
                 stages = ahead(stages, self._embed)
+        elif not empty:
+            stages = ahead(stages, self._keep_lines)
         async with aclosing(stages) as batches:
             async for batch in batches:
                 if dry_run:
@@ -189,6 +192,16 @@ class FilePipeline:
         with self._busy("compare"):
             batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
         self._read_wanted += len(batch.wanted)
+        self._count_lines(batch)
+
+    async def _keep_lines(self, batch: FileBatch) -> None:
+        """Finds the lines of models that chunks keep, where nothing is to be embedded."""
+        with self._busy("compare"):
+            await self._indexer.keep_lines(batch.rows)
+        self._count_lines(batch)
+
+    def _count_lines(self, batch: FileBatch) -> None:
+        self._report.lines_kept += sum(map(has_line, batch.rows.content_hash))
 
     async def _embed(self, batch: FileBatch) -> None:
         """Makes their vectors."""

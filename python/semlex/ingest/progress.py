@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from semlex.ingest.files.discovery import FileProblem
+    from semlex.types.reports.enrichment import EnrichmentReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +15,8 @@ class Progress:
     """How far a long piece of work has come.
 
     Attributes:
-        stage: ``read``, ``embed``, ``write``, ``build indexes``, or ``build the index NAME``. Those of a run over files
-            overlap: each is told of by itself.
+        stage: ``read``, ``embed``, ``write``, ``enrich``, ``build indexes``, or ``build the index NAME``. Those of a
+            run over files overlap: each is told of by itself.
         done: Units done.
         total: Units in all, or None while unknown. Of the chunks of files an estimate until all are read, from what
             came of the bytes so far.
@@ -52,6 +53,8 @@ class IndexReport:
             suffix, or name and slash of a folder -> number.
         repaired: Files in which something was no text, and was repaired.
         repaired_characters: Characters that were put for it.
+        lines_kept: Chunks that were written again with the line that a language model had written about them.
+        enrichment: What became of the lines that were asked for; None where none were.
         warnings: What else did not go as asked, for example an index that could not be built.
     """
 
@@ -71,6 +74,8 @@ class IndexReport:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     repaired: int = 0
     repaired_characters: int = 0
+    lines_kept: int = 0
+    enrichment: EnrichmentReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ import asyncio
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.models.cancellation import abandoned_by, check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Iterator
 
 T = TypeVar("T")
 
@@ -50,6 +52,22 @@ class ModelExecutor:
     async def documents(self, function: Callable[..., T], *arguments: object) -> T:
         """Runs a function of a load; the arguments are those of `query`."""
         return await self._run(self._documents, function, *arguments)
+
+    @contextmanager
+    def several(self, threads: int) -> Iterator[Callable[..., Coroutine[Any, Any, T]]]:
+        """Threads for one piece of work, for functions that wait for a server and need none of this machine's cores.
+
+        Args:
+            threads: How many.
+
+        Yields:
+            As `documents`; so many of its calls run at the same time.
+        """
+        executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="semlex-several")
+        try:
+            yield partial(self._run, executor)
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """Ends what runs before its next step, and takes no further calls; does not wait."""

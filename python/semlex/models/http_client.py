@@ -104,12 +104,13 @@ class ModelServer:
     def __repr__(self) -> str:
         return f"ModelServer({self.base_url!r})"
 
-    def post(self, path: str, body: Mapping[str, object]) -> Any:
+    def post(self, path: str, body: Mapping[str, object], max_bytes: int | None = None) -> Any:
         """Sends one request and waits for its answer.
 
         Args:
             path: Path behind the base URL, with its leading slash.
             body: What is sent, as JSON.
+            max_bytes: Most bytes of the answer; None for `MAX_ANSWER_BYTES`.
 
         Returns:
             The answer, parsed.
@@ -121,7 +122,7 @@ class ModelServer:
             WorkAbandonedError: Nobody waits for the result any more.
         """
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        return self._parse(path, self._asked(path, lambda: self._try(path, content)))
+        return self._parse(path, self._asked(path, lambda: self._try(path, content, max_bytes or MAX_ANSWER_BYTES)))
 
     def stream(self, path: str, body: Mapping[str, object], limits: Limits) -> Generator[bytes]:
         """Sends one request and hands on its answer as it arrives.
@@ -225,7 +226,7 @@ class ModelServer:
         drop(self._client)  # its connections are the parent's
         self._client = None
 
-    def _try(self, path: str, content: bytes) -> Response | Failure:
+    def _try(self, path: str, content: bytes, max_bytes: int) -> Response | Failure:
         """One attempt: an answer of whatever status, or what stood in its way."""
         client = self._open()
         outcome: list[Response | Failure] = []
@@ -234,7 +235,7 @@ class ModelServer:
 
         def exchange() -> None:
             try:
-                outcome.append(_exchange(client, self.base_url + path, content, deadline))
+                outcome.append(_exchange(client, self.base_url + path, content, deadline, max_bytes))
             finally:
                 done.set()
 
@@ -306,14 +307,14 @@ class ModelServer:
         return ModelServerError(f"{self.host}{path} answered {status}{quoted(answer.body)}; {remedy}", status=status)
 
 
-def _exchange(client: Any, url: str, content: bytes, deadline: float) -> Response | Failure:
+def _exchange(client: Any, url: str, content: bytes, deadline: float, max_bytes: int) -> Response | Failure:
     try:
         with client.stream("POST", url, content=content) as response:
             body = bytearray()
             for part in response.iter_bytes():
                 body += part
-                if len(body) > MAX_ANSWER_BYTES:
-                    what = f"sent more than the {MAX_ANSWER_BYTES} bytes that are read"
+                if len(body) > max_bytes:
+                    what = f"sent more than the {max_bytes} bytes that are read"
                     return Failure(what, "lower batch_size, or check the address", retried=False)
                 if time.monotonic() > deadline:
                     return Failure("did not answer in time", SLOW)

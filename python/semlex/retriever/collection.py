@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 from semlex.errors import ConfigurationError
+from semlex.ingest.enrichment.options import checked_enrichment
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
 from semlex.ingest.indexer import Indexer
+from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.retriever.curve_file import read_curve
 from semlex.retriever.parts.asking import CollectionAsking
 from semlex.retriever.parts.checking import CollectionChecking
 from semlex.retriever.parts.embeddings import CollectionEmbeddings
+from semlex.retriever.parts.enriching import warn_of_failures
 from semlex.retriever.parts.explaining import CollectionExplaining
 from semlex.retriever.parts.fields import CollectionFields
 from semlex.retriever.parts.folders import CollectionFolders, checked_load_options
@@ -27,6 +31,7 @@ from semlex.retriever.parts.upkeep import CollectionUpkeep
 from semlex.search.request import checked_array
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.roles import checked_role
+from semlex.store.query.chunks import chunk_keys
 from semlex.store.schema import registry
 from semlex.store.schema.collection import for_model
 from semlex.store.schema.names import Names
@@ -47,8 +52,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from semlex.chat.base import ChatModel
+    from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.given_documents import Given
     from semlex.ingest.loaders.base import OnBadText
+    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import IndexReport, Progress
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
@@ -229,13 +237,9 @@ class Collection(
 
         Name -> (default, what the collection has).
         """
-        models = self._resources.models
-        counters = (self._opened.models.counter_name, self.info.settings.token_counter)
-        return (
-            models.unused(self.info.embedding)
-            | models.unused_tokenizer(*counters)
-            | self._wanted.unused(self.info.options)
-        )
+        models, info = self._resources.models, self.info
+        counters = (self._opened.models.counter_name, info.settings.token_counter)
+        return models.unused(info.embedding) | models.unused_tokenizer(*counters) | self._wanted.unused(info.options)
 
     @property
     def embedding_choice(self) -> str:
@@ -248,6 +252,8 @@ class Collection(
         embeddings: ArrayLike | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Ids:
         """Stores documents as they are: one document, one chunk; nothing is cut.
@@ -264,6 +270,8 @@ class Collection(
             embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
                 the batch.
+            extract_metadata: As for `index`; where it fails, nothing is written.
+            enrichment: As for `index`. Chunks that get no line are logged as a warning.
             progress: Called after every batch.
 
         Returns:
@@ -275,10 +283,21 @@ class Collection(
             DuplicateError: With ``fail``: ids are repeated, or stored.
         """
         check_parameters(callable_errors("progress", progress))
+        lines = checked_enrichment(enrichment)
         given = GivenDocuments.taken(documents)
+        if extract_metadata is not None:
+            given = await given.extracted(checked_extraction(extract_metadata))
         own = given.vectors_or(embeddings)
         vectors = None if own is None else checked_array(own)
-        return await (await self._ready()).add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress)
+        indexer = await self._ready()
+        ids: Ids = []
+
+        async def fill() -> Sequence[UUID]:
+            ids.extend(await indexer.add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress))
+            return [UUID(bytes=key) for key in chunk_keys(ids)]
+
+        warn_of_failures(await self._filled(lines, progress, fill))
+        return ids
 
     async def upsert(self, documents: Given, embeddings: ArrayLike | None = None) -> Ids:
         """`add_documents` by the name that says that a stored document of the same id is replaced."""
@@ -311,6 +330,8 @@ class Collection(
         id_field: str | None = None,
         detect_encoding: bool = False,
         on_bad_text: OnBadText = "error",
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
@@ -338,13 +359,20 @@ class Collection(
             on_bad_text: What becomes of a file with bytes that are no text, or with characters that cannot be stored
                 (NUL, half of a surrogate pair): ``error`` reports it as a problem, ``repair`` puts U+FFFD for each of
                 them, ``skip`` leaves the file out. The report counts them.
+            extract_metadata: A function of yours that reads metadata out of a text, sync or async, or a
+                `MetadataExtraction`. It is called for files that are read; one for which it fails is a problem of the
+                report. What was given by hand wins over what it returns.
+            enrichment: A language model that writes a line about each chunk of these files, as for `enrich`, when they
+                are stored; None asks nobody, and lines that were written before stay with chunks that did not change.
             progress: Called as the work goes on.
 
         Raises:
             ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
                 or a number is out of bounds.
             CollectionSettingsError: The files of this collection are cut in another way.
+            ModelError: The language model fails before anything is written.
         """
+        lines = checked_enrichment(enrichment)
         check_parameters(
             text_parameter("source", source),
             [] if include is None else strings_errors("include", include),
@@ -353,15 +381,17 @@ class Collection(
         )
         options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
-        run = FileRun(await self._ready(), wanted, progress)
-        return await run.index(
-            checked_paths(paths),
-            source=source,
-            include=include,
-            exclude=exclude,
-            recursive=recursive,
-            options=options,
-        )
+        run = FileRun(await self._ready(), wanted, progress, checked_extraction(extract_metadata))
+        found = checked_paths(paths)
+
+        async def fill() -> Sequence[UUID]:
+            await run.index(
+                found, source=source, include=include, exclude=exclude, recursive=recursive, options=options
+            )
+            return run.documents
+
+        run.report.enrichment = await self._filled(lines, progress, fill)
+        return run.report
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""

@@ -54,8 +54,11 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Filters
     from semlex.ingest.bulk.load import LoadReport
     from semlex.ingest.document_states import Documents
+    from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.given_documents import Given
     from semlex.ingest.loaders.base import OnBadText
+    from semlex.ingest.loaders.extraction import Extract
+    from semlex.ingest.loaders.extraction import MetadataExtraction
     from semlex.ingest.progress import DeleteReport
     from semlex.ingest.progress import IndexReport
     from semlex.ingest.progress import Progress
@@ -94,6 +97,7 @@ if TYPE_CHECKING:
     from semlex.types.knowledge import KnowledgeResults
     from semlex.types.queries import SearchQuery
     from semlex.types.reports.checkups import Checkup
+    from semlex.types.reports.enrichment import EnrichmentReport
     from semlex.types.reports.explanations import Explanation
     from semlex.types.reports.field_summaries import FieldSummaries
     from semlex.types.reports.field_summaries import IndexedType
@@ -194,6 +198,8 @@ class SyncCollection:
         embeddings: ArrayLike | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Ids:
         """Stores documents as they are: one document, one chunk; nothing is cut.
@@ -210,6 +216,8 @@ class SyncCollection:
             embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
                 the batch.
+            extract_metadata: As for `index`; where it fails, nothing is written.
+            enrichment: As for `index`. Chunks that get no line are logged as a warning.
             progress: Called after every batch.
 
         Returns:
@@ -220,7 +228,7 @@ class SyncCollection:
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
             DuplicateError: With ``fail``: ids are repeated, or stored.
         """
-        return self._runner.run(self._collection.add_documents, documents, embeddings, on_duplicate=on_duplicate, progress=progress)
+        return self._runner.run(self._collection.add_documents, documents, embeddings, on_duplicate=on_duplicate, extract_metadata=extract_metadata, enrichment=enrichment, progress=progress)
 
     def upsert(
         self,
@@ -256,6 +264,8 @@ class SyncCollection:
         id_field: str | None = None,
         detect_encoding: bool = False,
         on_bad_text: OnBadText = "error",
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
@@ -283,14 +293,20 @@ class SyncCollection:
             on_bad_text: What becomes of a file with bytes that are no text, or with characters that cannot be stored
                 (NUL, half of a surrogate pair): ``error`` reports it as a problem, ``repair`` puts U+FFFD for each of
                 them, ``skip`` leaves the file out. The report counts them.
+            extract_metadata: A function of yours that reads metadata out of a text, sync or async, or a
+                `MetadataExtraction`. It is called for files that are read; one for which it fails is a problem of the
+                report. What was given by hand wins over what it returns.
+            enrichment: A language model that writes a line about each chunk of these files, as for `enrich`, when they
+                are stored; None asks nobody, and lines that were written before stay with chunks that did not change.
             progress: Called as the work goes on.
 
         Raises:
             ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
                 or a number is out of bounds.
             CollectionSettingsError: The files of this collection are cut in another way.
+            ModelError: The language model fails before anything is written.
         """
-        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, progress=progress)
+        return self._runner.run(self._collection.index, *paths, source=source, include=include, exclude=exclude, recursive=recursive, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, extract_metadata=extract_metadata, enrichment=enrichment, progress=progress)
 
     def embed_missing(
         self,
@@ -845,6 +861,34 @@ class SyncCollection:
         """
         return self._runner.run(self._collection.facets, fields, filters, query=query, vector=vector, mode=mode, candidates=candidates, limit=limit)
 
+    def enrich(
+        self,
+        enrichment: Enrichment | str | ChatModel,
+        *,
+        source: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> EnrichmentReport:
+        """Lets a language model write one line about each chunk that has none, and stores the chunk with it.
+
+        The line says what the chunk is about, in words that people would ask with. It is embedded and found by words
+        with the chunk, and is never a part of its text. The model is sent the titles and the text of each chunk. A
+        chunk whose titles and text do not change keeps its line, whoever stores it again; a run that was ended is
+        continued by the same call.
+
+        Args:
+            enrichment: A language model, its name, or both with how it is asked (`Enrichment`).
+            source: Name of the only source whose chunks are wanted.
+            dry_run: Whether only to count what the lines would cost; nothing is sent then.
+            progress: Called as the work goes on.
+
+        Raises:
+            ConfigurationError: The model's name cannot be used, or there is no such source.
+            ModelError: The model fails before the first line; nothing was written.
+            EmbeddingsMissingError: The collection has vectors, and their model is not open.
+        """
+        return self._runner.run(self._collection.enrich, enrichment, source=source, dry_run=dry_run, progress=progress)
+
     def sync(
         self,
         *paths: str | Path,
@@ -862,6 +906,8 @@ class SyncCollection:
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
@@ -885,13 +931,15 @@ class SyncCollection:
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
             min_tokens: As for `index`.
+            extract_metadata: As for `index`.
+            enrichment: As for `index`.
             progress: Called as the work goes on.
 
         Raises:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
-        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, progress=progress)
+        return self._runner.run(self._collection.sync, *paths, source=source, include=include, exclude=exclude, recursive=recursive, dry_run=dry_run, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, extract_metadata=extract_metadata, enrichment=enrichment, progress=progress)
 
     def watch(
         self,
@@ -909,6 +957,7 @@ class SyncCollection:
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
         poll: bool = False,
         progress: Callable[[Progress], None] | None = None,
     ) -> Generator[SyncReport, None, None]:
@@ -931,6 +980,7 @@ class SyncCollection:
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
             min_tokens: As for `sync`.
+            extract_metadata: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
                 it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
             progress: Called as the work goes on.
@@ -941,7 +991,7 @@ class SyncCollection:
         Raises:
             ConfigurationError: As for `sync`.
         """
-        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, poll=poll, progress=progress)
+        return self._runner.iterate(self._collection.watch, *paths, source=source, include=include, exclude=exclude, recursive=recursive, keep_deleted=keep_deleted, allow_empty=allow_empty, text_fields=text_fields, id_field=id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, extract_metadata=extract_metadata, poll=poll, progress=progress)
 
     def documents(
         self,
@@ -1217,6 +1267,7 @@ class SyncCollection:
         min_tokens: int | None = None,
         source: str | None = None,
         dry_run: bool = False,
+        extract_metadata: MetadataExtraction | Extract | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
@@ -1230,12 +1281,13 @@ class SyncCollection:
             min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
             source: Name of the only source to work on.
             dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
+            extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut anew.
             progress: Called as the work goes on.
 
         Raises:
             ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
         """
-        return self._runner.run(self._collection.rechunk, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, source=source, dry_run=dry_run, progress=progress)
+        return self._runner.run(self._collection.rechunk, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, source=source, dry_run=dry_run, extract_metadata=extract_metadata, progress=progress)
 
     def create_index(
         self,

@@ -54,6 +54,7 @@ class Settings:
         reranker_model: Name or folder of a reranker.
         use_reranking: Whether to rerank.
         chat_model: Name of a language model behind a server, which writes answers.
+        enrichment_model: Name of one that writes a line about each chunk; nothing is sent before somebody agrees.
         device: Where local models run: ``mps``, ``cuda`` or ``cpu``.
         dimensions: Length of the vectors.
         tokenizer: Path of the tokenizer of a model behind a server.
@@ -79,6 +80,7 @@ class Settings:
     reranker_model: str | None = None
     use_reranking: bool | Literal["auto"] = "auto"
     chat_model: str | None = None
+    enrichment_model: str | None = None
     device: str | None = None
     dimensions: int | None = None
     tokenizer: str | None = None
@@ -374,6 +376,7 @@ SETTINGS = (
     Setting("reranker_model", _text, "reranker", leads_away=_elsewhere),
     Setting("use_reranking", _reranking, "whether to rerank"),
     Setting("chat_model", _text, "language model that writes answers", leads_away=_elsewhere),
+    Setting("enrichment_model", _text, "language model that writes lines about chunks", leads_away=_elsewhere),
     Setting("device", _text, "where local models run: mps, cuda or cpu"),
     Setting("dimensions", _whole, "length of the vectors, of new collections", of_collection=True),
     Setting(

@@ -25,6 +25,8 @@ class ContextSource:
         char_end: Where it ends, or None.
         hits: The hits that brought it, best first; empty for what stands between others.
         same_as: Places of passages that say nearly the same and were left out for it.
+        introduction: What announces the list, the table or the code of which it is a later piece, as it stands before
+            that in its document; else "".
     """
 
     number: int
@@ -38,6 +40,7 @@ class ContextSource:
     char_end: int | None = None
     hits: tuple[SearchResult, ...] = ()
     same_as: tuple[str, ...] = ()
+    introduction: str = ""
 
     @property
     def place(self) -> str:

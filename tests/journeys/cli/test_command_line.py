@@ -141,9 +141,10 @@ def test_a_value_that_is_no_number(
 def test_help_breaks_its_lines_at_the_terminals_edge(shell: Shell) -> None:
     shell.environment["COLUMNS"] = "80"
     text = shell("index", "--help").stdout.split("╭")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    begin = next(number for number, line in enumerate(lines) if line.startswith("Unchanged"))
-    for line, following in itertools.pairwise(lines[begin:]):
+    paragraphs = [part.split("\n") for part in re.sub(r"(?m)^ +| +$", "", text).split("\n\n")]
+    (lines,) = (part for part in paragraphs if part[0].startswith("Unchanged"))
+    assert len(lines) > 1
+    for line, following in itertools.pairwise(lines):
         assert len(line) + 1 + len(following.split()[0]) > 78, (line, following)
 
 

@@ -14,6 +14,7 @@ from semlex.models import http_client
 from semlex.testing import HashEmbedder
 from semlex.types.answers import Answer, AnswerSentence, Usage
 from tests.support.chat_servers import EVENT_STREAM, answer_text, chat_server, events, streamed
+from tests.support.line_models import LineModel
 from tests.support.model_servers import KEY, Reply, echo, status
 from tests.support.quotes import altered_quote, invented_quote, other_spelling, passage, true_quote
 
@@ -282,3 +283,33 @@ def test_names_of_models(database_url):
         assert retriever.search("lion")  # a wrong name stands in the way of answers alone
         with pytest.raises(ConfigurationError, match="openai:MODEL"):
             retriever.answer("lion")
+
+
+def test_numbers_that_a_model_writes_are_none_of_ours_and_each_sentence_is_checked(page):
+    """One true quote does not stand for a second sentence, nor a forged number for a citation."""
+    written = [("A key is rotated every ninety days [7][1]. Anybody may read keys [2].", [(1, TRUE)])]
+    with chat_server(lambda _: answer_text(written)) as double, opened(page, double) as retriever:
+        answer = retriever.answer(QUESTION)
+    assert answer.text == "A key is rotated every ninety days. [1] Anybody may read keys."
+    assert answer.unsupported == ("Anybody may read keys.",)
+
+
+def test_what_announces_a_table_is_above_its_later_pieces(database_url, tmp_path):
+    rows = "".join(f"| tariff {row} | {row} euros |\n" for row in range(200))
+    (tmp_path / "prices.md").write_text(
+        f"# Prices\n\n## Tariffs\n\nAll prices are monthly.\n\n| Tariff | Monthly price |\n|---|---|\n{rows}",
+        encoding="utf-8",
+    )
+    lines = LineModel()
+    with opened(database_url, chunk_tokens=60) as retriever:
+        retriever.index(tmp_path, enrichment=lines)
+        context = retriever.context("tariff 150", neighbours=0, sections=None, near_duplicates=None, top_k=1)
+    (source,) = context.sources
+    assert "tariff 150" in source.text
+    assert "Monthly price" in source.introduction
+    assert "Monthly price" not in source.text
+    first = context.text.splitlines()[2]
+    assert first.startswith("[1] prices.md:")
+    assert "Prices > Tariffs — " in first
+    assert "Monthly price" in first
+    assert "Zyxwv" not in context.text + source.introduction  # what a model wrote is no part of the document

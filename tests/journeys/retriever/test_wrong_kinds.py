@@ -14,6 +14,7 @@ from semlex import Client, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import SemlexError
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.line_models import LineModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "index": lambda folder: {"paths": folder},
     "load_vectors": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
     "embed_missing": lambda _: {},
+    "enrich": lambda _: {"enrichment": LineModel(), "dry_run": True},
     "embeddings": lambda _: {},
     "store_calibration": lambda _: {"curve": None},
     "create_index": lambda _: {},
@@ -106,6 +108,7 @@ OTHER_NAMES = {
     "after": ("id",),
     "db_url": ("database URL",),
     "embedding_model": ("model",),
+    "enrichment": ("model",),
     "reranker_model": ("reranker",),
     "data_folder": ("folder",),
 }

@@ -10,7 +10,18 @@ from rich.markup import escape
 
 from semlex.cli.commands.search import Fusion, Mode, Question
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.options import INT, Boost, Filter, RouteOption, boosts_of, filter_of, whole_number
+from semlex.cli.options import (
+    INT,
+    Boost,
+    Filter,
+    NearDuplicates,
+    Parents,
+    RouteOption,
+    Sections,
+    boosts_of,
+    filter_of,
+    whole_number,
+)
 from semlex.cli.output import print_note, summary_object
 from semlex.cli.terminal import counted, inform, one_line, printable
 
@@ -46,6 +57,9 @@ def context(
         int | None,
         typer.Option("--per-document", parser=whole_number, metavar=INT, help="Most hits of a document."),
     ] = None,
+    sections: Sections = None,
+    parents: Parents = False,
+    near_duplicates: NearDuplicates = None,
     diversity: Annotated[
         float | None,
         typer.Option("--diversity", metavar="SHARE", help="0 to 1: how much unlike vectors count in the order."),
@@ -67,11 +81,19 @@ def context(
             boost=boosts_of(boost),
             neighbours=neighbours,
             per_document=per_document,
+            **surroundings(sections, near_duplicates, parents=parents),
             diversity=diversity,
             order=cast("ContextOrder", order),
             route=cast("RouteBy | None", route),
         )
     shared.emit(_object(made), lambda: _show(made))
+
+
+def surroundings(sections: float | None, near_duplicates: float | None, *, parents: bool) -> dict[str, Any]:
+    """The arguments of a context that were given: 0 stands for never."""
+    given = {"sections": sections, "near_duplicates": near_duplicates}
+    shares = {name: value or None for name, value in given.items() if value is not None}
+    return shares | ({"parents": True} if parents else {})
 
 
 def _show(made: Passages) -> None:
@@ -104,6 +126,7 @@ def _source(source: ContextSource) -> dict[str, Any]:
     names = ("number", "place", "document", "headings", "text", "line", "page", "char_start", "char_end")
     return {name: getattr(source, name) for name in names} | {
         "chunk_ids": list(source.chunk_ids),
+        "introduction": source.introduction,
         "hits": [hit.id for hit in source.hits],
         "same_as": list(source.same_as),
     }

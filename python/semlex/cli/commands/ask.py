@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from semlex.cli.commands.answers import surroundings
 from semlex.cli.commands.search import Question
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.options import INT, Filter, RouteOption, filter_of, whole_number
+from semlex.cli.options import INT, Filter, NearDuplicates, Parents, RouteOption, Sections, filter_of, whole_number
 from semlex.cli.output import number, print_json, print_note
 from semlex.cli.terminal import inform, one_line, output, printable
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
@@ -33,6 +34,9 @@ def ask(
     ] = 10,
     filters: Filter = None,
     route: RouteOption = None,
+    sections: Sections = None,
+    parents: Parents = False,
+    near_duplicates: NearDuplicates = None,
     min_coverage: Least = MIN_COVERAGE,
     min_similarity: Least = MIN_SIMILARITY,
     stream: Annotated[
@@ -46,10 +50,14 @@ def ask(
     """
     from semlex.types.answers import Answer
 
-    options: dict[str, Any] = {"top_k": top_k, "filters": filter_of(filters)}
-    options |= {"route": route, "min_coverage": min_coverage, "min_similarity": min_similarity}
+    asked = " ".join(question)
+    options: dict[str, Any] = {"top_k": top_k, "filters": filter_of(filters), "route": route}
+    least: dict[str, Any] = {"min_coverage": min_coverage, "min_similarity": min_similarity}
+    around = surroundings(sections, near_duplicates, parents=parents)
     with context.opened() as retriever:
-        for event in retriever.answer_stream(" ".join(question), tokens, **options):
+        if around:
+            options = {"context": retriever.context(asked, tokens, **options, **around)}
+        for event in retriever.answer_stream(asked, tokens, **options, **least):
             if not isinstance(event, Answer):
                 if stream:
                     _print_sentence(event, as_json=context.as_json)

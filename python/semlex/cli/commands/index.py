@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from semlex.cli.commands.whole_collection.enrich import filled, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.options import (
@@ -22,6 +23,7 @@ from semlex.cli.options import (
     OverlapTokens,
     Recursive,
     TextFields,
+    Yes,
     existing_paths,
 )
 from semlex.cli.output import print_json, print_report
@@ -30,12 +32,14 @@ from semlex.cli.terminal import counted, inform, one_line, output, printable
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.preview import PreviewedFile
+    from semlex.ingest.progress import IndexReport
     from semlex.models.token_counters import TokenCounter
     from semlex.settings.load import Settings
 
 
-@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
 def index(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
@@ -51,11 +55,14 @@ def index(
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
     on_bad_text: OnBadText = "error",
+    yes: Yes = False,
 ) -> None:
     """Read files and folders, cut them, and store their chunks.
 
     Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be read
     does not stop the run: it is listed at the end and the exit code is 5.
+
+    With --enrich a language model writes a line about each chunk, when it was said what that costs.
     """
     from semlex.ingest.files.roots import plan_places
 
@@ -66,23 +73,31 @@ def index(
     except ConfigurationError:  # the folders of a collection that is there may have other names
         if settings.collection not in context.collection_names(settings):
             raise
+    if settings.enrichment_model is not None and settings.enrichment_model != "none":
+        refuse_unasked(yes=yes)  # before a collection is made
     opened = context.opened(settings, create=True, with_choice=True)
-    with resumable(), opened as retriever, context.progress() as progress:
-        report = retriever.index(
-            *found,
-            source=source,
-            include=include or None,
-            exclude=exclude or (),
-            recursive=recursive,
-            chunk_tokens=chunk_tokens,
-            overlap_tokens=overlap_tokens,
-            min_tokens=min_tokens,
-            text_fields=text_field or (),
-            id_field=id_field,
-            detect_encoding=detect_encoding,
-            on_bad_text=on_bad_text,
-            progress=progress,
-        )
+    with resumable(), opened as retriever:
+
+        def fill(enrichment: Enrichment | None) -> IndexReport:
+            with context.progress() as progress:
+                return retriever.index(
+                    *found,
+                    source=source,
+                    include=include or None,
+                    exclude=exclude or (),
+                    recursive=recursive,
+                    chunk_tokens=chunk_tokens,
+                    overlap_tokens=overlap_tokens,
+                    min_tokens=min_tokens,
+                    text_fields=text_field or (),
+                    id_field=id_field,
+                    detect_encoding=detect_encoding,
+                    on_bad_text=on_bad_text,
+                    enrichment=enrichment,
+                    progress=progress,
+                )
+
+        report = filled(settings, fill, lambda report: report, yes=yes)
     print_report(report, as_json=context.as_json)
     if report.failed:
         raise typer.Exit(SOME_FILES)

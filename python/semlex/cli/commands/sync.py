@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from semlex.cli.commands.whole_collection.enrich import filled, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.options import (
@@ -22,6 +23,7 @@ from semlex.cli.options import (
     OverlapTokens,
     Recursive,
     TextFields,
+    Yes,
     existing_paths,
 )
 from semlex.cli.progress_bar import resumable
@@ -32,10 +34,11 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.sync.report import SyncReport
 
 
-@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
 def sync(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
@@ -60,17 +63,26 @@ def sync(
     poll: Annotated[
         bool, typer.Option("--poll", help="With --watch: look again and again, as for network drives.")
     ] = False,
+    yes: Yes = False,
 ) -> None:
     """Make a collection hold what files and folders hold.
 
     New and changed files are read, renamed ones keep their chunks and vectors, and documents whose file is gone are
     deleted. A file that cannot be read keeps its document: it is listed at the end and the exit code is 5.
+
+    With --enrich a language model writes a line about each chunk, when it was said what that costs.
     """
     if watch and dry_run:
         raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
     if poll and not watch:
         raise ConfigurationError("--poll says how folders are watched: give --watch, too")
     settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
+    if settings.enrichment_model is not None and settings.enrichment_model != "none":
+        if watch or dry_run:
+            raise ConfigurationError(
+                "--watch and --dry-run ask no language model: give --enrich none, and run semlex enrich afterwards"
+            )
+        refuse_unasked(yes=yes)  # before a collection is made
     given: dict[str, Any] = {
         "source": source,
         "include": include or None,
@@ -89,12 +101,17 @@ def sync(
     found = [path.expanduser() for path in paths]
     if not all(map(os.path.lexists, found)) and settings.collection not in context.collection_names(settings):
         existing_paths(found)  # refused before a collection is made for it
-    with context.opened(settings, create=not dry_run, with_choice=True) as retriever, context.progress() as progress:
+    with context.opened(settings, create=not dry_run, with_choice=True) as retriever:
         if watch:
             _watch(context, retriever.watch(*found, **given, poll=poll))
             return
+
+        def fill(enrichment: Enrichment | None) -> SyncReport:
+            with context.progress() as progress:
+                return retriever.sync(*found, **given, dry_run=dry_run, enrichment=enrichment, progress=progress)
+
         with resumable():
-            report = retriever.sync(*found, **given, dry_run=dry_run, progress=progress)
+            report = filled(settings, fill, lambda report: report.run, yes=yes)
     print_sync(report, as_json=context.as_json)
     if report.run.failed:
         raise typer.Exit(SOME_FILES)

@@ -95,7 +95,7 @@ class SyncRun(FileRun):
             self.report.seconds = time.perf_counter() - self._started
             done = SyncCounts() if dry_run else work.plan.counts()
             return SyncReport(work.plan, done, run=self.report, dry_run=dry_run)
-        return await self._carry_out(work, looked_at, paths, reading, options)
+        return await self._carry_out(work, looked_at, paths, reading, options, found=found)
 
     async def _compare(
         self, places: Sequence[Place], sides: Sequence[Side], reading: Reading, options: SyncOptions
@@ -109,13 +109,21 @@ class SyncRun(FileRun):
             ended.set()
 
     async def _carry_out(
-        self, work: Work, places: Sequence[Place], paths: Sequence[Path], reading: Reading, options: SyncOptions
+        self,
+        work: Work,
+        places: Sequence[Place],
+        paths: Sequence[Path],
+        reading: Reading,
+        options: SyncOptions,
+        *,
+        found: Sequence[FoundFile],
     ) -> SyncReport:
         where = ", ".join(str(path) for path in paths)
         await self._indexer.ensure_version(None)
         await self._log("sync", where)
         moved, stayed = await self._move(work)
         sources = await open_sources(self._database, self._indexer.collection, places)
+        self._note_documents([file for file in found if str(file.root) in sources], sources)
         self._states = work.states
         await self._write_all([*work.files, *stayed], sources, reading)
         await self._settle_unchanged()

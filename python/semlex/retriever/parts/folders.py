@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from semlex.errors import ConfigurationError
 from semlex.ingest.document_states import Documents, documents_with_states
+from semlex.ingest.enrichment.options import checked_enrichment
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.loaders.base import LoadOptions
+from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.sync.apply import SyncOptions, SyncRun
 from semlex.ingest.sync.watch import watch
+from semlex.retriever.parts.enriching import CollectionEnriching
 from semlex.validation import callable_errors, check_parameters, kind_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
     from pathlib import Path
+    from uuid import UUID
 
-    from semlex.ingest.indexer import Indexer
+    from semlex.chat.base import ChatModel
+    from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.loaders.base import OnBadText
+    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import Progress
     from semlex.ingest.sync.report import SyncReport
     from semlex.parameters import WantedOptions
 
 
-class CollectionFolders(ABC):
+class CollectionFolders(CollectionEnriching):
     """Synchronising and watching folders of a collection; `Collection` is one."""
 
     _wanted: WantedOptions
-
-    @abstractmethod
-    async def _ready(self) -> Indexer:
-        """The open collection."""
 
     async def sync(
         self,
@@ -49,6 +51,8 @@ class CollectionFolders(ABC):
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
@@ -72,6 +76,8 @@ class CollectionFolders(ABC):
             chunk_tokens: As for `index`.
             overlap_tokens: As for `index`.
             min_tokens: As for `index`.
+            extract_metadata: As for `index`.
+            enrichment: As for `index`.
             progress: Called as the work goes on.
 
         Raises:
@@ -82,8 +88,21 @@ class CollectionFolders(ABC):
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("dry_run", dry_run, bool), callable_errors("progress", progress))
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
-        run = SyncRun(await self._ready(), wanted, progress)
-        return await run.sync(checked_paths(paths, must_exist=False), options, dry_run=dry_run)
+        lines = checked_enrichment(enrichment)
+        if lines is not None and dry_run:
+            raise ConfigurationError(
+                "what lines cost is known when files are stored: leave dry_run or enrichment out, and let "
+                "enrich(dry_run=True) count afterwards"
+            )
+        run = SyncRun(await self._ready(), wanted, progress, checked_extraction(extract_metadata))
+        found, reports = checked_paths(paths, must_exist=False), []
+
+        async def fill() -> Sequence[UUID]:
+            reports.append(await run.sync(found, options, dry_run=dry_run))
+            return run.documents
+
+        run.report.enrichment = await self._filled(lines, progress, fill)
+        return reports[0]
 
     def watch(
         self,
@@ -101,6 +120,7 @@ class CollectionFolders(ABC):
         chunk_tokens: int | None = None,
         overlap_tokens: int | None = None,
         min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
         poll: bool = False,
         progress: Callable[[Progress], None] | None = None,
     ) -> AsyncGenerator[SyncReport, None]:
@@ -123,6 +143,7 @@ class CollectionFolders(ABC):
             chunk_tokens: As for `sync`.
             overlap_tokens: As for `sync`.
             min_tokens: As for `sync`.
+            extract_metadata: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
                 it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
             progress: Called as the work goes on.
@@ -137,10 +158,10 @@ class CollectionFolders(ABC):
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
         check_parameters(kind_errors("poll", poll, bool), callable_errors("progress", progress))
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
-        found = checked_paths(paths)
+        found, extraction = checked_paths(paths), checked_extraction(extract_metadata)
 
         async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:
-            run = SyncRun(await self._ready(), wanted, progress)
+            run = SyncRun(await self._ready(), wanted, progress, extraction)
             return await run.sync(some, options, only_changes=only_changes)
 
         return watch(found, look, poll=poll)

@@ -13,6 +13,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
+from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.maintenance import keyword_index
 from semlex.search.request import check_ids
 from semlex.store.indexes.build import estimate_index
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
+    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import DeleteReport, IndexReport, Progress
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
@@ -136,6 +138,7 @@ class CollectionUpkeep(ABC):
         min_tokens: int | None = None,
         source: str | None = None,
         dry_run: bool = False,
+        extract_metadata: MetadataExtraction | Extract | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> IndexReport:
         """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
@@ -149,6 +152,7 @@ class CollectionUpkeep(ABC):
             min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
             source: Name of the only source to work on.
             dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
+            extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut anew.
             progress: Called as the work goes on.
 
         Raises:
@@ -162,7 +166,8 @@ class CollectionUpkeep(ABC):
         given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens, "min_tokens": min_tokens}
         if source is not None and any(value is not None for value in given.values()):
             raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
-        run = FileRun(await self._ready(), self._wanted.saying(**given), progress)
+        extraction = checked_extraction(extract_metadata)
+        run = FileRun(await self._ready(), self._wanted.saying(**given), progress, extraction)
         report = await run.rechunk(source=source, dry_run=dry_run)
         if not dry_run:
             self._wanted = self._wanted.without(*(name for name, value in given.items() if value is not None))

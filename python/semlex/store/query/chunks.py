@@ -13,6 +13,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.leg import key_arrays
+from semlex.store.query.lines import without_line
 from semlex.types.documents import StoredChunk
 from semlex.types.results import SearchResult
 
@@ -248,16 +249,16 @@ async def documents_of(
 
 
 async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:
-    """By id, the context of those of these chunks that were cut out of a document."""
+    """By id, the context of those of these chunks that were cut out of a document, without lines of models."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL(
-            "SELECT c.chunk_id, c.context FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+            "SELECT c.chunk_id, c.context, c.content_hash FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id) WHERE c.char_start IS NOT NULL"
         ).format(collection.names.chunk),
         key_arrays(keys),
     )
-    return dict(await cursor.fetchall())
+    return {chunk_id: without_line(context, found) for chunk_id, context, found in await cursor.fetchall()}
 
 
 async def count_chunks(connection: Connection, collection: CollectionInfo, condition: Filter) -> int:

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from semlex.store.query.chunks import indexed_keys
 from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.lines import without_line
 from semlex.store.query.run import fetch_all
 from semlex.store.query.score_calibration import binary_vectors, sent_vector
 
@@ -35,7 +36,8 @@ NEAR = sql.SQL(
     "FROM hit AS h JOIN hit AS o ON o.document_id = h.document_id AND abs(o.chunk_no - h.chunk_no) <= h.section "
     "GROUP BY h.document_id, h.chunk_no, h.beside, h.section) "
     "SELECT c.document_id, c.chunk_id, c.chunk_no, c.chunk_text, c.source_document, {title}, "
-    "c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, c.page "
+    "c.chapter_title, c.section_title, c.subsection_title, c.context, c.content_hash, "
+    "c.char_start, c.char_end, c.line, c.page "
     "FROM {chunk} AS c WHERE c.document_id = ANY(%(documents)s::uuid[]) AND (c.document_id, c.chunk_no) IN "
     "(SELECT n.document_id, generate_series(n.chunk_no - n.reach, n.chunk_no + n.reach) FROM near AS n)"
 )
@@ -74,6 +76,7 @@ class PlacedChunk:
         line: Line on which it begins, from 1.
         page: Page on which it begins, from 1.
         is_whole: Whether `text` is all of it.
+        introduction: What announces the list, the table or the code of which it is a later piece; else "".
     """
 
     key: Key
@@ -86,6 +89,7 @@ class PlacedChunk:
     line: int | None = None
     page: int | None = None
     is_whole: bool = True
+    introduction: str = ""
 
     @property
     def document(self) -> UUID:
@@ -146,7 +150,15 @@ async def read_surroundings(
 
 
 def _placed(row: Sequence[Any]) -> PlacedChunk:
-    document, chunk_id, number, text, name, title, chapter, section, subsections, *place = row
+    document, chunk_id, number, text, name, title, chapter, section, subsections, *rest = row
+    context, text_hash, start, end, line, page = rest
     path = tuple(one for one in (chapter, section, *subsections) if one)
     titles = path if not title or path[:1] == (title,) else (title, *path)
-    return PlacedChunk((document, chunk_id), number, text, name, titles, *place)
+    introduction = "" if start is None else _introduction(without_line(context, text_hash), titles)
+    key = (document, chunk_id)
+    return PlacedChunk(key, number, text, name, titles, start, end, line, page, introduction=introduction)
+
+
+def _introduction(context: str, titles: tuple[str, ...]) -> str:
+    """What stands in the context of a chunk below its titles, which are one line of it where there are any."""
+    return context.partition("\n")[2] if titles else context

@@ -68,7 +68,7 @@ class ChunkBatch:
     section_title: list[str] = field(metadata=_as("text", is_place=True))
     subsection_title: list[list[str]] = field(metadata=_as("text[]", is_place=True))
     summary: list[str] = field(metadata=_as("text"))
-    context: list[str] = field(metadata=_as("text", is_place=True))
+    context: list[str] = field(metadata=_as("text"))
     chunk_text: list[str] = field(metadata=_as("text"))
     token_count: list[int | None] = field(metadata=_as("int4"))
     char_start: list[int | None] = field(metadata=_as("int4", is_place=True))

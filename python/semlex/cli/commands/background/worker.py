@@ -96,7 +96,8 @@ async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     given = settings.retriever_options
-    del given["collection"]
+    for name in ("collection", "calibration"):  # a client has many; jobs do not search
+        del given[name]
     given["max_connections"] = max(8, CONNECTIONS_PER_JOB * options["concurrency"] + 2)
     try:
         async with Client(**given) as client:

@@ -1,0 +1,37 @@
+"""Text that anybody may have written, on its way into a prompt: data between marks, without what nobody sees."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+MARK_BYTES = 8
+# A path or a title longer than that is no help to a reader.
+MAX_SHOWN = 200
+# What ends a line somewhere.
+LINE_ENDS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+# What nobody sees and a model reads: control characters but tab and newline; marks that turn the direction of writing;
+# characters without width that join nothing; tags and variation selectors, in which whole texts can be hidden.
+UNSEEN = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+
+
+def drawn_mark() -> str:
+    """A word that nobody could know before."""
+    return secrets.token_hex(MARK_BYTES)
+
+
+def visible(text: str) -> str:
+    """A text without what nobody sees, every line ended by a newline."""
+    return UNSEEN.sub("", LINE_ENDS.sub("\n", text))
+
+
+def one_line(text: str) -> str:
+    """A path or a title on one line, shortened in its middle."""
+    line = " ".join(visible(text).split())
+    if len(line) <= MAX_SHOWN:
+        return line
+    half = MAX_SHOWN // 2
+    return f"{line[: half - 1]}…{line[-half:]}"

@@ -1,0 +1,254 @@
+"""Lines asked for and written: several requests at a time, a small transaction for every few lines.
+
+The chunks are stored already, and are found as they are; each is stored again with its line, its vector and its
+postings as soon as the few that are asked for together have answered. So a run that is ended loses those few at most,
+and the next one asks for what lacks a line and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from semlex.chat.untrusted import drawn_mark
+from semlex.errors import EmbeddingsMissingError, ModelError, SemlexError, WorkAbandonedError
+from semlex.ingest.chunk_rows import embedded_text, text_hashes
+from semlex.ingest.enrichment.prompt import EXAMPLE, MAX_LINE_TOKENS, asked_line, bounded_line, mark_of, prompt_text
+from semlex.ingest.pipeline import ahead
+from semlex.ingest.progress import Progress
+from semlex.store.query.lines import (
+    ChunkWithoutLine,
+    LineSelection,
+    chunks_without_line,
+    count_without_line,
+    with_line,
+)
+from semlex.store.write.lines import write_lines
+from semlex.types.answers import Usage
+from semlex.types.reports.enrichment import EnrichmentEstimate, EnrichmentReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from uuid import UUID
+
+    from semlex.chat.base import ChatModel, Completion
+    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.indexer import Indexer
+    from semlex.store.query.leg import Key
+
+    Call = Callable[..., Awaitable[tuple[str, Completion]]]
+
+# Chunks that are asked about together, and written in one transaction: as many rounds of requests, and at most so many.
+# A run that is ended loses what is on its way.
+ROUNDS_A_BATCH = 4
+MAX_BATCH_CHUNKS = 64
+PAGE_CHUNKS = 1_000
+# A model that fails for so many chunks one after the other is not asked any more.
+MAX_FAILURES_IN_A_ROW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A chunk, and its line; None where the model gave none, or was not asked any more."""
+
+    chunk: ChunkWithoutLine
+    line: str | None = None
+
+
+class EnrichmentRun:
+    """One run that gives chunks of a collection their line.
+
+    Args:
+        indexer: Of the collection.
+        options: How the model is asked.
+        model: Writes the lines.
+        progress: Called as the work goes on.
+
+    Raises:
+        EmbeddingsMissingError: Texts with their line cannot be embedded here.
+        ModelMismatchError: What counts the collection's tokens is not open here.
+    """
+
+    def __init__(
+        self,
+        indexer: Indexer,
+        options: Enrichment,
+        model: ChatModel,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._indexer = indexer
+        self._options = options
+        self._model = model
+        self._progress = progress
+        if indexer.collection.embedding is not None and indexer.embedder is None:
+            raise EmbeddingsMissingError(
+                "a line is embedded with its chunk, and no embedding model is open here: name the collection's with "
+                "embedding_model= or --model"
+            )
+        self._counter = indexer.token_counter()
+        self._mark = mark_of(model)
+        self._turns = asyncio.Semaphore(options.concurrency)
+        self._failures_in_a_row = 0
+        self._written = self._failed = self._left = 0
+        self._first_failure: str | None = None
+        self._usage = [0, 0]
+        self._has_usage = False
+
+    async def check(self) -> None:
+        """Asks the model about a text of semlex's own, before anything is written.
+
+        Raises:
+            ModelError: It fails.
+        """
+        self._indexer.refuse_write()
+        if self._options.dry_run or self._options.on_failure == "plain":
+            return
+        with self._indexer.opened.executor.several(1) as call:
+            try:
+                await call(asked_line, self._model, *EXAMPLE, drawn_mark())
+            except (WorkAbandonedError, asyncio.CancelledError):
+                raise
+            except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything
+                raise ModelError(
+                    f"no lines are written: {_told(error)}; or index without enrichment, or with on_failure='plain'"
+                ) from None
+
+    async def run(self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None) -> EnrichmentReport:
+        """Asks for the lines that are lacking, and writes them.
+
+        Args:
+            documents: Keys of the only documents that are wanted; None for all.
+            source: Key of the only source that is wanted; None for all.
+
+        Raises:
+            ModelError: The embedding model fails; what was written before stays.
+        """
+        started = time.perf_counter()
+        indexer, selection = self._indexer, LineSelection(self._mark, documents, source)
+        indexer.refuse_write()
+        await indexer.ensure_version(None)
+        total = await indexer.database.read(
+            "count chunks without a line", lambda c: count_without_line(c, indexer.collection, selection)
+        )
+        done = 0
+        with indexer.opened.executor.several(self._options.concurrency) as call:
+            async with aclosing(ahead(self._asked(selection, call))) as batches:
+                async for batch in batches:
+                    await self._write([one for one in batch if one.line is not None])
+                    done += len(batch)
+                    self._tell(done, total)
+        if self._written:
+            await indexer.end_load(self._written, self._progress)
+        return EnrichmentReport(
+            self._model.identity,
+            total,
+            self._written,
+            self._failed,
+            max(0, total - self._written - self._failed) if self._left else 0,
+            self._first_failure,
+            Usage(*self._usage) if self._has_usage else Usage(),
+            time.perf_counter() - started,
+        )
+
+    async def estimated(
+        self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None
+    ) -> EnrichmentReport:
+        """Counts what the lines that are lacking would cost; nothing is sent.
+
+        Args:
+            documents: As for `run`.
+            source: As for `run`.
+        """
+        started = time.perf_counter()
+        selection = LineSelection(self._mark, documents, source)
+        chunks = tokens = 0
+        after: Key | None = None
+        mark = drawn_mark()
+        while page := await self._page(selection, after, PAGE_CHUNKS):
+            texts = [prompt_text(chunk.plain_context, chunk.text, mark) for chunk in page]
+            tokens += int((await asyncio.to_thread(self._counter.count_tokens, texts)).sum())
+            chunks += len(page)
+            after = page[-1].document_id, page[-1].chunk_id
+        estimate = EnrichmentEstimate(chunks, tokens, chunks * MAX_LINE_TOKENS)
+        seconds = time.perf_counter() - started
+        return EnrichmentReport(self._model.identity, chunks, seconds=seconds, estimate=estimate)
+
+    async def _page(self, selection: LineSelection, after: Key | None, limit: int) -> list[ChunkWithoutLine]:
+        indexer = self._indexer
+        return await indexer.database.read(
+            "read chunks without a line",
+            lambda c: chunks_without_line(c, indexer.collection, selection, after, limit),
+        )
+
+    async def _asked(self, selection: LineSelection, call: Call) -> AsyncGenerator[list[_Answered], None]:
+        """Chunks with their lines, a few at a time, until there are none or the model has failed too often."""
+        after: Key | None = None
+        size = min(ROUNDS_A_BATCH * self._options.concurrency, MAX_BATCH_CHUNKS)
+        while not self._left and (page := await self._page(selection, after, size)):
+            after = page[-1].document_id, page[-1].chunk_id
+            yield await asyncio.gather(*(self._ask(chunk, call) for chunk in page))
+
+    async def _ask(self, chunk: ChunkWithoutLine, call: Call) -> _Answered:
+        async with self._turns:
+            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                self._left += 1
+                return _Answered(chunk)
+            try:
+                line, completion = await call(self._line, chunk)
+            except WorkAbandonedError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a model raises, the other chunks get their lines
+                self._failures_in_a_row += 1
+                self._failed += 1
+                self._first_failure = self._first_failure or _told(error)
+                return _Answered(chunk)
+            self._failures_in_a_row = 0
+            self._note(completion)
+            return _Answered(chunk, line)
+
+    def _line(self, chunk: ChunkWithoutLine) -> tuple[str, Completion]:
+        """The line of one chunk; blocking."""
+        line, completion = asked_line(self._model, chunk.plain_context, chunk.text, drawn_mark())
+        return bounded_line(line, self._counter), completion
+
+    def _note(self, completion: Completion) -> None:
+        usage = completion.usage
+        if usage.prompt_tokens is not None and usage.completion_tokens is not None:
+            self._has_usage = True
+            self._usage[0] += usage.prompt_tokens
+            self._usage[1] += usage.completion_tokens
+
+    async def _write(self, answered: Sequence[_Answered]) -> None:
+        if not answered:
+            return
+        indexer = self._indexer
+        chunks = [one.chunk for one in answered]
+        contexts = [with_line(one.chunk.plain_context, one.line or "") for one in answered]
+        hashes = [made + self._mark for made in text_hashes(contexts, [chunk.text for chunk in chunks])]
+        vectors = None
+        if indexer.collection.embedding is not None:
+            texts = [embedded_text(context, chunk.text) for context, chunk in zip(contexts, chunks, strict=True)]
+            vectors = await indexer.embed_texts(texts)
+        work = partial(
+            write_lines,
+            collection=indexer.collection,
+            chunks=chunks,
+            contexts=contexts,
+            content_hashes=hashes,
+            embeddings=vectors,
+        )
+        self._written += await indexer.write_and_merge("write lines", work)
+        indexer.sample.note_written(len(chunks))
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(Progress("enrich", done, max(done, total), "chunks"))
+
+
+def _told(error: Exception) -> str:
+    """Why there is no line; another error than semlex's own may quote what was sent."""
+    return str(error) if isinstance(error, SemlexError) else type(error).__name__

@@ -1,0 +1,146 @@
+"""Lines that a language model wrote about chunks, and the chunks that lack one.
+
+A line is the last one of its chunk's context, so it is embedded and found by words, and never a part of the text. The
+chunk's content hash says that there is one: behind the hash of context and text stands the mark of what wrote it (a
+model and the words that it was asked with). No table and no column is needed, a dump takes the lines along, and what
+lacks a line is found by looking at the chunks themselves, so that a killed run leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from psycopg import sql
+
+from semlex.store.query.leg import key_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.collection import CollectionInfo
+
+# Bytes of the hash of context and text; the mark stands behind them.
+TEXT_HASH_BYTES = 16
+FIRST = (UUID(int=0), "")
+
+
+class ChunkWithoutLine(NamedTuple):
+    """A chunk that has no line of a model, or one of another.
+
+    Attributes:
+        document_id: Key of its document.
+        chunk_id: Its id.
+        content_hash: As it is stored.
+        context: As it is stored, with the line of another model.
+        text: Its text.
+    """
+
+    document_id: UUID
+    chunk_id: str
+    content_hash: bytes
+    context: str
+    text: str
+
+    @property
+    def plain_context(self) -> str:
+        """The context without any line."""
+        return without_line(self.context, self.content_hash)
+
+
+def has_line(content_hash: bytes) -> bool:
+    """Whether the chunk with this hash has a line."""
+    return len(content_hash) > TEXT_HASH_BYTES
+
+
+def without_line(context: str, content_hash: bytes) -> str:
+    """A stored context without the line that a model wrote, if there is one."""
+    return context.rpartition("\n")[0] if has_line(content_hash) else context
+
+
+def with_line(context: str, line: str) -> str:
+    """A context with a line, which is one line and not empty."""
+    return f"{context}\n{line}" if context else line
+
+
+class LineSelection(NamedTuple):
+    """The chunks that lack a line.
+
+    Attributes:
+        mark: Of what is to write the lines; those of another one count as lacking.
+        documents: Keys of the only documents that are wanted; None for all.
+        source: Key of the only source that is wanted; None for all, and for added documents.
+    """
+
+    mark: bytes
+    documents: Sequence[UUID] | None = None
+    source: UUID | None = None
+
+    def condition(self, collection: CollectionInfo) -> sql.Composed:
+        """As SQL over the chunk table ``c``, with `values` bound."""
+        parts: list[sql.Composable] = [sql.SQL("substring(c.content_hash FROM %(behind)s) <> %(mark)s")]
+        if self.documents is not None:
+            parts.append(sql.SQL("c.document_id = ANY(%(documents)s)"))
+        if self.source is not None:
+            parts.append(
+                sql.SQL("c.document_id IN (SELECT d.document_id FROM {} AS d WHERE d.source_id = %(source)s)").format(
+                    collection.names.document
+                )
+            )
+        return sql.SQL(" AND ").join(parts)
+
+    @property
+    def values(self) -> dict[str, object]:
+        """What the condition binds."""
+        documents = None if self.documents is None else list(self.documents)
+        return {"behind": TEXT_HASH_BYTES + 1, "mark": self.mark, "documents": documents, "source": self.source}
+
+
+async def count_without_line(connection: Connection, collection: CollectionInfo, selection: LineSelection) -> int:
+    """How many chunks lack a line."""
+    statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(
+        collection.names.chunk, selection.condition(collection)
+    )
+    cursor = await connection.execute(statement, selection.values)
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def count_lines(connection: Connection, collection: CollectionInfo) -> int:
+    """How many chunks have a line, whatever wrote it."""
+    statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE octet_length(c.content_hash) > %s").format(
+        collection.names.chunk
+    )
+    cursor = await connection.execute(statement, [TEXT_HASH_BYTES])
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def chunks_without_line(
+    connection: Connection, collection: CollectionInfo, selection: LineSelection, after: Key | None, limit: int
+) -> list[ChunkWithoutLine]:
+    """A page of the chunks that lack a line, in key order."""
+    statement = sql.SQL(
+        "SELECT c.document_id, c.chunk_id, c.content_hash, c.context, c.chunk_text FROM {} AS c WHERE {} "
+        "AND (c.document_id, c.chunk_id) > (%(document)s, %(chunk)s) ORDER BY c.document_id, c.chunk_id LIMIT %(most)s"
+    ).format(collection.names.chunk, selection.condition(collection))
+    document, chunk = after or FIRST
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement, selection.values | {"document": document, "chunk": chunk, "most": limit})
+    return [ChunkWithoutLine(*row) for row in await cursor.fetchall()]
+
+
+async def stored_lines(
+    connection: Connection, collection: CollectionInfo, keys: Sequence[Key]
+) -> dict[Key, tuple[str, bytes]]:
+    """Context and content hash of those of these chunks that have a line."""
+    statement = sql.SQL(
+        "SELECT c.document_id, c.chunk_id, c.context, c.content_hash "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+        "JOIN {} AS c USING (document_id, chunk_id) WHERE octet_length(c.content_hash) > %(hash_bytes)s"
+    ).format(collection.names.chunk)
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(statement, {**key_arrays(keys), "hash_bytes": TEXT_HASH_BYTES})
+    return {(row[0], row[1]): (row[2], row[3]) for row in await cursor.fetchall()}

@@ -1,0 +1,116 @@
+"""``semlex enrich`` and ``--enrich``: what it costs is told first, and nothing is sent before somebody agrees."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex.cli.commands.whole_collection import enrich
+from semlex.models import http_client
+from tests.support.chat_servers import chat_server
+from tests.support.line_models import asked_passage, line_about
+from tests.support.model_servers import KEY, status
+
+if TYPE_CHECKING:
+    from tests.support.model_servers import ModelServerDouble, Request
+    from tests.support.shell import Shell
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch):
+    monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
+
+
+def say(request: Request) -> str:
+    _, text = asked_passage(request.body["messages"][1]["content"])
+    return json.dumps({"line": line_about(text)})
+
+
+def name(double: ModelServerDouble) -> str:
+    return f"{double.url}/v1#small"
+
+
+def found(shell: Shell) -> int:
+    return json.loads(shell("search", "zyxwv", "--json").stdout.splitlines()[-1])["hits"]
+
+
+@pytest.mark.parametrize("command", ["index", "sync"])
+def test_files_with_lines(shell: Shell, command: str) -> None:
+    shell.environment["SEMLEX_CHAT_API_KEY"] = KEY
+    with chat_server(say) as double:
+        done = shell(command, "docs", "--model", "none", "--enrich", name(double), "--yes")
+        assert "lines about 2 of 2 chunks, by small@127.0.0.1" in done.stderr
+        assert "tokens read" in done.stderr
+        assert len(double.requests) == 3  # one about a text of semlex's own
+        assert found(shell) == 2
+        again = json.loads(shell(command, "docs", "--enrich", name(double), "--yes", "--json").stdout)
+        assert (again.get("run") or again)["enrichment"]["chunks"] == 0
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_changed_files_say_that_lines_stay(shell: Shell) -> None:
+    with chat_server(say) as double:
+        shell("index", "docs", "--model", "none", "--chunk-tokens", "16", "--enrich", name(double), "--yes")
+    page = shell.folder / "docs" / "keys.md"
+    page.write_text(page.read_text(encoding="utf-8") + "\n## More\n\nMore words about this.\n", encoding="utf-8")
+    done = shell("index", "docs", "--model", "none")
+    assert "the line that a language model wrote; what is new has none: semlex enrich" in done.stderr
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_the_question(shell: Shell, monkeypatch: pytest.MonkeyPatch, agrees: bool) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, **_: object) -> bool:
+        asked.append(question)
+        return agrees
+
+    monkeypatch.setattr(enrich, "_can_ask", lambda: True)
+    monkeypatch.setattr(enrich.typer, "confirm", confirm)
+    with chat_server(say) as double:
+        done = shell("index", "docs", "--model", "none", "--enrich", name(double))
+        assert "lines about 2 chunks, by small@" in done.stderr
+        assert "tokens are sent, at most 200 come back" in done.stderr
+        assert "2 chunks written" in done.stderr
+        assert bool(double.requests) == agrees
+        assert found(shell) == (2 if agrees else 0)
+        done = shell("enrich", "--enrich", name(double), "--model", "none")
+        assert ("every chunk has its line" in done.stderr) == agrees
+        assert len(asked) == (1 if agrees else 2)
+
+
+def test_nobody_can_be_asked(shell: Shell) -> None:
+    with chat_server(say) as double:
+        for arguments in (("index", "docs"), ("sync", "docs"), ("enrich",)):
+            refused = shell(*arguments, "--enrich", name(double), "--model", "none", code=2)
+            assert "agree with --yes" in refused.stderr
+        assert json.loads(shell("collections", "--json").stdout or "[]") == []
+        assert double.requests == []
+
+
+def test_the_command(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none")
+    refused = shell("enrich", "--yes", code=2)
+    assert "say which language model writes the lines" in refused.stderr
+    with chat_server(say) as double:
+        shell.environment["SEMLEX_ENRICHMENT_MODEL"] = name(double)
+        report = json.loads(shell("enrich", "--dry-run", "--model", "none", "--json").stdout)
+        assert report["estimate"]["chunks"] == 2
+        assert "about" in shell("enrich", "--dry-run", "--model", "none").stderr
+        assert double.requests == []
+        report = json.loads(shell("enrich", "--yes", "--model", "none", "--concurrency", "2", "--json").stdout)
+        assert (report["written"], report["failed"]) == (2, 0)
+        double.then(status(401))
+        shell("index", "docs", "--model", "none", "--enrich", "none")  # the setting is not asked
+        refused = shell("enrich", "--yes", "--model", "none", code=4)
+        assert "no lines are written: 127.0.0.1" in refused.stderr
+        refused = shell("sync", "docs", "--watch", code=2)
+        assert "ask no language model" in refused.stderr
+
+
+def test_a_folder_that_is_not_trusted_names_no_model(shell: Shell) -> None:
+    (shell.folder / "semlex.toml").write_text('enrichment_model = "openai:spy"\n', encoding="utf-8")
+    refused = shell("index", "docs", "--yes", code=2)
+    assert "is not trusted" in refused.stderr

@@ -1,0 +1,365 @@
+"""A line about each chunk: found by words and vectors, never a part of its text, and asked for once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import Document, Enrichment, EnrichmentEstimate, PostgreSQLRetriever, SyncRetriever
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError
+from semlex.ingest.enrichment.prompt import MAX_LINE_TOKENS
+from semlex.ingest.enrichment.run import MAX_FAILURES_IN_A_ROW, ROUNDS_A_BATCH
+from semlex.testing import HashEmbedder
+from semlex.types.answers import Usage
+from tests.support.line_models import LineModel, line_about
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORD = "zyxwv"  # of every line, and of no document
+PAGES = {
+    "keys.md": "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n\nKeys are in a vault.\n",
+    "fruit.md": "# Fruit\n\n## Bananas\n\nA banana is yellow.\n\n## Cherries\n\nA cherry is red.\n",
+}
+BATCH_CHUNKS = ROUNDS_A_BATCH * 4  # with the usual number of requests at a time
+ENGINES = ["bm25", "tsvector"]
+
+
+def opened(database_url: str, embedder: Any = "none", **options: Any) -> SyncRetriever:
+    return SyncRetriever(database_url, embedder, use_reranking=False, chunk_tokens=16, **options)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name, text in PAGES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def stored(retriever: SyncRetriever) -> list[dict[str, Any]]:
+    """All that is stored of the chunks but times."""
+    return [
+        {name: value for name, value in chunk.to_dict().items() if not name.endswith("_at")}
+        for chunk in retriever.list(limit=1000)
+    ]
+
+
+def found(retriever: SyncRetriever, mode: str = "keyword") -> set[str]:
+    return {hit.id for hit in retriever.search(WORD, top_k=50, mode=mode)}
+
+
+@pytest.mark.pg16
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("with_vectors", [False, True], ids=["words", "vectors"])
+def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
+    database_url: str, folder: Path, engine: str, with_vectors: bool
+) -> None:
+    embedder = HashEmbedder(32) if with_vectors else "none"
+    with opened(database_url, embedder, keyword=engine) as retriever:
+        retriever.index(folder)
+        retriever.add_documents([Document("An added text.", {"chapter_title": "Added"}, id="added")])
+        before = stored(retriever)
+        assert found(retriever) == set()
+        model = LineModel()
+        report = retriever.enrich(Enrichment(model, concurrency=2))
+        assert (report.chunks, report.written, report.failed, report.left) == (len(before), len(before), 0, 0)
+        assert report.usage == Usage(10 * len(before), 2 * len(before))
+        assert stored(retriever) == before
+        assert found(retriever) == {chunk["id"] for chunk in before}
+        assert sorted(model.texts) == sorted(chunk["content"] for chunk in before)
+        context = retriever.context("keys vault", 2000)
+        assert WORD not in context.text.lower()
+        if with_vectors:
+            # Each vector is that of the titles, the line and the text.
+            titles = {text: above for above, text in model.asked}
+            for chunk in before:
+                text = chunk["content"]
+                alike = HashEmbedder(32).embed_documents([f"{titles[text]}\n{line_about(text)}\n{text}"])[0]
+                (best,) = retriever.search("any", top_k=1, vector=alike, mode="vector")
+                assert (best.id, best.vector_score) == (chunk["id"], pytest.approx(1, abs=1e-5))
+        assert retriever.enrich(model).chunks == 0  # nothing lacks a line
+
+
+def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str, folder: Path) -> None:
+    texts = [f"A text with the number {row}." for row in range(131)]
+    gate = threading.Barrier(16)  # opens when sixteen requests are on their way
+
+    def before(number: int) -> None:
+        if 2 <= number <= 17:  # the first is semlex's own
+            gate.wait(20)
+
+    together, alone = LineModel(before=before), LineModel()
+    with opened(database_url, HashEmbedder(16), collection="together") as retriever:
+        retriever.add_texts(texts, ids=[f"{row:04}" for row in range(len(texts))])
+        retriever.enrich(Enrichment(together, concurrency=16))
+        vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::20]]
+        words = found(retriever)
+    with opened(database_url, HashEmbedder(16), collection="alone") as retriever:
+        for row, text in enumerate(texts):
+            retriever.add_documents([Document(text, id=f"{row:04}")], enrichment=alone)
+        assert vectors == [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::20]]
+        assert words == found(retriever)
+    assert sorted(together.texts) == sorted(alone.texts) == sorted(texts)
+    assert together.most_at_once == 16
+
+
+def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str, folder: Path) -> None:
+    model = LineModel()
+    with opened(database_url, HashEmbedder(32)) as retriever:
+        retriever.add_documents([Document("Not of this run.", id="other")])
+        report = retriever.index(folder, enrichment=model)
+        assert report.enrichment is not None
+        assert report.enrichment.written == report.chunks == 4
+        assert "Not of this run." not in model.texts
+        retriever.index(folder, enrichment=model)
+        retriever.sync(folder, enrichment=model)
+        assert len(model.texts) == 4
+        # A changed file is asked about where it changed, whoever stores it.
+        (folder / "keys.md").write_text(PAGES["keys.md"].replace("ninety", "sixty"), encoding="utf-8")
+        report = retriever.sync(folder, enrichment=model).run
+        assert report.enrichment is not None
+        assert (report.enrichment.written, report.lines_kept) == (1, 1)
+        assert model.texts[4:] == ["# Keys\n\n## Rotation\n\nRotate a key every sixty days."]
+        (folder / "keys.md").write_text(PAGES["keys.md"].replace("ninety", "thirty"), encoding="utf-8")
+        report = retriever.index(folder)
+        assert (report.lines_kept, report.embedded, report.enrichment) == (1, 1, None)
+        assert len(found(retriever)) == 3
+        assert retriever.enrich(model, dry_run=True).chunks == 2  # of the changed file, and the added one
+        # A file of another name keeps its lines with its chunks.
+        (folder / "fruit.md").rename(folder / "apples.md")
+        retriever.sync(folder)
+        assert len(found(retriever)) == 3
+        assert retriever.enrich(model, source="docs").written == 1
+        assert len(model.texts) == 6
+
+
+def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Path) -> None:
+    model = LineModel()
+    with opened(database_url, HashEmbedder(32)) as retriever:
+        retriever.index(folder, enrichment=model)
+        lines = found(retriever)
+    with SyncRetriever(database_url, HashEmbedder(32), use_reranking=False) as retriever:
+        report = retriever.rechunk(chunk_tokens=17)
+        assert (report.changed, report.lines_kept, report.embedded) == (2, 4, 0)
+        assert found(retriever) == lines
+        retriever.reembed(HashEmbedder(48))
+    with SyncRetriever(database_url, HashEmbedder(48), use_reranking=False) as retriever:
+        assert found(retriever) == lines
+        hit = retriever.search(f"{line_about('x')}", top_k=1)[0]
+        assert hit.vector_score is not None
+        assert retriever.enrich(model, dry_run=True).chunks == 0
+    assert len(model.texts) == 4
+
+
+def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
+    model = LineModel()
+    for embedder in (HashEmbedder(16), "none"):
+        with opened(database_url, embedder, collection="a" if embedder == "none" else "b") as retriever:
+            documents = [Document(f"Text number {row}.", {"year": row}, id=f"{row}") for row in range(3)]
+            retriever.add_documents(documents, enrichment=model)
+            retriever.add_documents([Document("Text number 0.", {"year": 7}, id="0")])
+            retriever.add_documents([Document("Text number 1, changed.", {"year": 1}, id="1")])
+            assert found(retriever) == {"0", "2"}
+            assert [hit.metadata["year"] for hit in retriever.get(["0"])] == [7]
+            asked = len(model.texts)
+            retriever.enrich(model)
+            assert model.texts[asked:] == ["Text number 1, changed."]
+
+
+def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path) -> None:
+    """Its text is another: the line about the old one goes, and it gets one line, not two."""
+    model = LineModel()
+    with opened(database_url) as retriever:
+        retriever.index(folder, enrichment=model)
+        chunk = next(chunk for chunk in retriever.list(limit=10) if "banana" in chunk.content)
+        retriever.add_documents([chunk])
+        assert chunk.id in found(retriever)
+        chunk.content = "A banana is green."
+        retriever.add_documents([chunk])
+        assert chunk.id not in found(retriever)
+        retriever.enrich(model)
+        assert model.asked[-1] == ("Fruit > Bananas", "A banana is green.")
+
+
+def test_another_model_writes_other_lines(database_url: str, folder: Path) -> None:
+    with opened(database_url) as retriever:
+        retriever.index(folder, enrichment=LineModel())
+        other = LineModel(lambda text: f"Qwertz {len(text)}", "another")
+        assert retriever.enrich(other).written == 4
+        assert found(retriever) == set()
+        assert len(retriever.search("qwertz", top_k=10)) == 4
+        titles = {titles for titles, _ in other.asked[1:]}
+        assert titles == {"Keys > Rotation", "Keys > Storage", "Fruit > Bananas", "Fruit > Cherries"}
+
+
+def test_what_it_costs_is_counted_and_nothing_sent(database_url: str, folder: Path) -> None:
+    model = LineModel()
+    with opened(database_url) as retriever:
+        report = retriever.index(folder, enrichment=Enrichment(model, dry_run=True))
+        assert model.asked == []
+        assert report.enrichment is not None
+        estimate = report.enrichment.estimate
+        assert estimate is not None
+        assert (estimate.chunks, estimate.tokens_out) == (4, 4 * MAX_LINE_TOKENS)
+        assert estimate == retriever.enrich(model, dry_run=True).estimate
+        assert 4 * 100 < estimate.tokens_in < 4 * 500
+        assert retriever.enrich(model, source="docs", dry_run=True).estimate == estimate
+        with pytest.raises(ConfigurationError, match="nothing"):
+            retriever.enrich(model, source="nothing")
+        retriever.enrich(model)
+        assert retriever.enrich(model, dry_run=True).estimate == EnrichmentEstimate(0, 0, 0)
+
+
+def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_url: str, folder: Path) -> None:
+    def fails(_: str) -> str:
+        raise ZeroDivisionError("a secret text")
+
+    with opened(database_url) as retriever:
+        for call in (retriever.index, retriever.sync):
+            with pytest.raises(ModelError, match="no lines are written: ZeroDivisionError; or index without") as caught:
+                call(folder, enrichment=LineModel(fails))
+            assert "secret" not in str(caught.value)
+            assert stored(retriever) == []
+        report = retriever.index(folder, enrichment=Enrichment(LineModel(fails), on_failure="plain"))
+        assert report.added == 2
+        lines = report.enrichment
+        assert lines is not None
+        assert (lines.chunks, lines.written, lines.failed, lines.left) == (4, 0, 4, 0)
+        assert lines.first_failure == "ZeroDivisionError"
+        assert len(stored(retriever)) == 4
+
+
+def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
+    database_url: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails_on_fruit(text: str) -> str:
+        if "cherry" in text:
+            raise ValueError(text)
+        return line_about(text)
+
+    with opened(database_url, HashEmbedder(16)) as retriever:
+        report = retriever.index(folder, enrichment=LineModel(fails_on_fruit))
+        assert report.enrichment is not None
+        assert (report.enrichment.written, report.enrichment.failed, report.enrichment.first_failure) == (
+            3,
+            1,
+            "ValueError",
+        )
+        assert len(found(retriever)) == 3
+        assert retriever.embed_missing() == 0
+        again = LineModel()
+        retriever.enrich(again)
+        assert again.texts == ["## Cherries\n\nA cherry is red."]
+        retriever.add_documents([Document("One more cherry.", id="c")], enrichment=LineModel(fails_on_fruit))
+        assert "1 of 1 chunks got no line: ValueError" in caplog.text
+
+
+def test_a_model_that_only_fails_is_left_alone(database_url: str) -> None:
+    """After so many failures in a row nothing more is sent; what was not asked for is told apart."""
+    count = 192
+
+    def fails(text: str) -> str:
+        if int(text.rsplit(maxsplit=1)[-1]) >= 10:
+            raise ValueError
+        return line_about(text)
+
+    with opened(database_url) as retriever:
+        retriever.add_texts([f"text {row}" for row in range(count)], ids=[f"{row:04}" for row in range(count)])
+        model = LineModel(fails)
+        # Ids are hashed into keys: which ones come first is nobody's to say.
+        report = retriever.enrich(Enrichment(model, concurrency=1, on_failure="plain"))
+        assert report.failed + report.written == len(model.texts) < count
+        assert report.written + report.failed + report.left == count
+        assert report.failed >= MAX_FAILURES_IN_A_ROW
+        assert retriever.enrich(LineModel()).written == count - report.written
+        assert retriever.enrich(LineModel()).written == 0
+
+
+async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) -> None:
+    texts = [f"text {row}" for row in range(4 * BATCH_CHUNKS)]
+    reached = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def before(number: int) -> None:
+        if number == 2 * BATCH_CHUNKS + 10:
+            loop.call_soon_threadsafe(reached.set)
+
+    first, second = LineModel(before=before), LineModel()
+    async with PostgreSQLRetriever(database_url, "none", use_reranking=False) as retriever:
+        await retriever.add_texts(texts, ids=texts)
+        run = asyncio.ensure_future(retriever.enrich(first))
+        await reached.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        there = {hit.content for hit in await retriever.search(WORD, top_k=1000, mode="keyword")}
+        assert len(there) % BATCH_CHUNKS == 0
+        await retriever.enrich(second)
+        assert set(second.texts) == set(texts) - there
+        assert len(second.texts) == len(set(second.texts))
+        # What was asked twice is what was on its way: a batch being written, and one being asked for.
+        assert len(set(first.texts) & set(second.texts)) <= 2 * BATCH_CHUNKS
+        assert len(await retriever.search(WORD, top_k=1000, mode="keyword")) == len(texts)
+
+
+async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) -> None:
+    asked, changed = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def before(number: int) -> None:
+        if number == 2:  # the first is semlex's own
+            loop.call_soon_threadsafe(asked.set)
+            asyncio.run_coroutine_threadsafe(changed.wait(), loop).result()
+
+    async with PostgreSQLRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
+        await retriever.add_texts(["one", "two"], ids=["1", "2"])
+        run = asyncio.ensure_future(retriever.enrich(LineModel(before=before)))
+        await asked.wait()
+        await retriever.add_texts(["another"], ids=["1"])
+        changed.set()
+        report = await run
+        assert (report.chunks, report.written, report.failed) == (2, 1, 0)
+        assert {hit.id for hit in await retriever.search(WORD, mode="keyword")} == {"2"}
+        assert await retriever.embed_missing() == 0
+
+
+def test_without_the_collections_model_nothing_is_asked(database_url: str) -> None:
+    with opened(database_url, HashEmbedder(16)) as retriever:
+        retriever.add_texts(["one"])
+    with opened(database_url) as retriever:
+        model = LineModel()
+        with pytest.raises(EmbeddingsMissingError, match="name the collection's"):
+            retriever.enrich(model)
+        assert model.asked == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Enrichment, "model"),
+        ("", "model"),
+        ("nowhere:x:", "the language model must be"),
+        (7, "model"),
+    ],
+)
+def test_what_is_no_model_is_refused(database_url: str, folder: Path, wrong: Any, message: str) -> None:
+    with opened(database_url) as retriever:
+        for call in (lambda: retriever.index(folder, enrichment=wrong), lambda: retriever.enrich(wrong)):
+            with pytest.raises(ConfigurationError, match=message):
+                call()
+        with pytest.raises(ConfigurationError, match="must name a language model"):
+            retriever.enrich("none")
+        with pytest.raises(ConfigurationError, match="leave dry_run or enrichment out"):
+            retriever.sync(folder, dry_run=True, enrichment=LineModel())
+        assert retriever.index(folder, enrichment="none").enrichment is None
+
+
+def test_options_are_checked() -> None:
+    for options in ({"concurrency": 0}, {"concurrency": 65}, {"on_failure": "ignore"}, {"dry_run": 1}):
+        with pytest.raises(ConfigurationError, match=next(iter(options))):
+            Enrichment("openai:x", **options)  # type: ignore[arg-type]

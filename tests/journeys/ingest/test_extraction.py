@@ -1,0 +1,161 @@
+"""Metadata that a function of the user's reads out of texts: merged, checked, and told by name where it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from semlex import Document, MetadataExtraction, PostgreSQLRetriever, SyncRetriever
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KEYS = st.sampled_from(["a", "b", "c", "words"])
+MAPPINGS = st.dictionaries(
+    KEYS, st.integers(0, 5) | st.text(st.characters(codec="ascii", min_codepoint=32), max_size=3)
+)
+
+
+def words(document: Document) -> dict[str, Any]:
+    return {"words": len(document.content.split()), "from": document.id}
+
+
+async def words_later(document: Document) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return words(document)
+
+
+@pytest.fixture
+def retriever(database_url: str) -> Iterator[SyncRetriever]:
+    with SyncRetriever(database_url, "none", use_reranking=False, chunk_tokens=16) as retriever:
+        yield retriever
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a.md").write_text("---\nwords: by hand\n---\n# A\n\nOne two three.\n", encoding="utf-8")
+    (folder / "b.md").write_text("# B\n\nOne two three four.\n\n" + "More words here. " * 20, encoding="utf-8")
+    return folder
+
+
+def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
+    return [chunk.metadata for chunk in retriever.list(filters=f"@uri == '{name}'", limit=100)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(by_hand=MAPPINGS, read=MAPPINGS)
+def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str, Any], read: dict[str, Any]) -> None:
+    for per in ("document", "chunk"):
+        extraction = MetadataExtraction(lambda _: read, per=per)
+        retriever.add_documents([Document("text", by_hand, id="x")], extract_metadata=extraction)
+        assert retriever.get(["x"])[0].metadata == {**read, **by_hand}
+
+
+@pytest.mark.parametrize("extract", [words, words_later])
+def test_files(retriever: SyncRetriever, folder: Path, extract: Any) -> None:
+    assert retriever.index(folder, extract_metadata=extract).added == 2
+    (one,) = stored(retriever, "a.md")
+    assert one == {"words": "by hand", "from": "a.md"}
+    several = stored(retriever, "b.md")
+    assert len(several) > 2
+    assert all(metadata == {"words": 66, "from": "b.md"} for metadata in several)  # of the whole document
+    found = retriever.search("words", filters="words == 66")
+    assert {hit.source_document for hit in found} == {"b.md"}
+    # Files that did not change are not asked about again; one that did is.
+    (folder / "a.md").write_text("# A\n\nOne.\n", encoding="utf-8")
+    asked: list[str] = []
+
+    def noted(document: Document) -> dict[str, Any]:
+        asked.append(document.id)
+        return words(document)
+
+    retriever.sync(folder, extract_metadata=noted)
+    assert asked == ["a.md"]
+    assert stored(retriever, "a.md") == [{"words": 3, "from": "a.md"}]
+
+
+def test_each_chunk(retriever: SyncRetriever, folder: Path) -> None:
+    retriever.index(folder, extract_metadata=MetadataExtraction(words_later, per="chunk"))
+    chunks = retriever.list(filters="@uri == 'b.md'", limit=100)
+    assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
+    before = [chunk.metadata for chunk in retriever.list(limit=100)]
+    report = retriever.rechunk(chunk_tokens=17, extract_metadata=MetadataExtraction(words, per="chunk"))
+    assert report.changed == 2
+    assert [set(one) for one in before[:1]] == [{"words", "from"}]
+    chunks = retriever.list(filters="@uri == 'b.md'", limit=100)
+    assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
+
+
+BAD = {
+    "raises": (lambda _: 1 / 0, "raised ZeroDivisionError"),
+    "list": (lambda _: [1], "returned list instead of a mapping"),
+    "nan": (lambda _: {"x": float("nan")}, "cannot be stored"),
+    "object": (lambda _: {"x": object()}, "cannot be stored"),
+    "nul": (lambda _: {"x": "a secret\0"}, "cannot be stored"),
+    "huge": (lambda _: {"x": "a secret" * 200_000}, "cannot be stored"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("per", ["document", "chunk"])
+def test_a_function_that_fails_is_told_with_the_document(
+    retriever: SyncRetriever, folder: Path, case: str, per: Any
+) -> None:
+    bad, message = BAD[case]
+
+    def extract(document: Document) -> Any:
+        return bad(document) if document.id == "b.md" else {}
+
+    report = retriever.index(folder, extract_metadata=MetadataExtraction(extract, per=per))
+    (problem,) = report.problems
+    assert (problem.uri, problem.code) == ("b.md", "extraction_failed")
+    assert message in problem.message
+    assert "secret" not in problem.message
+    assert report.added == 1
+    with pytest.raises(ConfigurationError, match=r"row 1 \('b.md'\): ") as caught:
+        retriever.add_documents([Document("a", id="a"), Document("b", id="b.md")], extract_metadata=extract)
+    assert "secret" not in str(caught.value)
+    assert retriever.get(["a"]) == []  # nothing was written
+
+
+@pytest.mark.parametrize("wrong", [7, "words", MetadataExtraction])
+def test_what_is_no_function_is_refused(retriever: SyncRetriever, folder: Path, wrong: Any) -> None:
+    if wrong is MetadataExtraction:
+        with pytest.raises(ConfigurationError, match="per"):
+            MetadataExtraction(words, per="page")  # type: ignore[arg-type]
+        return
+    for call in (retriever.index, retriever.sync):
+        with pytest.raises(ConfigurationError, match="extract_metadata"):
+            call(folder, extract_metadata=wrong)
+    with pytest.raises(ConfigurationError, match="extract_metadata"):
+        retriever.add_documents([Document("x")], extract_metadata=wrong)
+
+
+async def test_what_waits_runs_in_the_callers_loop_and_the_rest_outside_it(database_url: str, folder: Path) -> None:
+    loops, threads = set(), set()
+
+    async def later(_: Document) -> dict[str, Any]:
+        loops.add(asyncio.get_running_loop())
+        return {}
+
+    def at_once(_: Document) -> dict[str, Any]:
+        threads.add(threading.current_thread())
+        return {}
+
+    async with PostgreSQLRetriever(database_url, "none", use_reranking=False) as retriever:
+        for extract in (later, at_once):
+            await retriever.add_documents([Document("x")], extract_metadata=extract)
+            (folder / "a.md").write_text(f"{extract}", encoding="utf-8")
+            await retriever.index(folder, extract_metadata=extract)
+    assert loops == {asyncio.get_running_loop()}
+    assert threads
+    assert threading.current_thread() not in threads

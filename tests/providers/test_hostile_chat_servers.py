@@ -1,0 +1,120 @@
+"""A chat server that is hostile or broken: whoever asks it comes to an end, says why, and keeps what it had.
+
+For lines about chunks and the reranker `llm`; `tests/journeys/retriever/test_asking.py` has the same for answers, and
+`test_chat_model.py` for the model itself.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+
+from semlex import Document, Enrichment, LLMReranker, OpenAIChatModel, SyncRetriever
+from semlex.errors import ModelError, ModelServerError
+from semlex.models import http_client
+from tests.support.chat_servers import EVENT_STREAM, answer_text, chat_server, completion, events, streamed
+from tests.support.line_models import asked_passage, line_about
+from tests.support.model_servers import KEY, Reply, cut, drip, echo, status
+
+TEXT = "Rotate a key every ninety days."
+LINE = json.dumps({"line": "A line."})
+ENDLESS = "<think>" + "so " * 30_000
+FAULTS = {
+    "429": status(429),
+    "500": status(500),
+    "401": status(401),
+    "echo": echo(400),
+    "page": lambda *_: Reply(b"<html>"),
+    "prose": lambda *_: streamed("A line."),
+    "wrong JSON": lambda *_: streamed('{"lines": ["x"]}'),
+    "no text": lambda *_: streamed('{"line": 7}'),
+    "blank": lambda *_: streamed('{"line": "\\u200b \\ud800 \\u0000"}'),
+    "half": lambda *_: Reply(events(LINE, done=False)[:150], headers=EVENT_STREAM),
+    "cut": cut,
+    "drip": drip,
+    "thoughts without end": lambda *_: streamed(ENDLESS),
+    "10 MB": lambda *_: Reply(b": " + b"x" * 10_000_000, headers=EVENT_STREAM),
+    "deep": lambda *_: streamed("[" * 50_000),
+}
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch):
+    monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
+    for name in ("SEMLEX_CHAT_API_KEY", "SEMLEX_CHAT_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def say(request):
+    return json.dumps({"line": line_about(asked_passage(request.body["messages"][1]["content"])[1])})
+
+
+def model(double):
+    return OpenAIChatModel("small", f"{double.url}/v1", api_key=KEY, timeout=0.4, pause=0.4, seconds=0.4, attempts=2)
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_lines(database_url, case, caplog):
+    fault = FAULTS[case]
+    texts = [TEXT, "Keys are stored in a vault."]
+    with (
+        chat_server(say) as double,
+        closing(model(double)) as chat,
+        SyncRetriever(database_url, "none", use_reranking=False) as retriever,
+    ):
+        retriever.add_texts(texts, ids=["a", "b"])
+        # Whatever the server does, all chunks are there and found, and the report says why they have no line.
+        double.then(*[fault] * 8)
+        report = retriever.enrich(Enrichment(chat, concurrency=1, on_failure="plain"))
+        assert (report.written, report.failed) == (0, 2)
+        assert report.first_failure
+        assert {hit.content for hit in retriever.search("rotate vault")} == set(texts)
+        # Asked for a line about its own text first, it is an error, and nothing is written.
+        double._faults.clear()
+        double.then(*[fault] * 4)
+        with pytest.raises(ModelError, match="no lines are written: ") as caught:
+            retriever.enrich(chat)
+        assert retriever.search("zyxwv") == []
+        # When the server is well again, the next run asks for what is lacking.
+        double._faults.clear()
+        assert retriever.enrich(chat).written == 2
+        assert len(retriever.search("zyxwv")) == 2
+    told = [report.first_failure, str(caught.value), caplog.text]
+    assert not [secret for secret in (KEY, TEXT, "<html>") if any(secret in text for text in told)]
+
+
+@pytest.mark.parametrize("case", ["429", "500", "page", "prose", "cut", "drip", "10 MB", "deep"])
+def test_the_reranker(database_url, case):
+    """The hits stand in the order of the search, and the warning says why."""
+    faults = {
+        "10 MB": lambda *_: Reply(json.dumps(completion("x" * 10_000_000)).encode()),
+        "prose": lambda *_: Reply(json.dumps(completion("ten points")).encode()),
+        "deep": lambda *_: Reply(json.dumps(completion("[" * 50_000)).encode()),
+    }
+    fault = faults.get(case, FAULTS[case])
+    with (
+        chat_server(lambda _: answer_text([]), [fault] * 9) as double,
+        closing(LLMReranker("small", f"{double.url}/v1", api_key=KEY, timeout=0.4, attempts=2)) as reranker,
+    ):
+        with pytest.raises(ModelServerError) as caught:
+            reranker.score("rotate", [TEXT])
+        assert KEY not in str(caught.value)
+        assert TEXT not in str(caught.value)
+        double.then(*[fault] * 9)
+        with SyncRetriever(database_url, "none", reranker, use_reranking=True) as retriever:
+            retriever.add_documents([Document(TEXT, id="a")])
+            found = retriever.search("rotate")
+        assert [hit.id for hit in found] == ["a"]
+        assert any("rerank" in warning for warning in found.warnings)
+
+
+def test_ten_megabytes_in_one_piece_are_not_read():
+    fault = Reply(json.dumps(completion("x" * 10_000_000)).encode())
+    with (
+        chat_server(lambda _: "", [lambda *_: fault]) as double,
+        closing(model(double)) as chat,
+        pytest.raises(ModelServerError, match="more than the 4194304 bytes that are read"),
+    ):
+        chat.complete([{"role": "user", "content": "?"}])

@@ -1,0 +1,86 @@
+"""A language model that writes lines about chunks, in this process: it knows what it was asked, and fails on demand."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+from semlex.chat.base import Completion
+from semlex.types.answers import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from semlex.chat.base import Message
+
+
+def asked_passage(content: str) -> tuple[str, str]:
+    """Titles and passage of a request, by the marks alone."""
+    mark = content.split("<<< ", 1)[1].split(maxsplit=1)[0]
+    parts = content.split(f"<<< {mark}\n")[1:]
+    titles, passage = (part.split(f"\n>>> {mark}")[0] for part in parts)
+    return titles, passage
+
+
+def line_about(text: str) -> str:
+    """A line that depends on the text alone, with a word that stands in no document."""
+    return f"Zyxwv says {len(text)} {' '.join(text.split())[:20]}"
+
+
+class LineModel:
+    """Writes a line about each passage.
+
+    Args:
+        say: The line of a passage; what it raises, the model raises.
+        name: Identity.
+        before: Called with the number of each request, from 1, before it is answered.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], str] = line_about,
+        name: str = "line model",
+        before: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        self.identity = name
+        self.asked: list[tuple[str, str]] = []  # titles and passage of each request
+        self.most_at_once = 0
+        self._say = say
+        self._before = before
+        self._now = 0
+        self._lock = threading.Lock()
+
+    @property
+    def texts(self) -> list[str]:
+        """The passages that it was asked about, without semlex's own."""
+        return [text for titles, text in self.asked if titles != "Handbook > Keys"]
+
+    def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
+        """The whole answer."""
+        *_, last = self.stream(messages, schema)
+        assert isinstance(last, Completion)
+        return last
+
+    def stream(
+        self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None
+    ) -> Iterator[str | Completion]:
+        """The answer in two pieces."""
+        titles, text = asked_passage(messages[1]["content"])
+        with self._lock:
+            self.asked.append((titles, text))
+            number = len(self.asked)
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            self._before(number)
+            answer = json.dumps({"line": self._say(text)})
+        finally:
+            with self._lock:
+                self._now -= 1
+        yield answer[:5]
+        yield answer[5:]
+        yield Completion(answer, Usage(10, 2))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
