@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -15,26 +14,10 @@ from semlex.errors import ConfigurationError
 from semlex.evaluation.confidence import area, brier, calibration_error, cross_validated, fitted
 from semlex.retriever.curve_file import read_curve, write_curve
 from semlex.types.confidence import ConfidenceCurve, CurveFigures
+from tests.support.curves import curve
 
 cosines = st.floats(-1, 1, width=32)
 pairs = st.lists(st.tuples(cosines, st.booleans()), min_size=1, max_size=60)
-FIGURES = CurveFigures(ece=0.01, ece_base=0.02, brier=0.1, brier_base=0.2, auc=0.9, auc_cosine=0.9)
-NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
-
-
-def curve(slope: float = 10.0, intercept: float = -5.0, **others: Any) -> ConfidenceCurve:
-    values: dict[str, Any] = {
-        "identity_key": "tests/model@1",
-        "model": "tests/model",
-        "mode": "hybrid",
-        "depth": 10,
-        "queries": 30,
-        "pairs": 300,
-        "relevant": 40,
-        "learned_at": NOW,
-        "figures": FIGURES,
-    }
-    return ConfidenceCurve(slope=slope, intercept=intercept, **values | others)
 
 
 def columns(found: list[tuple[float, bool]]) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from semlex.store.schema.names import checked_identifier
 from semlex.types.knowledge import KnowledgeResults
 from semlex.types.queries import MAX_TOP_K
 from semlex.types.results import SearchResults
-from semlex.validation import check_parameters, kind_errors, refuse, text_errors, whole_number_errors
+from semlex.validation import check_parameters, kind_errors, path_errors, refuse, text_errors, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -149,6 +149,7 @@ class KnowledgeBase:
         schema: str | None = None,
         role: str | None = None,
         create: bool = False,
+        calibration: str | PathLike[str] | None = None,
     ) -> KnowledgeBase:
         """The same with one more collection: of the server and with the models that were named last.
 
@@ -160,14 +161,21 @@ class KnowledgeBase:
             schema: Its schema; None: that of `with_database`.
             role: Role as which it is read; None: that of `with_database`.
             create: Whether to make it when it does not exist.
+            calibration: As for `PostgreSQLRetriever`.
 
         Raises:
             ValidationError: A name cannot be used.
             ConfigurationError: The collection, or another of its name, is there already; there are too many; or an
                 option or the role cannot be used.
         """
-        check_parameters(kind_errors("create", create, bool), kind_errors("options", options, CollectionOptions))
-        plan = self._plan.adding(name, options, label=label, schema=schema, role=role, create=create)
+        check_parameters(
+            kind_errors("create", create, bool),
+            kind_errors("options", options, CollectionOptions),
+            path_errors("calibration", calibration),
+        )
+        plan = self._plan.adding(
+            name, options, label=label, schema=schema, role=role, create=create, calibration=calibration
+        )
         return self._with(plan)
 
     @property
@@ -199,6 +207,7 @@ class KnowledgeBase:
                 create=entry.create,
                 schema=entry.names.schema,
                 role=entry.role,
+                calibration=entry.calibration,
             )
         self._clients, self._collections = clients, collections
 

@@ -1884,6 +1884,7 @@ class SyncKnowledgeBase:
         schema: str | None = None,
         role: str | None = None,
         create: bool = False,
+        calibration: str | PathLike[str] | None = None,
     ) -> SyncKnowledgeBase:
         """The same with one more collection: of the server and with the models that were named last.
 
@@ -1895,13 +1896,14 @@ class SyncKnowledgeBase:
             schema: Its schema; None: that of `with_database`.
             role: Role as which it is read; None: that of `with_database`.
             create: Whether to make it when it does not exist.
+            calibration: As for `PostgreSQLRetriever`.
 
         Raises:
             ValidationError: A name cannot be used.
             ConfigurationError: The collection, or another of its name, is there already; there are too many; or an
                 option or the role cannot be used.
         """
-        return SyncKnowledgeBase()._take(self._knowledge_base.add(name, options, label=label, schema=schema, role=role, create=create))
+        return SyncKnowledgeBase()._take(self._knowledge_base.add(name, options, label=label, schema=schema, role=role, create=create, calibration=calibration))
 
     @property
     def labels(self) -> list[str]:

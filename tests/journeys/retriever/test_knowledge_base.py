@@ -26,11 +26,15 @@ from semlex.errors import (
     ConnectionFailedError,
     PrivilegeError,
 )
+from semlex.retriever.curve_file import write_curve
 from semlex.search.postprocess.steps import no_near_duplicates, per_collection
 from semlex.testing import HashEmbedder
+from tests.support.curves import curve
 from tests.support.tenants import tenants_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from semlex import KnowledgeHit
 
 GERMAN = CollectionOptions(language="german")
@@ -105,6 +109,27 @@ async def test_confidences_merge_where_every_hit_has_one(filled: str, monkeypatc
         found = await knowledge.retrieve("key", 9)
     assert (found.merge, found.uncalibrated) == ("calibrated", [])
     assert [hit.id for hit in found] == ["g2", *(f"e{n}" for n in range(6)), "g0", "g1"]
+
+
+async def test_curves_that_are_stored_or_in_a_file_put_collections_in_one_order(
+    database_url: str, tmp_path: Path
+) -> None:
+    base = KnowledgeBase().with_database(database_url).with_model(HashEmbedder(16))
+    async with base.add("one", create=True).add("two", create=True) as knowledge:
+        for label in knowledge.labels:
+            own = await knowledge.collection(label)
+            await own.add_documents([Document(f"a key of {label} {n}", id=f"{label}{n}") for n in range(4)])
+        assert (await knowledge.retrieve("a key", 8)).merge == "ranks"
+        model = {"identity_key": HashEmbedder(16).identity.key}
+        await (await knowledge.collection("one")).store_calibration(curve(4.0, 0.0, **model))
+    write_curve(tmp_path / "two.json", curve(4.0, -20.0, **model))
+    async with base.add("one").add("two", calibration=tmp_path / "two.json") as knowledge:
+        found = await knowledge.retrieve("a key", 8)
+    confidences = [hit.confidence or 0.0 for hit in found]
+    assert (found.merge, found.uncalibrated) == ("calibrated", [])
+    assert [hit.collection for hit in found] == ["one"] * 4 + ["two"] * 4
+    assert confidences == sorted(confidences, reverse=True)
+    assert all(confidences)
 
 
 async def test_without_await(filled: str) -> None:

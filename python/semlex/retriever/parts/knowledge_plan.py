@@ -11,6 +11,7 @@ from semlex.store.schema.names import Names, checked_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
 
     from semlex.parameters import CollectionOptions
 
@@ -34,6 +35,7 @@ class Entry:
         role: Its role, or None.
         options: For a new one.
         create: Whether it is made when it does not exist.
+        calibration: File of its curve of confidence, or None for the stored one.
         server: Arguments of its client that say which server.
         models: Those that say which models.
     """
@@ -43,6 +45,7 @@ class Entry:
     role: str | None
     options: CollectionOptions
     create: bool
+    calibration: str | PathLike[str] | None
     server: Arguments
     models: Arguments
 
@@ -74,6 +77,7 @@ class KnowledgePlan:
         schema: str | None,
         role: str | None,
         create: bool,
+        calibration: str | PathLike[str] | None,
     ) -> KnowledgePlan:
         """The plan with one more collection; the arguments are those of `KnowledgeBase.add`.
 
@@ -94,5 +98,5 @@ class KnowledgePlan:
         if len(self.entries) == MAX_COLLECTIONS:
             raise ConfigurationError(f"a knowledge base has at most {MAX_COLLECTIONS} collections")
         taken = self.role if role is None else checked_role(role)
-        entry = Entry(called, names, taken, options, create, self.server, self.models)
+        entry = Entry(called, names, taken, options, create, calibration, self.server, self.models)
         return replace(self, entries=(*self.entries, entry))
