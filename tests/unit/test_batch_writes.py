@@ -45,21 +45,19 @@ class Store:
 
 @given(BATCHES, st.integers(1, 3))
 def test_the_last_batch_of_an_id_counts(batches: list[Batch], at_once: int) -> None:
-    store, counted = Store(), [0, 0]
-
-    def count(rows: int, written: int) -> None:
-        counted[0] += rows
-        counted[1] += written
+    store, told = Store(), [0]
+    writes = BatchWrites(at_once, told.append)
 
     async def run() -> None:
-        async with BatchWrites(at_once, count) as writes:
+        async with writes:
             for number, batch in enumerate(batches):
                 await writes.begin(10, batch[0], store.write(number, batch))
 
     asyncio.run(run())
     assert store.last == {one: number for number, (ids, _) in enumerate(batches) for one in ids}
     assert store.most <= at_once
-    assert counted == [10 * len(batches), sum(len(ids) for ids, _ in batches)]
+    assert (writes.rows, writes.written) == (10 * len(batches), sum(len(ids) for ids, _ in batches))
+    assert told == [10 * done for done in range(len(batches) + 1)]
 
 
 @given(BATCHES.filter(len), st.integers(1, 3), st.data())
@@ -67,10 +65,11 @@ def test_an_error_is_raised_and_what_was_beside_it_is_finished(
     batches: list[Batch], at_once: int, data: st.DataObject
 ) -> None:
     store, wrong = Store(), data.draw(st.integers(0, len(batches) - 1))
-    begun, counted = [], []
+    begun: list[int] = []
+    writes = BatchWrites(at_once)
 
     async def run() -> None:
-        async with BatchWrites(at_once, lambda rows, _: counted.append(rows)) as writes:
+        async with writes:
             for number, batch in enumerate(batches):
                 await writes.begin(number, batch[0], store.write(number, batch, fails=number == wrong))
                 begun.append(number)
@@ -79,14 +78,14 @@ def test_an_error_is_raised_and_what_was_beside_it_is_finished(
         asyncio.run(run())
     assert not store.at_work
     assert not store.cancelled
-    assert sorted(counted) == [number for number in begun if number != wrong]
+    assert writes.rows == sum(number for number in begun if number != wrong)
 
 
 @pytest.mark.parametrize("stops", [KeyboardInterrupt, asyncio.CancelledError])
 async def test_what_is_under_way_is_given_up_with_the_block(stops: type[BaseException]) -> None:
     store = Store()
     with pytest.raises(stops):  # noqa: PT012
-        async with BatchWrites(2, lambda *_: None) as writes:
+        async with BatchWrites(2) as writes:
             for number, one in enumerate("ab"):
                 await writes.begin(1, {one}, store.write(number, (frozenset(one), 9)))
             await asyncio.sleep(0)
@@ -97,7 +96,7 @@ async def test_what_is_under_way_is_given_up_with_the_block(stops: type[BaseExce
 
 async def test_batches_apart_are_written_at_once() -> None:
     store = Store()
-    async with BatchWrites(2, lambda *_: None) as writes:
+    async with BatchWrites(2) as writes:
         for number, one in enumerate("abc"):
             await writes.begin(1, {one}, store.write(number, (frozenset(one), 3)))
     assert store.most == 2

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import EmbeddingsMissingError, ReadOnlyError, StoreError
 from semlex.ingest import prepare_file
+from semlex.ingest.bulk.batch_writes import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.chunk_rows import DocumentRows, embedded_text, unrepeated
 from semlex.ingest.embed import DocumentVectors, rows_to_embed
 from semlex.ingest.enrichment.kept_lines import keep_lines
@@ -108,13 +109,15 @@ class Indexer:
         numbers = unrepeated(documents.ids, on_duplicate)
         few = len(numbers) <= self.bulk.small_batch_rows
         mode: WriteMode = "direct" if not few and on_duplicate == "update" and await self.is_empty() else "merge"
-        size = self.bulk.batch_size
-        for start in range(0, len(numbers), size):
-            part = numbers[start : start + size]
-            await self._add(documents, part, embeddings, mode, on_duplicate)
-            if progress is not None:
-                progress(Progress("write", min(start + size, len(numbers)), len(numbers), "rows"))
-        await self.end_load(len(numbers), progress)
+        size, count = self.bulk.batch_size, len(numbers)
+        tell = None if progress is None else lambda done: progress(Progress("write", done, count, "rows"))
+        # A model is asked by one batch at a time; after a row that is refused because it is stored, none is stored.
+        alone = embeddings is None or on_duplicate == "fail" or not self.database.has_several_connections
+        async with BatchWrites(1 if alone else WRITES_AT_ONCE, tell) as writes:
+            for start in range(0, count, size):
+                part = numbers[start : start + size]  # no id is in two of them
+                await writes.begin(len(part), set(), self._add(documents, part, embeddings, mode, on_duplicate))
+        await self.end_load(count, progress)
         return documents.ids
 
     async def add_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Document, SyncRetriever
 from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
+from semlex.store.write import chunks as chunks_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -399,6 +401,36 @@ def test_ids_that_are_stored_fail_the_batch(store: SyncRetriever) -> None:
     assert store.count() == 2
     with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
         store.load_vectors(columns(1), on_duplicate="replace")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+def test_batches_go_over_as_many_connections_as_there_are(database_url: str, connections: int) -> None:
+    given_rows, alive = columns(23), []
+    documents = [Document(text, id=one) for text, one in zip(given_rows["text"], given_rows["id"], strict=True)]
+    send = chunks_module.copy_rows
+
+    async def counted(connection: Any, *arguments: Any) -> int:
+        alive.append(connection)
+        await asyncio.sleep(0.01)  # the next batch may begin
+        seen.add(len(set(alive)))
+        try:
+            return await send(connection, *arguments)
+        finally:
+            alive.remove(connection)
+
+    with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=1.0) as opened:
+        for number, add in enumerate(
+            (
+                lambda: opened.load_vectors(given_rows),
+                lambda: opened.add_documents(documents, given_rows["vector"]),
+            )
+        ):
+            seen: set[int] = set()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(chunks_module, "copy_rows", counted)
+                add()
+            assert max(seen) == connections, number
+            assert opened.count() == 23
 
 
 def test_documents_can_fail_too(store: SyncRetriever) -> None:

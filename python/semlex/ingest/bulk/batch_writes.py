@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from types import TracebackType
 
+# One connection leaves the server idle while rows are made and a transaction ends. More would wait for this process.
+WRITES_AT_ONCE = 2
+
 
 class BatchWrites:
     """Transactions under way, each with its rows' ids; they end with the block.
@@ -19,12 +22,17 @@ class BatchWrites:
 
     Args:
         at_once: Most transactions at a time.
-        written: Called as each ends, with what it returned.
+        tell: Called as each ends, with the number of rows that were read for all that have ended.
+
+    Attributes:
+        rows: That number.
+        written: How many rows they have stored.
     """
 
-    def __init__(self, at_once: int, written: Callable[[int, int], None]) -> None:
+    def __init__(self, at_once: int, tell: Callable[[int], None] | None = None) -> None:
         self._at_once = at_once
-        self._written = written
+        self._tell = tell
+        self.rows = self.written = 0
         self._under_way: dict[asyncio.Task[None], AbstractSet[str]] = {}
 
     async def begin(self, rows: int, ids: AbstractSet[str], write: Coroutine[None, None, int]) -> None:
@@ -60,7 +68,11 @@ class BatchWrites:
             _raise_first(ended)
 
     async def _count(self, rows: int, write: Coroutine[None, None, int]) -> None:
-        self._written(rows, await write)
+        written = await write  # others may add theirs meanwhile
+        self.written += written
+        self.rows += rows
+        if self._tell is not None:
+            self._tell(self.rows)
 
     def _apart(self, ids: AbstractSet[str]) -> bool:
         return all(ids.isdisjoint(others) for others in self._under_way.values())

@@ -6,11 +6,10 @@ import asyncio
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, DuplicateError, SemlexError, ValidationError
-from semlex.ingest.bulk.batch_writes import BatchWrites
+from semlex.ingest.bulk.batch_writes import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.ingest.given_documents import check_on_duplicate
 from semlex.ingest.pipeline import ahead
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
     from semlex.store.write.chunks import OnDuplicate, WriteMode
-
-# One connection leaves the server idle while rows are made and a transaction ends. More would wait for this process.
-WRITES_AT_ONCE = 2
 
 
 @dataclass(slots=True)
@@ -82,27 +78,24 @@ class VectorLoad:
         is_empty = await indexer.is_empty() and self._on_duplicate == "update"
         mode: WriteMode = "direct" if is_empty else "merge"
         # A row that is refused because it is stored has none after it stored.
-        alone = self._on_duplicate == "fail" or indexer.database.joins_transaction
+        alone = self._on_duplicate == "fail" or not indexer.database.has_several_connections
+        writes = BatchWrites(1 if alone else WRITES_AT_ONCE, self._tell(total))
         try:
-            async with (
-                BatchWrites(1 if alone else WRITES_AT_ONCE, partial(self._count, total)) as writes,
-                aclosing(ahead(self._read(batches))) as checked,
-            ):
+            async with writes, aclosing(ahead(self._read(batches))) as checked:
                 async for documents, batch in checked:
                     await indexer.ensure_version(given_version(batch.vectors, indexer.model_version))
                     write = indexer.add_rows(documents, batch.vectors, mode, self._on_duplicate)
                     await writes.begin(len(batch), set(documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:
-            raise self._told(error) from None
+            raise _told(error, writes.rows) from None
+        report.rows, report.written = writes.rows, writes.written
         report.warnings = await indexer.end_load(report.rows, self._progress)
         report.seconds = time.perf_counter() - started
         return report
 
-    def _count(self, total: int | None, rows: int, written: int) -> None:
-        self._report.rows += rows
-        self._report.written += written
-        if self._progress is not None:
-            self._progress(Progress("write", self._report.rows, total, "rows"))
+    def _tell(self, total: int | None) -> Callable[[int], None] | None:
+        progress = self._progress
+        return None if progress is None else lambda rows: progress(Progress("write", rows, total, "rows"))
 
     async def _read(self, batches: Iterator[RowBatch]) -> AsyncGenerator[tuple[GivenDocuments, RowBatch], None]:
         """Batches, checked."""
@@ -118,13 +111,14 @@ class VectorLoad:
             if len(made[1]):
                 yield made
 
-    def _told(self, error: SemlexError) -> SemlexError:
-        """The error, with what is stored by now."""
-        if not self._report.rows:
-            return error
-        stored = f"the {self._report.rows:,} rows before it are stored; load all of them again once it is right"
-        if isinstance(error, ValidationError):
-            return ValidationError(error.errors, "; ".join(filter(None, (error.note, stored))))
-        if isinstance(error, DuplicateError):
-            return DuplicateError(error.ids, stored)
-        return type(error)(f"{error}; {stored}") if type(error) is ConfigurationError else error
+
+def _told(error: SemlexError, rows: int) -> SemlexError:
+    """The error, with what is stored by now."""
+    if not rows:
+        return error
+    stored = f"the {rows:,} rows before it are stored; load all of them again once it is right"
+    if isinstance(error, ValidationError):
+        return ValidationError(error.errors, "; ".join(filter(None, (error.note, stored))))
+    if isinstance(error, DuplicateError):
+        return DuplicateError(error.ids, stored)
+    return type(error)(f"{error}; {stored}") if type(error) is ConfigurationError else error

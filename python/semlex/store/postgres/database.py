@@ -131,6 +131,11 @@ class Database:
         """True when a single connection of the user's is in use."""
         return self._connection is not None
 
+    @property
+    def has_several_connections(self) -> bool:
+        """Whether two transactions can be open at a time."""
+        return self._connection is None and (self._max_size if self._pool is None else self._pool.max_size) > 1
+
     def acting_as(self, role: str) -> Database:
         """The same connections, with transactions that have the rights of a role; open as long as this one is.
 
