@@ -391,7 +391,8 @@ async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(d
         # Its tables as the first version made them.
         connection.execute("DROP TABLE semlex.collection, semlex.embedding_version, semlex.job")
         connection.execute(
-            "DROP TABLE semlex.old_source, semlex.old_document, semlex.old_chunk, semlex.old_ingestion_log"
+            "DROP TABLE semlex.old_source, semlex.old_document, semlex.old_chunk, semlex.old_ingestion_log, "
+            "semlex.old_query_log"
         )
         for statement in (
             *migrations.REGISTRY[0]("semlex"),

@@ -91,4 +91,4 @@ def _share_errors(name: str, value: object, least: float) -> Errors:
 def _order_errors(order: object) -> Errors:
     if not isinstance(order, str):
         return wrong_type("order", "'score' or 'document'", order)
-    return [] if order in get_args(ContextOrder) else refuse("order", "not_usable", "'score' or 'document'")
+    return [] if order in get_args(ContextOrder) else refuse("order", "unknown_type", "'score' and 'document'")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.search.fusion import shown
+from semlex.search.planner import RERANK_OVERSAMPLING
+from semlex.search.request import MAX_CANDIDATES
 from semlex.types.routes import Route, RouteBy, RouteKind
 
 if TYPE_CHECKING:
@@ -65,11 +67,13 @@ class RoutedSearch:
     rerank: bool | None = None
     group_size: int | None = None
 
-    def depth(self, given: int | None, most: int) -> int | None:
-        """Candidates of each leg of a search for so many hits, which was not checked yet."""
+    def depth(self, given: int | None, most: int, group_size: int | None) -> int | None:
+        """Candidates of each leg of a search for so many hits, in groups of so many; nothing of it was checked yet."""
         if given is not None or self.candidates is None:
             return given
-        return max(self.candidates, most) if isinstance(most, int) else self.candidates
+        if not isinstance(most, int) or not isinstance(group_size, int | None):
+            return self.candidates
+        return min(MAX_CANDIDATES, max(self.candidates, RERANK_OVERSAMPLING * most * (group_size or 1)))
 
     def reranks(self, given: bool | None, least: float | None) -> bool | None:
         """Whether hits are reranked; a least score by the reranker needs one."""

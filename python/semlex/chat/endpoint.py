@@ -93,7 +93,7 @@ class ChatEndpoint:
             yield whole
             return
         texts: list[str] = []
-        usage, finish, is_done = Usage(), None, False
+        usage, finish, is_done, has_choices = Usage(), None, False, False
         for data in _events(first, parts):
             if data == STREAM_END:
                 is_done = True
@@ -103,6 +103,7 @@ class ChatEndpoint:
                 raise self._unusable("an error in the middle of its answer; look at the server's own log")
             usage = _usage(event) or usage
             choices = event.get("choices")
+            has_choices |= isinstance(choices, list)
             choice = choices[0] if isinstance(choices, list) and choices else {}
             finish = choice.get("finish_reason") or finish if isinstance(choice, dict) else finish
             delta = choice.get("delta") if isinstance(choice, dict) else None
@@ -110,6 +111,8 @@ class ChatEndpoint:
             if isinstance(piece, str) and piece:
                 texts.append(piece)
                 yield piece
+        if not (is_done or has_choices):
+            raise self._unusable("something that is no message; check the address and the model")
         if not is_done and finish is None:
             raise self._unusable("half of an answer: it broke off in the middle; look at the server's own log")
         yield Completion("".join(texts), usage, finish == "length")

@@ -69,6 +69,8 @@ def weight_words(weight: WeightCheckup) -> str:
     """What another weight of the vectors would change."""
     low, high = (100 * end for end in weight.interval)
     gain = f"{100 * weight.gain:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
+    if weight.best == weight.default:
+        return f"keep the weight of the vectors, {weight.default:g}: no other one is better"
     if weight.keep:
         usual, best = f"{weight.default:g}", f"{weight.best:g}"
         return f"keep the weight of the vectors, {usual}: another one, {best} at best, changes {gain}"

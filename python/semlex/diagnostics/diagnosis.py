@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from semlex.diagnostics.check import Check, ModelFacts
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import CollectionInfo
 
 # Of each statement of a check.
 CHECK_SECONDS = 15
@@ -81,7 +82,7 @@ async def diagnose(
     tell = tell or (lambda _what: None)
     found = _Found()
     tell("the server")
-    server = await _look_at_server(database, found)
+    server = await _look_at_server(database, None if collection is None else Names(schema, collection), found)
     names = await _names(database, schema, collection, found)
     looked = [name for name in names if await _look_at_collection(database, Names(schema, name), models, found, tell)]
     return Diagnosis(
@@ -89,14 +90,14 @@ async def diagnose(
     )
 
 
-async def _look_at_server(database: Database, found: _Found) -> str:
+async def _look_at_server(database: Database, only: Names | None, found: _Found) -> str:
     async with database.connection() as connection:
         server = describe_connection(connection)
         pooling = await look_for_pooler(connection)
 
     async def look(connection: Connection) -> list[Finding]:
         await _limit(connection)
-        return await find_problems(connection, await read_server_info(connection))
+        return await find_problems(connection, await read_server_info(connection), only)
 
     async def look_at_settings(connection: Connection) -> list[Finding]:
         await _limit(connection)
@@ -104,8 +105,10 @@ async def _look_at_server(database: Database, found: _Found) -> str:
 
     for check, work in (("tables", look), ("settings", look_at_settings)):
         try:
-            found.findings += await database.read(f"look at the {check}", work)
-        except (PrivilegeError, SearchTimeoutError) as error:
+            found.findings += await database.read_whole(f"look at the {check}", work)
+        except ConnectionFailedError:
+            raise
+        except SemlexError as error:
             found.not_checked.append(NotChecked(check, f"server {server}", _reason(error)))
     found.findings += checks_of_access.findings_of_pooling(pooling, server)
     return server
@@ -114,7 +117,9 @@ async def _look_at_server(database: Database, found: _Found) -> str:
 async def _names(database: Database, schema: str, collection: str | None, found: _Found) -> list[str]:
     try:
         known = [listed.name for listed in await list_collections(database, schema)]
-    except PrivilegeError as error:
+    except ConnectionFailedError:
+        raise
+    except SemlexError as error:
         found.not_checked.append(NotChecked("collections", f"schema {schema}", _reason(error)))
         return []
     if collection is None:
@@ -128,9 +133,14 @@ async def _look_at_collection(
     database: Database, names: Names, models: ModelFacts, found: _Found, tell: Callable[[str], None]
 ) -> bool:
     """Whether there was something to look at."""
+
+    async def look(connection: Connection) -> tuple[CollectionInfo, int] | None:
+        await _limit(connection)
+        return await find(connection, names)
+
     stored = None
     try:
-        stored = await database.read("look for the collection", lambda connection: find(connection, names))
+        stored = await database.read_whole("look for the collection", look)
     except ConnectionFailedError:
         raise
     except SemlexError as error:
@@ -158,7 +168,8 @@ async def _run(database: Database, check: Check, subject: Subject, found: _Found
         return running
 
     try:
-        done = await database.read(f"look at the {check.name}", work)
+        # Not in a pipeline: a check may undo a part of its transaction.
+        done = await database.read_whole(f"look at the {check.name}", work)
     except ConnectionFailedError:
         raise
     except SemlexError as error:

@@ -161,7 +161,7 @@ def examine_server(url: str) -> ServerExamination:
 
     async def examine() -> ServerExamination:
         async with Database(url, max_size=1) as database:
-            return await database.read("look at the server", work)
+            return await database.read_whole("look at the server", work)
 
     return asyncio.run(examine())
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
-from semlex.models.http_refusals import REMEDIES, SLOW, Failure, Response, asked_wait, failure_of, quoted
+from semlex.models.http_refusals import REMEDIES, TOO_SLOW, Failure, Response, asked_wait, failure_of, quoted
 from semlex.models.http_stream import Limits, Stream
 from semlex.models.model_names import host_at
 from semlex.validation import check_range
@@ -127,8 +127,8 @@ class ModelServer:
     def stream(self, path: str, body: Mapping[str, object], limits: Limits) -> Generator[bytes]:
         """Sends one request and hands on its answer as it arrives.
 
-        Until the first byte is there it is tried again like any other; afterwards it is not. Closing the iterator
-        gives the connection up.
+        Until the first byte is there it is tried again like any other, but where the server takes the request and is
+        silent: somebody waits for the answer. Afterwards it is not. Closing the iterator gives the connection up.
 
         Args:
             path: Path behind the base URL, with its leading slash.
@@ -151,7 +151,7 @@ class ModelServer:
             first = stream.begin(self._timeout)
             return stream if first is None else first
 
-        stream = self._asked(path, begin)
+        stream = self._asked(path, begin, is_slow_tried_again=False)
         try:
             for part in stream:
                 self._check_open()
@@ -161,14 +161,17 @@ class ModelServer:
         finally:
             stream.close()
 
-    def _asked(self, path: str, attempt: Callable[[], Success | Response | Failure]) -> Success:
+    def _asked(
+        self, path: str, attempt: Callable[[], Success | Response | Failure], *, is_slow_tried_again: bool = True
+    ) -> Success:
         """What an attempt that succeeds gives; a response of success counts as that."""
         for number in range(1, self._attempts + 1):
             cancellation.check()
             answer = attempt()
             if not isinstance(answer, Response | Failure) or answer.succeeded:
                 return cast("Success", answer)
-            if not answer.retried or number == self._attempts:
+            ends = isinstance(answer, Failure) and answer.is_slow and not is_slow_tried_again
+            if ends or not answer.retried or number == self._attempts:
                 break
             _pause(self._wait_seconds(path, answer, number))
         if isinstance(answer, Failure):
@@ -242,7 +245,7 @@ class ModelServer:
         threading.Thread(target=exchange, name="semlex-model-request", daemon=True).start()
         _wait(done, self._timeout)
         self._check_open()
-        return outcome[0] if outcome else Failure("did not answer in time", SLOW)
+        return outcome[0] if outcome else TOO_SLOW
 
     def _check_open(self) -> None:
         if self._closed:
@@ -317,7 +320,7 @@ def _exchange(client: Any, url: str, content: bytes, deadline: float, max_bytes:
                     what = f"sent more than the {max_bytes} bytes that are read"
                     return Failure(what, "lower batch_size, or check the address", retried=False)
                 if time.monotonic() > deadline:
-                    return Failure("did not answer in time", SLOW)
+                    return TOO_SLOW
             return Response(response.status_code, response.headers.get("Retry-After"), bytes(body))
     except Exception as error:  # noqa: BLE001 (whatever goes wrong here must reach the thread that waits)
         return failure_of(error)

@@ -29,7 +29,6 @@ REMEDIES = {
     429: "it limits requests, or the account has no credit left; wait, or lower concurrency and batch_size",
 }
 UNREACHABLE = "check the address, and that the server is running and can be reached from here"
-SLOW = "lower batch_size, raise timeout, or look at the server's load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,19 @@ class Failure:
         what: A predicate: the server ``cannot be reached``.
         remedy: What helps.
         retried: Whether another attempt may succeed.
+        is_slow: Whether the server took the request, and the time was over.
     """
 
     what: str
     remedy: str
     retried: bool = True
+    is_slow: bool = False
     succeeded = False
+
+
+TOO_SLOW = Failure(
+    "did not answer in time", "look at the server's load; or lower batch_size, raise timeout", is_slow=True
+)
 
 
 def failure_of(error: Exception) -> Failure:
@@ -80,7 +86,7 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         return Failure("cannot be reached", UNREACHABLE)
     if isinstance(error, httpx2.TimeoutException):
-        return Failure("did not answer in time", SLOW)
+        return TOO_SLOW
     if isinstance(error, httpx2.NetworkError | httpx2.RemoteProtocolError | httpx2.ProxyError):
         return Failure(f"broke the connection ({type(error).__name__})", UNREACHABLE)
     return Failure(f"could not be asked ({type(error).__name__})", UNREACHABLE, retried=False)

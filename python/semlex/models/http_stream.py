@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.models import cancellation
-from semlex.models.http_refusals import SLOW, Failure, Response, failure_of
+from semlex.models.http_refusals import TOO_SLOW, Failure, Response, failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ class Stream:
                 self.close()
         if first is None:
             return None
-        return first if isinstance(first, Response | Failure) else Failure("did not answer in time", SLOW)
+        return first if isinstance(first, Response | Failure) else TOO_SLOW
 
     def __iter__(self) -> Iterator[bytes | Failure]:
         """The pieces; a failure is the last of them."""

@@ -299,7 +299,7 @@ class KnowledgeBase:
             kind_errors("question", question, str),
             whole_number_errors("top_k", top_k, 1, MAX_TOP_K),
             [] if per_collection is None else whole_number_errors("per_collection", per_collection, 1, MAX_TOP_K),
-            [] if on_error in {"raise", "skip"} else refuse("on_error", "unknown_type", "'raise' and 'skip'"),
+            [] if on_error in ("raise", "skip") else refuse("on_error", "unknown_type", "'raise' and 'skip'"),
         )
         check_steps(steps)
         self._check_open()
@@ -355,15 +355,18 @@ def parted(
 ) -> tuple[dict[str, SearchResults], dict[str, SemlexError]]:
     """The answers by collection, and why others did not answer.
 
+    An argument is refused by all of them; what one alone refuses is in its own state.
+
     Raises:
         ValidationError: The question or a filter is refused.
         ConfigurationError: Another argument is.
     """
     answers, failures = {}, {}
+    of_arguments = all(isinstance(one, ConfigurationError) for one in found)
     for label, one in zip(labels, found, strict=True):
         if isinstance(one, SearchResults):
             answers[label] = one
-        elif isinstance(one, SemlexError) and not isinstance(one, (ValidationError, ConfigurationError)):
+        elif isinstance(one, SemlexError) and not isinstance(one, ValidationError) and not of_arguments:
             failures[label] = one
         else:
             one.add_note(f"in collection {label!r} of the knowledge base")

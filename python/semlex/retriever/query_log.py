@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from semlex.errors import CollectionNotFoundError, PrivilegeError, ReadOnlyError, SemlexError, StoreError
 from semlex.store.query_log.rows import PRUNED_ROWS, Question, hash_of, write_questions
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.reports.query_log import QueryLogOptions
     from semlex.types.results import SearchResults
+
+    _Key = tuple[uuid.UUID, str | None]
 
 logger = logging.getLogger("semlex")
 
@@ -53,7 +55,7 @@ def without_query_log() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Log:
-    """What is known of the log of one collection.
+    """What is known of the log of one collection, as one role writes it.
 
     Attributes:
         logged: As `QueryLogFigures`; so are the others.
@@ -72,6 +74,17 @@ class _Log:
     is_told: bool = False
 
 
+class _Place(NamedTuple):
+    """Where a question goes, and by whom: a collection may be open in several roles."""
+
+    database: Database
+    info: CollectionInfo
+
+    @property
+    def key(self) -> _Key:
+        return self.info.collection_id, self.database.role
+
+
 class QueryLog:
     """Notes questions in memory, and writes them from a task of its own.
 
@@ -84,10 +97,9 @@ class QueryLog:
 
     def __init__(self, options: QueryLogOptions) -> None:
         self.options = options
-        self._waiting: deque[tuple[CollectionInfo, Question]] = deque()
-        self._logs: dict[uuid.UUID, _Log] = {}
+        self._waiting: deque[tuple[_Place, Question]] = deque()
+        self._logs: dict[_Key, _Log] = {}
         self._task: asyncio.Task[None] | None = None
-        self._database: Database | None = None
         self._hurry = asyncio.Event()
 
     def note(
@@ -96,14 +108,15 @@ class QueryLog:
         """Notes what was asked, and how many hits it had; a question by a vector alone has no text to note.
 
         Args:
-            database: Of the client: questions are written through it.
+            database: Of the collection: questions are written through it, as its role.
             info: The collection that was asked.
             requests: The questions.
             found: The answer of each.
         """
         if self.options.keep == "off" or not _is_logged.get():
             return
-        log = self._logs.setdefault(info.collection_id, _Log())
+        place = _Place(database, info)
+        log = self._log_of(place)
         if log.is_off:
             return
         if info.server.read_only:
@@ -124,8 +137,7 @@ class QueryLog:
             filtered = not request.condition.is_empty
             now += timedelta(microseconds=1)  # in the order in which they were asked
             question = Question(now, hash_of(info, request.text), text, results.mode, filtered, len(results))
-            self._waiting.append((info, question))
-        self._database = database
+            self._waiting.append((place, question))
         self._running()
 
     def _running(self) -> asyncio.Task[None] | None:
@@ -133,19 +145,23 @@ class QueryLog:
         loop, task = asyncio.get_running_loop(), self._task
         if task is not None and (task.done() or task.get_loop() is not loop):
             task = None  # ended with its loop, perhaps
-        if task is None and self._waiting and self._database is not None:
+        if task is None and self._waiting:
             self._hurry = asyncio.Event()
             # Nothing of the search is inherited: neither what cancels it nor what guards its writes.
-            task = loop.create_task(self._drain(self._database), context=Context())
+            task = loop.create_task(self._drain(), context=Context())
         self._task = task
         return task
 
-    def figures(self, info: CollectionInfo) -> QueryLogFigures | None:
+    def _log_of(self, place: _Place) -> _Log:
+        return self._logs.setdefault(place.key, _Log())
+
+    def figures(self, role: str | None, info: CollectionInfo) -> QueryLogFigures | None:
         """What has become of the questions that a collection was asked here; None where they are not logged."""
         if self.options.keep == "off":
             return None
-        log = self._logs.get(info.collection_id, _Log())
-        waiting = sum(one.collection_id == info.collection_id for one, _ in self._waiting)
+        key = info.collection_id, role
+        log = self._logs.get(key, _Log())
+        waiting = sum(place.key == key for place, _ in self._waiting)
         return QueryLogFigures(self.options.keep, log.logged, waiting, log.dropped, log.lost, log.problem)
 
     async def flush(self) -> None:
@@ -159,56 +175,56 @@ class QueryLog:
             task.cancel()
             await asyncio.wait({task}, timeout=CLOSE_SECONDS)
         while self._waiting:
-            info, _ = self._waiting.popleft()
-            self._lose(info, 1, f"closing did not wait longer than {CLOSE_SECONDS:g} s")
+            place, _ = self._waiting.popleft()
+            self._lose(place, 1, f"closing did not wait longer than {CLOSE_SECONDS:g} s")
 
     def forget(self) -> None:
         """In a forked child: what waits is its parent's."""
         self._waiting.clear()
-        self._task = self._database = None
+        self._task = None
 
-    async def _drain(self, database: Database) -> None:
+    async def _drain(self) -> None:
         while self._waiting:
             try:
                 async with asyncio.timeout(PAUSE_SECONDS):
                     await self._hurry.wait()
             except TimeoutError:
                 pass
-            await self._write(database)
+            await self._write()
 
-    async def _write(self, database: Database) -> None:
+    async def _write(self) -> None:
         """Writes what waits now, collection by collection."""
-        by_collection: dict[uuid.UUID, tuple[CollectionInfo, list[Question]]] = {}
+        by_place: dict[_Key, tuple[_Place, list[Question]]] = {}
         for _ in range(len(self._waiting)):
-            info, question = self._waiting.popleft()
-            by_collection.setdefault(info.collection_id, (info, []))[1].append(question)
-        for info, questions in by_collection.values():
-            log = self._logs.setdefault(info.collection_id, _Log())
+            place, question = self._waiting.popleft()
+            by_place.setdefault(place.key, (place, []))[1].append(question)
+        for place, questions in by_place.values():
+            log = self._log_of(place)
             try:
-                await self._write_one(database, info, questions)
+                await self._write_one(place, questions)
             except (PrivilegeError, ReadOnlyError, CollectionNotFoundError) as error:
                 log.lost += len(questions)
-                self._switch_off(info, log, str(error))
+                self._switch_off(place.info, log, str(error))
             except asyncio.CancelledError:
-                self._waiting.extend((info, question) for question in questions)  # `flush` counts them
+                self._waiting.extend((place, question) for question in questions)  # `flush` counts them
                 raise
             except SemlexError as error:
-                self._lose(info, len(questions), str(error))
+                self._lose(place, len(questions), str(error))
             except Exception as error:  # noqa: BLE001 (no search and no closing fails by its log)
-                self._lose(info, len(questions), f"{type(error).__name__}, which is a defect of semlex")
+                self._lose(place, len(questions), f"{type(error).__name__}, which is a defect of semlex")
             else:
                 log.logged += len(questions)
                 log.problem = None
 
-    async def _write_one(self, database: Database, info: CollectionInfo, questions: Sequence[Question]) -> None:
+    async def _write_one(self, place: _Place, questions: Sequence[Question]) -> None:
         options, left = self.options, questions
         oldest = utc_now() - timedelta(days=options.max_days)
 
         async def work(connection: Connection) -> int | None:
-            return await write_questions(connection, info, left, max_rows=options.max_rows, oldest=oldest)
+            return await write_questions(connection, place.info, left, max_rows=options.max_rows, oldest=oldest)
 
         for _ in range(TURNS):
-            deleted = await database.write("log questions", work)
+            deleted = await place.database.write("log questions", work)
             if deleted is None:
                 await asyncio.sleep(TURN_SECONDS)
                 continue
@@ -218,10 +234,10 @@ class QueryLog:
         if left:
             raise StoreError("other processes write into the log all the time")
 
-    def _lose(self, info: CollectionInfo, count: int, why: str) -> None:
-        log = self._logs.setdefault(info.collection_id, _Log())
+    def _lose(self, place: _Place, count: int, why: str) -> None:
+        log = self._log_of(place)
         log.lost += count
-        self._say(info, log, why)
+        self._say(place.info, log, why)
 
     def _switch_off(self, info: CollectionInfo, log: _Log, why: str) -> None:
         log.is_off = True

@@ -125,7 +125,7 @@ class ConfidenceCurve:
                 values[name] = int(values[name])
             for name in ("identity_key", "model", "mode"):
                 values[name] = str(values[name])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigurationError(
                 f"{where} is a damaged calibration ({type(error).__name__}): calibrate again (semlex eval calibrate)"
             ) from None

@@ -102,6 +102,10 @@ def test_the_command(shell: Shell) -> None:
         assert double.requests == []
         report = json.loads(shell("enrich", "--yes", "--model", "none", "--concurrency", "2", "--json").stdout)
         assert (report["written"], report["failed"]) == (2, 0)
+        asked = len(double.requests)
+        assert json.loads(shell("enrich", "--yes", "--model", "none", "--json").stdout)["chunks"] == 0
+        assert len(double.requests) == asked
+        (shell.folder / "docs" / "another.txt").write_text("A vault.", encoding="utf-8")
         double.then(status(401))
         shell("index", "docs", "--model", "none", "--enrich", "none")  # the setting is not asked
         refused = shell("enrich", "--yes", "--model", "none", code=4)

@@ -14,6 +14,7 @@ from semlex.diagnostics import checks_of_indexes, checks_of_rows
 from semlex.errors import CollectionNotFoundError
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.indexes import wanted
+from semlex.store.query import collection_checks
 from semlex.store.query.health import rows
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
@@ -112,7 +113,7 @@ BROKEN = [
     ("analyzer_version", "error", "UPDATE semlex.collection SET analyzer_version = 0"),
     ("keyword_index_damaged", "error", "DELETE FROM semlex.c_posting"),
     ("keyword_rebuild_left", "warning", "UPDATE semlex.collection SET building_generation = 2"),
-    ("table_missing", "error", "DROP TABLE semlex.c_query_log"),
+    ("table_missing", "error", "DROP TABLE semlex.c_ingestion_log"),
     ("table_missing", "error", "DROP TABLE semlex.c_posting"),
     ("table_unknown", "hint", "CREATE TABLE semlex.forgotten (n int)"),
     ("collection_newer", "error", "UPDATE semlex.collection SET schema_version = 99"),
@@ -438,3 +439,44 @@ def test_the_analyzer_that_is_compared_is_that_of_today() -> None:
     assert _core.ANALYZER_VERSION > 0
     checks: list[Callable[..., Any]] = [check.work for check in checks_of_indexes.CHECKS]
     assert checks_of_indexes.check_keyword_index in checks
+
+
+def test_every_schema_is_looked_at_within_the_limits(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(database_url, 3)
+    with opened(database_url, schema="another") as other:
+        other.add_texts(["a"])
+    limits = []
+    look = collection_checks._in_schema
+
+    async def watched(connection: Any, schema: str, only: Any) -> Any:
+        found = await look(connection, schema, only)
+        cursor = await connection.execute(
+            "SELECT current_setting('lock_timeout'), current_setting('transaction_read_only'), "
+            "current_setting('search_path'), pg_current_snapshot()::text"
+        )
+        limits.append(await cursor.fetchone())
+        return found
+
+    monkeypatch.setattr(collection_checks, "_in_schema", watched)
+    diagnosis(database_url)
+    assert len(limits) == 2
+    assert len(set(limits)) == 1
+    assert limits[0][:2] == ("2s", "on")
+
+
+def test_one_collection_is_looked_at_alone(database_url: str) -> None:
+    filled(database_url, 3)
+    with opened(database_url, collection="second") as other:
+        other.add_texts(["a"])
+    execute(database_url, "DROP TABLE semlex.second_segment", "CREATE TABLE semlex.nobodys ()")
+    found = [{one.code for one in diagnosis(database_url, **options).findings} for options in ({}, {"collection": "c"})]
+    assert found[0] - found[1] == {"table_missing", "table_unknown"}
+
+
+def test_a_log_that_is_missing_is_made_again(database_url: str) -> None:
+    filled(database_url, 3)
+    execute(database_url, "DROP TABLE semlex.c_query_log")
+    (finding,) = findings(database_url)
+    assert (finding.code, finding.severity) == ("table_missing", "warning")
+    execute(database_url, *str(finding.command).split(";")[:-1])
+    assert findings(database_url) == []

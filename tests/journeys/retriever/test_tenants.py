@@ -353,3 +353,23 @@ async def check_connections(client: Client, login: str, size: int) -> None:
             return found
 
     assert set(await asyncio.gather(*(look() for _ in range(size)))) == {(login, login, "none")}
+
+
+# --- the log of questions --------------------------------------------------------------------------------------------
+
+
+async def test_questions_are_logged_with_the_rights_of_the_role(database_url: str, tmp_path: Path) -> None:
+    with tenants_of(database_url) as tenants:
+        tenant = tenants.make("acme", "anvil")
+        async with tenants.client(query_log="text") as client:
+            await filled(owned(client, tenant), tenant.word, tmp_path)
+            mine, reader = owned(client, tenant), read(client, tenant)
+            await mine.search("asked by the owner")
+            await reader.search("asked by a reader")
+            await client._resources.query_log.flush()
+            assert [query.query for query in (await mine.queries()).most_asked] == ["asked by the owner"]
+            log = (await reader.status()).query_log
+            assert log is not None
+            assert (log.logged, log.lost) == (0, 1)
+            assert "permission denied" in str(log.problem)
+        tenants.run("DROP SCHEMA {} CASCADE", "acme")

@@ -125,7 +125,8 @@ def test_pages_and_added_documents(library: tuple[SyncRetriever, Path]) -> None:
     context = retriever.context("badger number 3", top_k=1, mode="keyword", neighbours=0, sections=None)
     [source] = context.sources
     assert (source.place, source.page) == ("animals.pdf, page 3", 3)
-    assert "[1] animals.pdf, page 3\n<<< " in context.text
+    # It is the later piece of a table (of lines, to the reader of PDF), whose header is told.
+    assert "[1] animals.pdf, page 3 — | Page 3 tells | of the badger |" in context.text
     context = retriever.context("walrus marmot", top_k=5, mode="keyword")
     assert all(isinstance(source, ContextSource) for source in context.sources)
     places = {source.place: source for source in context.sources}

@@ -201,6 +201,7 @@ def test_a_cursor_holds_every_option_of_a_search(library: SyncRetriever) -> None
         "min_rerank",
         "fallback",
         "explain",
+        "route",
     }
     assert options <= content(cursor_of(library)).keys()
 

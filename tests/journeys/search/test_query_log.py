@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import QueryLogOptions
-from semlex.errors import ConfigurationError
+from semlex.errors import CollectionNotFoundError, ConfigurationError
 from semlex.evaluation.evaluate import evaluate
 from semlex.retriever import query_log
 from semlex.retriever.client import Client
@@ -228,6 +228,20 @@ async def test_a_collection_that_was_dropped(filled_url: str, caplog: pytest.Log
         with psycopg.connect(filled_url, autocommit=True) as connection:
             connection.execute("DROP TABLE semlex.c_query_log")
     assert len([one for one in caplog.records if "are not logged" in one.message]) == 1
+
+
+async def test_a_successor_of_the_same_name_has_its_own_questions(filled_url: str) -> None:
+    async with retriever_of(filled_url) as retriever:
+        await retriever.search("of the first")
+        async with retriever_of(filled_url) as other:
+            await other.drop_collection()
+        async with retriever_of(filled_url) as other:
+            await retriever._resources.query_log.flush()
+            await other.search("of the second")
+            await other._resources.query_log.flush()
+            with pytest.raises(CollectionNotFoundError):
+                await retriever.clear_queries()
+    assert [query for query, *_ in rows(filled_url)] == ["of the second"]
 
 
 def test_a_second_run_of_an_event_loop(filled_url: str) -> None:

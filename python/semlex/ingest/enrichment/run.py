@@ -114,8 +114,18 @@ class EnrichmentRun:
                 raise
             except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything
                 raise ModelError(
-                    f"no lines are written: {_told(error)}; or index without enrichment, or with on_failure='plain'"
+                    f"no lines are written: {_told(error)}; or go on without lines, in Python with on_failure='plain'"
                 ) from None
+
+    async def count(self, *, source: UUID | None = None) -> int:
+        """How many chunks lack a line."""
+        return await self._count(LineSelection(self._mark, None, source))
+
+    async def _count(self, selection: LineSelection) -> int:
+        collection = self._indexer.collection
+        return await self._indexer.database.read(
+            "count chunks without a line", lambda c: count_without_line(c, collection, selection)
+        )
 
     async def run(self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None) -> EnrichmentReport:
         """Asks for the lines that are lacking, and writes them.
@@ -131,10 +141,7 @@ class EnrichmentRun:
         indexer, selection = self._indexer, LineSelection(self._mark, documents, source)
         indexer.refuse_write()
         await indexer.ensure_version(None)
-        total = await indexer.database.read(
-            "count chunks without a line", lambda c: count_without_line(c, indexer.collection, selection)
-        )
-        done = 0
+        total, done = await self._count(selection), 0
         with indexer.opened.executor.several(self._options.concurrency) as call:
             async with aclosing(ahead(self._asked(selection, call))) as batches:
                 async for batch in batches:

@@ -108,7 +108,7 @@ class CollectionAnswers(CollectionReads):
         routed = await self._route(question, route)
         if routed is not None:
             way = SEARCHES[routed.kind]
-            candidates, rerank = way.depth(candidates, top_k), way.reranks(rerank, min_rerank)
+            candidates, rerank = way.depth(candidates, top_k, way.group_size), way.reranks(rerank, min_rerank)
             per_document = way.group_size if per_document is None else per_document
         options = ContextOptions.checked(
             tokens=tokens,

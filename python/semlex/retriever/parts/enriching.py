@@ -77,7 +77,8 @@ class CollectionEnriching(ABC):
         async with self._enrichment(wanted, progress) as work:
             if dry_run or wanted.dry_run:
                 return await work.estimated(source=key)
-            await work.check()
+            if await work.count(source=key):
+                await work.check()
             return await work.run(source=key)
 
     async def _filled(

@@ -35,9 +35,9 @@ class CollectionQueries(CollectionReads):
         Raises:
             PrivilegeError: This role may not delete.
         """
-        database, names = (await self._ready()).database, self.names
+        opened = (await self._ready()).opened
         cleared = 0
-        while deleted := await database.write("clear the query log", lambda c: clear_batch(c, names)):
+        while deleted := await opened.database.write("clear the query log", lambda c: clear_batch(c, opened.info)):
             cleared += deleted
             if deleted < PRUNED_ROWS:
                 break

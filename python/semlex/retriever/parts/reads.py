@@ -53,11 +53,6 @@ class CollectionReads(ABC):
     names: Names
     _resources: Resources
 
-    @property
-    @abstractmethod
-    def _opened(self) -> OpenCollection:
-        """The open collection, once a call has opened it."""
-
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
@@ -151,9 +146,10 @@ class CollectionReads(ABC):
         if routed is not None:
             way = SEARCHES[routed.kind]
             most = query.top_k if isinstance(query, SearchQuery) else top_k
-            candidates, rerank = way.depth(candidates, max_results or most), way.reranks(rerank, min_rerank)
             if way.group_size is not None and group_by is None and group_size is None and max_results is None:
                 group_by, group_size = "document", way.group_size
+            candidates = way.depth(candidates, max_results or most, group_size)
+            rerank = way.reranks(rerank, min_rerank)
         request = Request.checked(
             query=query,
             vector=vector,
@@ -183,7 +179,7 @@ class CollectionReads(ABC):
             found = await explained_search(opened, reranker, request)
         else:
             found = await SearchPipeline(opened, reranker).run(request)
-        self._log([request], [found])
+        self._log(opened, [request], [found])
         await opened.note_use()
         found.take_route(routed)
         if found or fallback is None or request.text is None:
@@ -288,13 +284,16 @@ class CollectionReads(ABC):
         reranker = await self._reranker(rerank)
         check_rows_wanted(requests, reranks=reranker is not None)
         found = await SearchPipeline(opened, reranker).run_many(requests)
-        self._log(requests, found)
+        self._log(opened, requests, found)
         await opened.note_use()
         return found
 
-    def _log(self, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
+    def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
         """Notes questions for the query log, where there is one; it is written later."""
-        self._resources.query_log.note(self._resources.database, self._opened.info, requests, found)
+        # Beside the transaction of a connection that somebody else owns, but never with more rights.
+        database, role = self._resources.database, opened.database.role
+        database = database if role is None else database.acting_as(role)
+        self._resources.query_log.note(database, opened.info, requests, found)
 
     async def _reranker(self, wanted: bool | None) -> Reranker | None:
         """What reranks a search that wants it so.

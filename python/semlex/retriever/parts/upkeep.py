@@ -245,7 +245,7 @@ class CollectionUpkeep(ABC):
         Large tables are estimated (``estimated`` is True), and what only a count can give is None, unless `exact`.
         """
         opened, folder = (await self._ready()).opened, self._resources.data_folder
-        log = self._resources.query_log.figures(opened.info)
+        log = self._resources.query_log.figures(opened.database.role, opened.info)
         return await collection_status(
             opened.database, opened.info, opened.query_cache, data_folder=folder, query_log=log, exact=exact
         )

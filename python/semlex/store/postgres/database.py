@@ -20,7 +20,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
-from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError, SearchTimeoutError
+from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import plain_cursors
 from semlex.store.postgres.direct import connection_options, own_connection
@@ -376,8 +376,11 @@ class Database:
         """The error; where a role was refused, with what has to be granted."""
         if self.role is None or not is_refusal(error):
             return error
-        async with self.connection() as connection:
-            return await explain(connection, error, self.role)
+        try:
+            async with self.connection() as connection:
+                return await explain(connection, error, self.role)
+        except (psycopg.Error, SemlexError):
+            return error  # what is missing is not known, that it was refused is
 
 
 def _check_usable(connection: Connection) -> None:

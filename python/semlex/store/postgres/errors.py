@@ -69,7 +69,8 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
         return ReadOnlyError(f"{text}; writes need the primary server and a role that may write", sqlstate=state)
     if state in MISSING_TABLE:
         return CollectionNotFoundError(
-            f"{text}; the collection was dropped in the meantime: open it again, which makes a new one", sqlstate=state
+            f"{text}; the collection was dropped in the meantime, or lacks a table: semlex doctor says what helps",
+            sqlstate=state,
         )
     if state == QUERY_CANCELLED:
         text += "; raise the role's statement_timeout (ALTER ROLE … SET statement_timeout), or write less at once"

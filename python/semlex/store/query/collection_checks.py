@@ -13,6 +13,7 @@ from semlex.store.indexes.field_indexes import is_of_field
 from semlex.store.postgres.server_info import SAFE_PGVECTOR
 from semlex.store.query.health.rows import orphaned_vectors
 from semlex.store.schema import migrations
+from semlex.store.schema.migrations import m0008_calibration_and_query_log
 from semlex.store.schema.names import Names
 from semlex.types.reports.findings import Finding, of_collection
 
@@ -30,12 +31,13 @@ TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", 
 BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone")
 
 
-async def find_problems(connection: Connection, server: ServerInfo) -> list[Finding]:
+async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:
     """Looks at the server and at every schema that holds collections.
 
     Args:
-        connection: In a transaction.
+        connection: In a transaction, not in a pipeline: a part of it may be undone.
         server: What the server is.
+        only: The only collection that is looked at, or None.
 
     Returns:
         None when all is well.
@@ -70,9 +72,11 @@ async def find_problems(connection: Connection, server: ServerInfo) -> list[Find
         [list(REGISTRY_TABLES), len(REGISTRY_TABLES)],
     )
     for (schema,) in await cursor.fetchall():
+        if only is not None and schema != only.schema:
+            continue
         try:
             async with connection.transaction():
-                problems += await _in_schema(connection, schema)
+                problems += await _in_schema(connection, schema, only)
         except psycopg.errors.InsufficientPrivilege:
             name = sql.Identifier(schema).as_string(connection)
             problems.append(
@@ -93,7 +97,7 @@ def _role(connection: Connection) -> str:
     return sql.Identifier(connection.info.user).as_string(connection)
 
 
-async def _in_schema(connection: Connection, schema: str) -> list[Finding]:
+async def _in_schema(connection: Connection, schema: str, only: Names | None) -> list[Finding]:
     cursor = await connection.execute(
         sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(sql.Identifier(schema, "registry_version"))
     )
@@ -124,7 +128,10 @@ async def _in_schema(connection: Connection, schema: str) -> list[Finding]:
     for found in collections:
         known |= {f"{found.name}_{table}" for table in TABLES}
         known |= {f"{found.name}_embedding_{version}" for version in found.embeddings}
-        problems += await _in_collection(connection, Names(schema, found.name), found, present)
+        if only is None or found.name == only.collection:
+            problems += await _in_collection(connection, Names(schema, found.name), found, present)
+    if only is not None:
+        return problems
     problems += [_unknown(connection, schema, table) for table in present if table not in known]
     return problems + await _invalid_indexes(connection, schema)
 
@@ -176,6 +183,10 @@ async def _in_collection(
     wanted = [f"{names.collection}_{table}" for table in tables]
     wanted += [f"{names.collection}_embedding_{number}" for number in registered.embeddings]
     missing = [table for table in wanted if table not in present]
+    if missing == [f"{names.collection}_query_log"]:
+        made = [statement.as_string(connection) for statement in m0008_calibration_and_query_log.collection(names)]
+        what, remedy = f"lacks the table {missing[0]}: no question is logged", "the owner of the tables runs"
+        return [Finding("table_missing", "warning", name, what, remedy, "; ".join(made) + ";")]
     if missing:
         what, remedy = f"lacks the table {', '.join(missing)}", "restore it from a backup, or drop the collection"
         return [Finding("table_missing", "error", name, what, remedy)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from semlex.store.postgres.settings import cursor_with_times, set_local
+from semlex.store.schema.presence import check_present
 from semlex.types.reports.query_log import LoggedQuery, QueryLogSummary
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ async def write_questions(
 
     Returns:
         How many rows were deleted; None where another process is at it, and nothing was done.
+
+    Raises:
+        CollectionNotFoundError: It was dropped.
     """
     await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=STATEMENT_TIMEOUT)
     cursor = await connection.execute("SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)])
@@ -113,6 +117,7 @@ async def write_questions(
         {"rows": max_rows, "most": PRUNED_ROWS, "oldest": oldest},
     )
     surplus = [query_id for (query_id,) in await cursor.fetchall()]
+    await check_present(connection, collection)
     if surplus:
         await connection.execute(sql.SQL("DELETE FROM {} WHERE query_id = ANY(%s)").format(table), [surplus])
     return len(surplus)
@@ -166,12 +171,18 @@ async def count_since(connection: Connection, names: Names, since: datetime) -> 
     return row or (0, 0)
 
 
-async def clear_batch(connection: Connection, names: Names) -> int:
-    """Deletes at most 1,000 questions; returns how many."""
+async def clear_batch(connection: Connection, collection: CollectionIdentity) -> int:
+    """Deletes at most 1,000 questions; returns how many.
+
+    Raises:
+        CollectionNotFoundError: It was dropped.
+    """
+    names = collection.names
     cursor = await connection.execute(
         sql.SQL("SELECT query_id FROM {} ORDER BY asked_at LIMIT {}").format(names.query_log, sql.Literal(PRUNED_ROWS))
     )
     keys = [query_id for (query_id,) in await cursor.fetchall()]
+    await check_present(connection, collection)
     if keys:
         await connection.execute(sql.SQL("DELETE FROM {} WHERE query_id = ANY(%s)").format(names.query_log), [keys])
     return len(keys)

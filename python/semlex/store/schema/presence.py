@@ -47,6 +47,26 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
         raise gone(collection)
 
 
+async def check_present(connection: Connection, collection: CollectionIdentity) -> None:
+    """Refuses a collection that was dropped, for those who may not lock its row.
+
+    Called behind a statement on one of its tables: whoever would drop that waits for this transaction from then on.
+
+    Args:
+        connection: In a transaction in which each statement sees what is committed by then.
+        collection: As opened.
+
+    Raises:
+        CollectionNotFoundError: It was dropped, and its name may be another's now.
+    """
+    cursor = await connection.execute(
+        sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s").format(collection.names.registry),
+        [collection.names.collection, collection.collection_id],
+    )
+    if await cursor.fetchone() is None:
+        raise gone(collection)
+
+
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
     """The error of a collection that does not exist."""
     shown = ", ".join(known[:10]) or "none"

@@ -48,7 +48,7 @@ async def vector_recall(
     not count as its own neighbour, and of equally near ones any will do.
 
     Args:
-        connection: In a transaction.
+        connection: In a transaction, not in a pipeline: a part of it may be undone.
         collection: With vectors.
         indexes: Over them; one is used.
         vectors: Most vectors.
